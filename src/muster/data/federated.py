@@ -1,0 +1,176 @@
+"""A data set divided over clients: arrays plus an index in compressed rows. No object per client."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from muster.errors import DataError
+from muster.types import Bools, Ints
+
+
+@dataclass(frozen=True)
+class Normalisation:
+    """x ↦ (x · scale − mean) / std, per channel (the first axis of a sample) or for all values alike."""
+
+    mean: tuple[float, ...] = (0.0,)
+    std: tuple[float, ...] = (1.0,)
+    scale: float = 1.0
+
+    def apply(self, features: torch.Tensor) -> torch.Tensor:
+        shape = (1, -1) + (1,) * (features.dim() - 2) if len(self.mean) > 1 else (1,) * features.dim()
+        mean = torch.tensor(self.mean).view(shape)
+        std = torch.tensor(self.std).view(shape)
+        return (features.float() * self.scale - mean) / std
+
+
+@dataclass(frozen=True)
+class Samples:
+    """Features and labels of one split. Features may be memory-mapped and of any dtype (uint8 images, tokens)."""
+
+    features: npt.NDArray[np.generic]
+    labels: Ints
+    #: A group attribute of every sample (for example the background), where the data has one.
+    attributes: Ints | None = None
+    #: The natural client of every sample (writer, speaker), 0-based, where the data has one.
+    owners: Ints | None = None
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """A whole data set with its usual split, before it is divided over clients."""
+
+    name: str
+    train: Samples
+    test: Samples
+    classes: int
+    normalisation: Normalisation = Normalisation()
+    #: Number of values of the attribute.
+    attribute_values: int | None = None
+    class_names: tuple[str, ...] = ()
+    attribute_names: tuple[str, ...] = ()
+    owner_names: tuple[str, ...] = ()
+    #: Features are token ids: kept as integers, not normalised.
+    tokens: bool = False
+    #: Where the data came from, for reports.
+    origin: str = ""
+
+    @property
+    def sample_shape(self) -> tuple[int, ...]:
+        return tuple(self.train.features.shape[1:])
+
+
+@dataclass(frozen=True)
+class Index:
+    """Which samples belong to which client: client k has `samples[starts[k] : starts[k + 1]]`."""
+
+    starts: Ints
+    samples: npt.NDArray[np.integer]
+
+    @property
+    def clients(self) -> int:
+        return len(self.starts) - 1
+
+    @cached_property
+    def sizes(self) -> Ints:
+        return np.diff(self.starts)
+
+    def __getitem__(self, client: int) -> npt.NDArray[np.integer]:
+        return self.samples[self.starts[client] : self.starts[client + 1]]
+
+    @cached_property
+    def owners(self) -> Ints:
+        """The client of every entry of `samples`."""
+        return np.repeat(np.arange(self.clients), self.sizes)
+
+    @classmethod
+    def from_lists(cls, lists: Sequence[npt.ArrayLike]) -> Index:
+        rows = [np.asarray(row, dtype=np.int64) for row in lists]
+        starts = np.concatenate([[0], np.cumsum([len(row) for row in rows])]).astype(np.int64)
+        return cls(starts, np.concatenate(rows) if rows else np.empty(0, dtype=np.int64))
+
+    @classmethod
+    def from_owners(cls, owners: Ints, clients: int) -> Index:
+        """From the client of every sample (−1: nobody's), in O(samples); samples ascend within a client."""
+        order = np.argsort(owners, kind="stable")
+        order = order[np.searchsorted(owners[order], 0) :]
+        counts = np.bincount(owners[owners >= 0], minlength=clients)
+        starts = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
+        small = len(owners) < np.iinfo(np.int32).max
+        return cls(starts, order.astype(np.int32 if small else np.int64))
+
+
+@dataclass(frozen=True)
+class FederatedData:
+    """A data set and who has what of it. `test_index` points into the test split (None: clients have no own)."""
+
+    dataset: Dataset
+    train_index: Index
+    test_index: Index | None = None
+
+    def __post_init__(self) -> None:
+        empty = np.flatnonzero(self.train_index.sizes == 0)
+        if len(empty):
+            raise DataError(
+                f"{len(empty)} of {self.clients} clients have no training samples (first: client {empty[0]})",
+                expected="at least one sample a client",
+                fix="use fewer clients, a larger alpha, or a minimum size",
+            )
+
+    @property
+    def clients(self) -> int:
+        return self.train_index.clients
+
+    @property
+    def sizes(self) -> Ints:
+        return self.train_index.sizes
+
+    @property
+    def classes(self) -> int:
+        return self.dataset.classes
+
+    def client(self, client: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """A client's training features (normalised, float32 or tokens) and labels."""
+        return self.tensors(self.dataset.train, self.train_index[client])
+
+    def tensors(self, samples: Samples, positions: npt.NDArray[np.integer]) -> tuple[torch.Tensor, torch.Tensor]:
+        """Some samples of a split as tensors that a model takes."""
+        features = torch.from_numpy(np.ascontiguousarray(samples.features[positions]))
+        labels = torch.from_numpy(samples.labels[positions])
+        if self.dataset.tokens:
+            return features.long(), labels
+        return self.dataset.normalisation.apply(features), labels
+
+    @cached_property
+    def label_histograms(self) -> Ints:
+        """clients × classes: what an oracle knows; servers do not see it unless a signal discloses it."""
+        index = self.train_index
+        labels = self.dataset.train.labels[index.samples]
+        flat = np.bincount(index.owners * self.classes + labels, minlength=self.clients * self.classes)
+        return flat.reshape(self.clients, self.classes)
+
+    @cached_property
+    def group_counts(self) -> Ints | None:
+        """clients × classes × attribute values, where the data has attributes."""
+        attributes, values = self.dataset.train.attributes, self.dataset.attribute_values
+        if attributes is None or values is None:
+            return None
+        index = self.train_index
+        labels = self.dataset.train.labels[index.samples]
+        cells = (index.owners * self.classes + labels) * values + attributes[index.samples]
+        flat = np.bincount(cells, minlength=self.clients * self.classes * values)
+        return flat.reshape(self.clients, self.classes, values)
+
+    def unassigned(self) -> Bools:
+        """Training samples that no client has."""
+        free = np.ones(len(self.dataset.train), dtype=np.bool_)
+        free[self.train_index.samples] = False
+        return free

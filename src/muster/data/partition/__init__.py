@@ -1,0 +1,5 @@
+"""Partition schemes: how a data set is divided over clients."""
+
+from muster.data.partition.base import Partition, Scheme, schemes
+
+__all__ = ["Partition", "Scheme", "schemes"]

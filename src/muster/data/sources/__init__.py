@@ -1,0 +1,5 @@
+"""Data sources by name."""
+
+from muster.data.sources.base import sources
+
+__all__ = ["sources"]

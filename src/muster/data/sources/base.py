@@ -1,0 +1,17 @@
+"""Data sources: one file per data set, each a function that finds and decodes it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeAlias
+
+from muster.data.federated import Dataset
+from muster.registry import Registry
+
+#: A source takes its own options and `data_dir` (None: look in the usual places) and gives the data set.
+Source: TypeAlias = Callable[..., Dataset]
+
+sources: Registry[Dataset] = Registry("data source", "muster.data.sources")
+
+__all__ = ["Path", "Source", "sources"]

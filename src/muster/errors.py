@@ -1,0 +1,68 @@
+"""Errors a user can act on. Each says what was wrong, what was expected and what to do.
+
+The command line turns them into one message and the exit code of their class (see docs/exit-codes.md).
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class MusterError(Exception):
+    """Base of all errors that Muster raises on purpose."""
+
+    exit_code = 1
+
+    def __init__(self, problem: str, *, expected: str = "", fix: str = "") -> None:
+        self.problem, self.expected, self.fix = problem, expected, fix
+        parts = [problem]
+        if expected:
+            parts.append(f"Expected: {expected}")
+        if fix:
+            parts.append(f"What to do: {fix}")
+        super().__init__("\n".join(parts))
+
+
+class ConfigError(MusterError):
+    """The experiment's description is wrong: unknown key or method, value out of range, parts that do not fit."""
+
+    exit_code = 2
+
+
+class DataError(MusterError):
+    """Data is missing, damaged, or cannot be partitioned as asked."""
+
+    exit_code = 3
+
+
+class CheckpointError(MusterError):
+    """A checkpoint is damaged, or belongs to another experiment."""
+
+    exit_code = 4
+
+
+class OutputError(MusterError):
+    """Results cannot be written: read-only folder, full disk."""
+
+    exit_code = 5
+
+
+class TrainingError(MusterError):
+    """The federation cannot go on: every update was refused, or no client answered, for too long."""
+
+    exit_code = 6
+
+
+class EngineError(MusterError):
+    """The engine itself failed: workers cannot start, a device is missing."""
+
+    exit_code = 7
+
+
+def nearest(word: str, options: Iterable[str]) -> str:
+    """A sentence with the closest option and all of them, for messages about unknown names."""
+    options = sorted(options)
+    close = difflib.get_close_matches(word, options, n=1, cutoff=0.5)
+    hint = f"did you mean '{close[0]}'? " if close else ""
+    return f"{hint}allowed: {', '.join(options)}"

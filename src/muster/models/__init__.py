@@ -1,0 +1,5 @@
+"""Model families."""
+
+from muster.models.base import models
+
+__all__ = ["models"]

@@ -1,0 +1,118 @@
+"""Selectors: generators of requests.
+
+One `yield` is one exchange with clients. A round is the generator's life: it may ask, train, look at the
+reports, and train again.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Generator
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+
+from muster.component import Component, Population
+from muster.errors import ConfigError
+from muster.history import History
+from muster.parameters import ParameterSpec
+from muster.registry import Registry
+from muster.selection._sampling import weighted_sample
+from muster.signals.base import Replies, Signal
+from muster.types import Bools, Floats, Ints
+
+
+@dataclass(frozen=True)
+class Ask:
+    """Measure signals on clients, without training."""
+
+    clients: Ints
+    signals: tuple[Signal, ...]
+
+
+@dataclass(frozen=True)
+class Train:
+    """Train clients from the current global model; the server aggregates what they send."""
+
+    clients: Ints
+    report: tuple[Signal, ...] = ()
+    #: How often each client counts (sampling with replacement); None: once.
+    multiplicity: Ints | None = None
+    #: Relative aggregation weights in the place of the aggregator's own; None: the aggregator decides.
+    weights: Floats | None = None
+    #: Looks at the reports before aggregation and says which updates to use; None: all.
+    keep: Callable[[Replies], Bools] | None = None
+
+
+Request: TypeAlias = Ask | Train
+Plan: TypeAlias = Generator[Request, Replies, None]
+
+
+@dataclass(frozen=True)
+class View:
+    """What a server honestly knows at the start of a round. Arrays have one entry a client and are read-only."""
+
+    #: 0-based.
+    round: int
+    #: How many rounds the run is planned for.
+    rounds: int
+    sizes: Ints
+    #: Ids of the clients that can be reached now, ascending.
+    available: Ints
+    history: History
+    #: This round's generator for selection.
+    rng: np.random.Generator
+    classes: int
+    spec: ParameterSpec
+
+    @property
+    def clients(self) -> int:
+        """How many clients are known."""
+        return len(self.sizes)
+
+    def sample(self, count: int, among: Ints | None = None) -> Ints:
+        """`count` distinct ids, uniformly, ascending; all of them when there are not more."""
+        pool = self.available if among is None else among
+        if count >= len(pool):
+            return np.sort(pool)
+        return np.sort(self.rng.choice(pool, size=count, replace=False))
+
+    def weighted_sample(self, count: int, weights: Floats, among: Ints | None = None) -> Ints:
+        """`count` distinct ids by successive sampling ∝ `weights` (one weight for each of `among`), ascending."""
+        pool = self.available if among is None else among
+        return np.sort(pool[weighted_sample(weights, count, self.rng)])
+
+
+class Selector(Component):
+    """Decides who is asked and who trains in a round."""
+
+    def needs(self) -> tuple[Signal, ...]:
+        """The signals that this selector will ask for or have reported."""
+        return ()
+
+    @abstractmethod
+    def round(self, fed: View) -> Plan:
+        """One round: yield Ask and Train requests, receive Replies."""
+
+    def check_signals(self, population: Population) -> None:
+        """Refuse to start where a needed signal cannot be had."""
+        for signal in self.needs():
+            if reason := signal.unavailable(population):
+                raise ConfigError(f"{type(self).__name__} needs the signal '{signal.name}', but {reason}")
+
+
+selectors: Registry[Selector] = Registry("selection method", "muster.selection")
+
+
+def check_count(selector: object, count: int, population: Population) -> None:
+    """The check that nearly every selector makes: a positive number of clients, not more than there are."""
+    name = type(selector).__name__
+    if count < 1:
+        raise ConfigError(f"{name}: clients_per_round is {count}", expected="at least 1")
+    if count > population.clients:
+        raise ConfigError(
+            f"{name}: clients_per_round is {count}, but the federation has {population.clients} clients",
+            expected=f"at most {population.clients}",
+            fix="ask for fewer clients a round, or partition the data over more clients",
+        )

@@ -1,0 +1,128 @@
+"""The Signal protocol, and the context in which a client measures."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, ClassVar
+
+import numpy as np
+import torch
+
+from muster.component import Population
+from muster.parameters import FlatModel, ParameterSpec
+from muster.registry import Registry
+from muster.types import Floats, Ints, Vector
+
+if TYPE_CHECKING:
+    from muster.training.base import LocalTraining
+
+signals: Registry[Signal] = Registry("signal", "muster.signals")
+
+
+@dataclass
+class TrainOutcome:
+    """By-products of local training."""
+
+    steps: int = 0
+    samples: int = 0
+    #: Mean loss over the samples processed, each under the parameters it was trained on.
+    mean_loss: float = float("nan")
+    #: Mean squared per-sample loss over the first local epoch (only when a signal asks for it).
+    mean_squared_loss: float = float("nan")
+
+
+@dataclass
+class ClientContext:
+    """What a client's measurement may look at. Nothing of it leaves the client but the measured numbers."""
+
+    client: int
+    features: torch.Tensor
+    labels: torch.Tensor
+    #: Number of classes in the federation (not on this client).
+    classes: int
+    #: The model, holding the global parameters (asked) or the trained ones (reported).
+    model: FlatModel
+    #: The global parameters that this exchange started from.
+    origin: torch.Tensor
+    #: A generator of this client's own, for this exchange.
+    rng: np.random.Generator
+    #: How this federation trains locally (probes and mini-batch losses follow it).
+    training: LocalTraining
+    round: int = 0
+    attributes: Ints | None = None
+    attribute_values: int | None = None
+    #: Movement after training, flat (report only).
+    movement: Vector | None = None
+    outcome: TrainOutcome | None = None
+    #: Named vectors that stay with the client between exchanges; a measurement may read and write them.
+    state: dict[str, Vector] = field(default_factory=dict)
+    #: Seconds to (receive, compute, send) when devices are modelled.
+    device_times: Floats | None = None
+
+    @property
+    def spec(self) -> ParameterSpec:
+        return self.model.spec
+
+    @property
+    def size(self) -> int:
+        return len(self.labels)
+
+
+class Signal(ABC):
+    """A measurement on a client. Implementations are frozen dataclasses; parameters are fields."""
+
+    #: The key under which replies hold it.
+    name: ClassVar[str]
+    #: The kind of information that leaves the client, in words a data owner understands.
+    discloses: ClassVar[str]
+    #: Can be measured on request, without training.
+    askable: ClassVar[bool] = True
+    #: Can be reported after training.
+    reportable: ClassVar[bool] = False
+    #: Measuring it needs the current global model: asking for it costs a download.
+    uses_model: ClassVar[bool] = False
+    #: The server could compute it from the update that it receives anyway: reporting it costs no bytes.
+    in_update: ClassVar[bool] = False
+    #: Needs per-sample losses during the first local epoch.
+    needs_squared_loss: ClassVar[bool] = False
+    #: Names of client-state vectors (one flat model each) that measuring it reads or writes.
+    client_state: ClassVar[tuple[str, ...]] = ()
+
+    def width(self, population: Population) -> int:
+        """How many numbers leave the client."""
+        return 1
+
+    def samples(self, size: int, batch_size: int) -> int:
+        """How many samples a client with `size` samples runs through the model when asked."""
+        return size if self.uses_model else 0
+
+    def unavailable(self, population: Population) -> str | None:
+        """Why this population cannot provide the signal; None when it can."""
+        return None
+
+    @abstractmethod
+    def measure(self, client: ClientContext) -> Floats:
+        """The numbers that leave the client: a one-dimensional float64 array of length `width`."""
+
+
+@dataclass(frozen=True)
+class Replies:
+    """What came back from clients, aligned: row i of every signal is from `clients[i]`."""
+
+    clients: Ints
+    values: Mapping[str, Floats]
+
+    def __getitem__(self, name: str) -> Floats:
+        """Shape (clients,) for signals of one number, (clients, width) for the others."""
+        return self.values[name]
+
+    def __len__(self) -> int:
+        return len(self.clients)
+
+    def finite(self, name: str) -> Replies:
+        """Only the clients whose value of `name` is a number throughout."""
+        values = self.values[name]
+        keep = np.isfinite(values.reshape(len(values), -1)).all(axis=1)
+        return Replies(self.clients[keep], {key: rows[keep] for key, rows in self.values.items()})

@@ -1,0 +1,213 @@
+"""Local training: hyper-parameters, the loop over mini-batches, and the hooks of local algorithms."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import numpy as np
+import torch
+from torch import nn
+
+from muster.component import Component, Population
+from muster.errors import ConfigError
+from muster.registry import Registry
+from muster.signals.base import ClientContext, TrainOutcome
+from muster.types import Ints, Vector
+
+
+@dataclass(frozen=True)
+class LocalTraining:
+    """How a client trains: optimiser, amount of work, learning-rate schedule over rounds."""
+
+    optimizer: Literal["sgd", "adam"] = "sgd"
+    lr: float = 0.01
+    momentum: float = 0.0
+    weight_decay: float = 0.0
+    nesterov: bool = False
+    epochs: int = 1
+    #: Mini-batches instead of epochs; None: whole epochs.
+    steps: int | None = None
+    batch_size: int = 64
+    #: Largest gradient norm; None: no limit.
+    clip_norm: float | None = None
+    #: The learning rate over rounds.
+    schedule: Literal["constant", "step", "exponential", "cosine", "linear"] = "constant"
+    #: step: rounds between two decays.
+    decay_every: int = 10
+    #: step, exponential: factor of a decay.
+    decay: float = 0.5
+    #: cosine, linear: share of the first learning rate that is left at the end.
+    final_share: float = 0.0
+
+    def check(self) -> None:
+        positive = {"lr": self.lr, "epochs": self.epochs, "batch_size": self.batch_size}
+        positive |= {"decay_every": self.decay_every, "decay": self.decay}
+        if self.steps is not None:
+            positive["steps"] = self.steps
+        if self.clip_norm is not None:
+            positive["clip_norm"] = self.clip_norm
+        for key, value in positive.items():
+            if not (value > 0 and math.isfinite(value)):
+                raise ConfigError(f"bad value for 'training.{key}': {value}", expected="a positive number")
+        for key, value in {"momentum": self.momentum, "weight_decay": self.weight_decay}.items():
+            if not 0 <= value < (1 if key == "momentum" else math.inf):
+                raise ConfigError(f"bad value for 'training.{key}': {value}", expected="0 ≤ value (momentum < 1)")
+        if self.nesterov and not self.momentum:
+            raise ConfigError("training.nesterov needs momentum", fix="set training.momentum, e.g. to 0.9")
+        if not 0 <= self.final_share <= 1:
+            raise ConfigError(f"bad value for 'training.final_share': {self.final_share}", expected="0 to 1")
+
+    def learning_rate(self, round: int, rounds: int) -> float:
+        """The learning rate of a (0-based) round."""
+        progress = round / max(1, rounds - 1)
+        match self.schedule:
+            case "constant":
+                return self.lr
+            case "step":
+                return float(self.lr * self.decay ** (round // self.decay_every))
+            case "exponential":
+                return float(self.lr * self.decay**round)
+            case "cosine":
+                share = (1 + math.cos(math.pi * min(1.0, progress))) / 2
+                return self.lr * (self.final_share + (1 - self.final_share) * share)
+            case "linear":
+                return self.lr * (1 - (1 - self.final_share) * min(1.0, progress))
+
+    def steps_for(self, size: int) -> int:
+        """How many mini-batches a client with `size` samples trains on."""
+        return self.steps if self.steps is not None else self.epochs * math.ceil(size / self.batch_size)
+
+    def samples_for(self, size: int) -> int:
+        """How many samples that is: every epoch ends with a shorter batch rather than dropping it."""
+        full, rest = divmod(self.steps_for(size), math.ceil(size / self.batch_size))
+        return full * size + min(rest * self.batch_size, size)
+
+    def make_optimizer(self, parameters: list[nn.Parameter], lr: float) -> torch.optim.Optimizer:
+        if self.optimizer == "adam":
+            return torch.optim.Adam(parameters, lr=lr, weight_decay=self.weight_decay, fused=True)
+        return torch.optim.SGD(
+            parameters,
+            lr=lr,
+            momentum=self.momentum,
+            weight_decay=self.weight_decay,
+            nesterov=self.nesterov,
+            fused=True,
+        )
+
+
+@dataclass
+class Job:
+    """One client's training while it runs; local algorithms look at it and change gradients or loss."""
+
+    context: ClientContext
+    parameters: list[nn.Parameter]
+    #: The global parameters, tensor by tensor, in the order of `parameters`.
+    origin: list[torch.Tensor]
+    lr: float
+    #: The vector that the aggregator broadcasts, when it does.
+    broadcast: torch.Tensor | None = None
+    #: Vectors to send to the server beside the movement.
+    extra: dict[str, Vector] | None = None
+    steps: int = 0
+
+
+class LocalAlgorithm(Component):
+    """What a client does differently from plain optimisation. The base class is plain optimisation."""
+
+    #: Names of the flat vectors that it keeps on the client between trainings.
+    client_state: ClassVar[tuple[str, ...]] = ()
+    #: Names of the flat vectors that it sends beside the movement.
+    extra: ClassVar[tuple[str, ...]] = ()
+
+    def begin(self, job: Job) -> None:
+        """Before the first step."""
+
+    def loss(self, job: Job, features: torch.Tensor, logits: torch.Tensor, loss: torch.Tensor) -> torch.Tensor:
+        """The loss to minimise on this batch, given the plain one."""
+        return loss
+
+    def correct(self, job: Job) -> None:
+        """Change `parameter.grad` after the backward pass."""
+
+    def end(self, job: Job) -> None:
+        """After the last step: update `job.context.state`, fill `job.extra`."""
+
+
+algorithms: Registry[LocalAlgorithm] = Registry("local algorithm", "muster.training")
+
+
+@algorithms.register("plain")
+@dataclass(frozen=True)
+class Plain(LocalAlgorithm):
+    """Plain optimisation of the local loss, as in FedAvg."""
+
+    def check(self, population: Population) -> None:
+        """Nothing can be wrong."""
+
+
+def batches(size: int, training: LocalTraining, rng: np.random.Generator, skip: int = 0) -> Iterator[Ints]:
+    """The sample positions of every local step: epochs in new random orders, the last batch of each shorter.
+
+    `skip` leaves out the first steps, which a probe has done already.
+    """
+    total, done = training.steps_for(size), 0
+    while done < total:
+        order = rng.permutation(size)
+        for start in range(0, size, training.batch_size):
+            if done >= total:
+                return
+            if done >= skip:
+                yield order[start : start + training.batch_size]
+            done += 1
+
+
+def train(
+    context: ClientContext,
+    algorithm: LocalAlgorithm,
+    lr: float,
+    *,
+    broadcast: torch.Tensor | None = None,
+    squared_loss: bool = False,
+    skip: int = 0,
+) -> Job:
+    """Train the context's model in place on its data. By-products are in `context.outcome`."""
+    model, training = context.model, context.training
+    parameters = [p for p in model.module.parameters() if p.requires_grad]
+    with torch.no_grad():
+        origin = [p.detach().clone(memory_format=torch.preserve_format) for p in parameters]
+    job = Job(context, parameters, origin, lr, broadcast, extra={})
+    optimizer = training.make_optimizer(parameters, lr)
+    model.module.train()
+    algorithm.begin(job)
+    total_loss = torch.zeros((), dtype=torch.float64, device=model.device)
+    total_squared = torch.zeros_like(total_loss)
+    samples = 0
+    for positions in batches(context.size, training, context.rng, skip):
+        index = torch.from_numpy(positions).to(model.device)
+        features, labels = context.features[index], context.labels[index]
+        optimizer.zero_grad(set_to_none=True)
+        logits = model.module(features)
+        loss = nn.functional.cross_entropy(logits, labels)
+        algorithm.loss(job, features, logits, loss).backward()  # type: ignore[no-untyped-call]
+        algorithm.correct(job)
+        if training.clip_norm is not None:
+            nn.utils.clip_grad_norm_(parameters, training.clip_norm)
+        optimizer.step()
+        job.steps += 1
+        samples += len(positions)
+        total_loss += loss.detach() * len(positions)
+        if squared_loss and samples <= context.size:
+            losses = nn.functional.cross_entropy(logits.detach(), labels, reduction="none")
+            total_squared += losses.square().sum()
+    algorithm.end(job)
+    first_epoch = min(samples, context.size)
+    context.outcome = TrainOutcome(
+        steps=job.steps,
+        samples=samples,
+        mean_loss=float(total_loss) / samples if samples else float("nan"),
+        mean_squared_loss=float(total_squared) / first_epoch if squared_loss and samples else float("nan"),
+    )
+    return job
