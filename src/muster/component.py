@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from muster.parameters import ParameterSpec
-from muster.types import Ints, State
+from muster.arrays import Ints, State
 
 T = TypeVar("T")
 

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from muster.component import grown
-from muster.types import Floats, Ints, State
+from muster.arrays import Floats, Ints, State
 
 #: Signals with more numbers than this are not remembered here: a method that needs them keeps them itself.
 WIDEST_REMEMBERED = 16

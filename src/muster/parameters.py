@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 from muster.errors import ConfigError
-from muster.types import Vector
+from muster.arrays import Vector
 
 #: float32 holds integers exactly up to here; larger counters cannot travel in the flat vector.
 LARGEST_COUNTER = 2**24
@@ -121,7 +121,7 @@ def _lay_out(named: list[tuple[str, torch.Size]], at: int) -> tuple[tuple[Entry,
 
 def _refuse_what_cannot_be_flat(model: nn.Module) -> None:
     for name, tensor in (*model.named_parameters(), *model.named_buffers()):
-        if isinstance(tensor, nn.parameter.UninitializedTensorMixin):
+        if nn.parameter.is_lazy(tensor):
             raise ConfigError(
                 f"the model's tensor '{name}' is lazy: its shape is not known yet",
                 fix="run one batch through the model before you hand it over, or name the input sizes",

@@ -6,10 +6,10 @@ first time that anybody looks. So a new method is one new file.
 
 from __future__ import annotations
 
-import dataclasses
 import importlib
 import inspect
 import pkgutil
+import typing
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Generic, TypeVar
 
@@ -103,20 +103,20 @@ def build(component: Callable[..., T], options: Mapping[str, Any], section: str)
             f"missing key '{section}.{missing[0]}' for {component.__name__}",
             fix=f"add `{missing[0]} = …` to the section [{section}]",
         )
+    hints = typing.get_type_hints(component.__init__ if isinstance(component, type) else component)
+    checked = {key: _checked(value, hints.get(key, Any), f"{section}.{key}") for key, value in options.items()}
+    return component(**checked)
+
+
+def _checked(value: Any, hint: Any, where: str) -> Any:
     try:
-        return _caller(component)(**options)
+        adapter = pydantic.TypeAdapter(hint)
+    except pydantic.PydanticSchemaGenerationError:
+        return value  # a type that only Python code can pass, such as a selector inside another
+    try:
+        return adapter.validate_python(value)
     except pydantic.ValidationError as error:
-        raise from_validation(error, section) from None
-
-
-def _caller(component: Callable[..., T]) -> Callable[..., T]:
-    if dataclasses.is_dataclass(component) and isinstance(component, type):
-        adapter = pydantic.TypeAdapter(component, config=_LENIENT_ARRAYS)
-        return lambda **options: adapter.validate_python(options)
-    return pydantic.validate_call(config=_LENIENT_ARRAYS)(component)
-
-
-_LENIENT_ARRAYS = pydantic.ConfigDict(arbitrary_types_allowed=True)
+        raise from_validation(error, where) from None
 
 
 def from_validation(error: pydantic.ValidationError, section: str = "") -> ConfigError:

@@ -17,7 +17,7 @@ from muster.component import Component, Population
 from muster.errors import ConfigError
 from muster.parameters import ParameterSpec
 from muster.registry import Registry
-from muster.types import Floats, Ints, Vector
+from muster.arrays import Floats, Ints, Vector
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ import numpy as np
 
 from muster.aggregation.base import MeanAggregator, Update, aggregators
 from muster.parameters import ParameterSpec
-from muster.types import Floats, Vector
+from muster.arrays import Floats, Vector
 
 
 @aggregators.register("fedavg")

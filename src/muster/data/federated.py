@@ -11,7 +11,7 @@ import numpy.typing as npt
 import torch
 
 from muster.errors import DataError
-from muster.types import Bools, Ints
+from muster.arrays import Bools, Ints
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from muster.types import Floats, Ints
+from muster.arrays import Floats, Ints
 
 
 def weighted_sample(weights: Floats, count: int, rng: np.random.Generator) -> Ints:

@@ -20,7 +20,7 @@ from muster.parameters import ParameterSpec
 from muster.registry import Registry
 from muster.selection._sampling import weighted_sample
 from muster.signals.base import Replies, Signal
-from muster.types import Bools, Floats, Ints
+from muster.arrays import Bools, Floats, Ints
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ import torch
 from muster.component import Population
 from muster.parameters import FlatModel, ParameterSpec
 from muster.registry import Registry
-from muster.types import Floats, Ints, Vector
+from muster.arrays import Floats, Ints, Vector
 
 if TYPE_CHECKING:
     from muster.training.base import LocalTraining

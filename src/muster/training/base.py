@@ -15,7 +15,7 @@ from muster.component import Component, Population
 from muster.errors import ConfigError
 from muster.registry import Registry
 from muster.signals.base import ClientContext, TrainOutcome
-from muster.types import Ints, Vector
+from muster.arrays import Ints, Vector
 
 
 @dataclass(frozen=True)

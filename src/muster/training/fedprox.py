@@ -25,5 +25,6 @@ class FedProx(LocalAlgorithm):
     @torch.no_grad()
     def correct(self, job: Job) -> None:
         # The term's gradient, added directly: cheaper than building it into the loss.
-        moved = torch._foreach_sub(job.parameters, job.origin)
-        torch._foreach_add_([p.grad for p in job.parameters], moved, alpha=self.mu)
+        for parameter, origin in zip(job.parameters, job.origin, strict=True):
+            if parameter.grad is not None:
+                parameter.grad.add_(parameter, alpha=self.mu).sub_(origin, alpha=self.mu)
