@@ -10,8 +10,8 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from muster.parameters import ParameterSpec
 from muster.arrays import Ints, State
+from muster.parameters import ParameterSpec
 
 T = TypeVar("T")
 

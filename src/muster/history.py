@@ -6,8 +6,8 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from muster.component import grown
 from muster.arrays import Floats, Ints, State
+from muster.component import grown
 
 #: Signals with more numbers than this are not remembered here: a method that needs them keeps them itself.
 WIDEST_REMEMBERED = 16

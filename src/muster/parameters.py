@@ -13,8 +13,8 @@ import numpy as np
 import torch
 from torch import nn
 
-from muster.errors import ConfigError
 from muster.arrays import Vector
+from muster.errors import ConfigError
 
 #: float32 holds integers exactly up to here; larger counters cannot travel in the flat vector.
 LARGEST_COUNTER = 2**24

@@ -103,7 +103,7 @@ def build(component: Callable[..., T], options: Mapping[str, Any], section: str)
             f"missing key '{section}.{missing[0]}' for {component.__name__}",
             fix=f"add `{missing[0]} = …` to the section [{section}]",
         )
-    hints = typing.get_type_hints(component.__init__ if isinstance(component, type) else component)
+    hints = typing.get_type_hints(getattr(component, "__init__") if isinstance(component, type) else component)  # noqa: B009
     checked = {key: _checked(value, hints.get(key, Any), f"{section}.{key}") for key, value in options.items()}
     return component(**checked)
 

@@ -13,11 +13,11 @@ from typing import ClassVar
 
 import numpy as np
 
+from muster.arrays import Floats, Ints, Vector
 from muster.component import Component, Population
 from muster.errors import ConfigError
 from muster.parameters import ParameterSpec
 from muster.registry import Registry
-from muster.arrays import Floats, Ints, Vector
 
 
 @dataclass(frozen=True)

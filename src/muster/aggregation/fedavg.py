@@ -8,8 +8,8 @@ from typing import Literal
 import numpy as np
 
 from muster.aggregation.base import MeanAggregator, Update, aggregators
-from muster.parameters import ParameterSpec
 from muster.arrays import Floats, Vector
+from muster.parameters import ParameterSpec
 
 
 @aggregators.register("fedavg")

@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from muster.errors import DataError
 from muster.arrays import Bools, Ints
+from muster.errors import DataError
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from typing import TypeAlias
 
 import numpy as np
 
+from muster.arrays import Bools, Floats, Ints
 from muster.component import Component, Population
 from muster.errors import ConfigError
 from muster.history import History
@@ -20,7 +21,6 @@ from muster.parameters import ParameterSpec
 from muster.registry import Registry
 from muster.selection._sampling import weighted_sample
 from muster.signals.base import Replies, Signal
-from muster.arrays import Bools, Floats, Ints
 
 
 @dataclass(frozen=True)

@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 import torch
 
+from muster.arrays import Floats, Ints, Vector
 from muster.component import Population
 from muster.parameters import FlatModel, ParameterSpec
 from muster.registry import Registry
-from muster.arrays import Floats, Ints, Vector
 
 if TYPE_CHECKING:
     from muster.training.base import LocalTraining
+
+#: The client-state vector that a probe leaves behind: the probed model (flat, `spec.size` numbers) followed by the
+#: number of mini-batches that further training may skip. The runtime starts the client's next training of the same
+#: round from it, and forgets it when the global model has moved on.
+PROBE = "probe"
 
 signals: Registry[Signal] = Registry("signal", "muster.signals")
 
@@ -50,6 +55,11 @@ class ClientContext:
     rng: np.random.Generator
     #: How this federation trains locally (probes and mini-batch losses follow it).
     training: LocalTraining
+    #: Makes the generator that the client's next training will draw its batches from: a probe that uses it sees
+    #: exactly the first batches of that training.
+    training_rng: Callable[[], np.random.Generator]
+    #: The learning rate of this round.
+    lr: float
     round: int = 0
     attributes: Ints | None = None
     attribute_values: int | None = None
@@ -87,7 +97,7 @@ class Signal(ABC):
     in_update: ClassVar[bool] = False
     #: Needs per-sample losses during the first local epoch.
     needs_squared_loss: ClassVar[bool] = False
-    #: Names of client-state vectors (one flat model each) that measuring it reads or writes.
+    #: Names of client-state vectors (see `ClientContext.state`) that measuring it reads or writes.
     client_state: ClassVar[tuple[str, ...]] = ()
 
     def width(self, population: Population) -> int:

@@ -11,11 +11,11 @@ import numpy as np
 import torch
 from torch import nn
 
+from muster.arrays import Ints, Vector
 from muster.component import Component, Population
 from muster.errors import ConfigError
 from muster.registry import Registry
 from muster.signals.base import ClientContext, TrainOutcome
-from muster.arrays import Ints, Vector
 
 
 @dataclass(frozen=True)
