@@ -1,5 +1,5 @@
 """Model families."""
 
-from muster.models.base import models
+from muster.models.base import build_model, models
 
-__all__ = ["models"]
+__all__ = ["build_model", "models"]

@@ -1,0 +1,28 @@
+"""The Fashion-MNIST network of HiCS-FL's experiments (Chen and Vikalo, 2024)."""
+
+from __future__ import annotations
+
+from torch import nn
+
+from muster.models.base import image_size, models
+
+
+def _convolution(channels: int, filters: int) -> list[nn.Module]:
+    return [nn.Conv2d(channels, filters, 3, padding=1, bias=False), nn.PReLU(), nn.BatchNorm2d(filters)]
+
+
+@models.register("fmnist-cnn")
+def fmnist_cnn(input_shape: tuple[int, ...], classes: int) -> nn.Module:
+    """Three 3×3 convolutions (32, 32, 64) with PReLU and batch normalisation, and a dense layer of 64."""
+    channels, height, width = image_size("fmnist-cnn", input_shape, smallest=4)
+    return nn.Sequential(
+        *_convolution(channels, 32),
+        *_convolution(32, 32),
+        nn.MaxPool2d(2),
+        *_convolution(32, 64),
+        nn.MaxPool2d(2),
+        nn.Flatten(),
+        nn.Linear(64 * (height // 4) * (width // 4), 64),
+        nn.ReLU(),
+        nn.Linear(64, classes),
+    )
