@@ -1,0 +1,125 @@
+"""Decoded arrays on disk: written once as .npy, memory-mapped from then on.
+
+An entry is keyed by the data set's name, the decoding options and the identity (path, size, modification time) of
+the files that it was decoded from, so changed files never meet stale arrays. Entries appear whole or not at all.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import os
+import shutil
+import sys
+import tempfile
+import zlib
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+log = logging.getLogger(__name__)
+
+Arrays: TypeAlias = dict[str, npt.NDArray[Any]]
+
+#: Raised when the layout of entries changes, so that entries of older versions are not read.
+_VERSION = 1
+_MANIFEST = "manifest.json"
+_SPOTS, _SPOT_BYTES = 64, 4096
+
+
+class DamagedEntryError(Exception):
+    """A cache entry is not what its manifest says."""
+
+
+def cache_dir() -> Path:
+    """Where Muster keeps what it can make again: `MUSTER_CACHE`, or the platform's folder for caches."""
+    chosen = os.environ.get("MUSTER_CACHE")
+    if chosen:
+        return Path(chosen).expanduser()
+    if sys.platform == "darwin":
+        return Path.home() / "Library" / "Caches" / "muster"
+    if sys.platform == "win32":
+        return Path(os.environ.get("LOCALAPPDATA", Path.home() / "AppData" / "Local")) / "muster" / "Cache"
+    return Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "muster"
+
+
+def cached(
+    name: str, files: Sequence[Path], decode: Callable[[], Mapping[str, npt.NDArray[Any]]], **options: object
+) -> Arrays:
+    """The arrays that `decode` makes from `files`, memory-mapped, read-only; decoded only when not cached yet."""
+    entry = cache_dir() / "decoded" / f"{name}-{_digest(name, files, options)}"
+    if entry.exists():
+        try:
+            return _read(entry)
+        except DamagedEntryError as damage:
+            log.warning("cache entry %s is damaged (%s): decoding the data again", entry, damage)
+            shutil.rmtree(entry, ignore_errors=True)
+    log.info("decoding %s; the next time it comes from %s", name, entry)
+    arrays = {key: np.ascontiguousarray(array) for key, array in decode().items()}
+    try:
+        _write(entry, arrays)
+        return _read(entry)
+    except (OSError, DamagedEntryError) as problem:
+        log.warning("cannot keep decoded arrays in %s (%s): they stay in memory", entry, problem)
+        return arrays
+
+
+def _digest(name: str, files: Sequence[Path], options: Mapping[str, object]) -> str:
+    identities = []
+    for file in sorted(files):
+        status = file.stat()
+        identities.append((str(file.resolve()), status.st_size, status.st_mtime_ns))
+    text = json.dumps([_VERSION, name, options, identities], sort_keys=True, default=str)
+    return hashlib.sha256(text.encode()).hexdigest()[:20]
+
+
+def _write(entry: Path, arrays: Arrays) -> None:
+    entry.parent.mkdir(parents=True, exist_ok=True)
+    scratch = Path(tempfile.mkdtemp(prefix=f".{entry.name}-", dir=entry.parent))
+    try:
+        manifest = {}
+        for key, array in arrays.items():
+            file = scratch / f"{key}.npy"
+            np.save(file, array, allow_pickle=False)
+            manifest[key] = {"bytes": file.stat().st_size, "checksum": _spot_checksum(file)}
+        (scratch / _MANIFEST).write_text(json.dumps(manifest))
+        try:
+            scratch.rename(entry)
+        except OSError:
+            if not entry.exists():
+                raise
+            # Another process placed the same entry meanwhile: its arrays are as good as these.
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+
+
+def _read(entry: Path) -> Arrays:
+    try:
+        manifest = json.loads((entry / _MANIFEST).read_text())
+        arrays: Arrays = {}
+        for key, expected in manifest.items():
+            file = entry / f"{key}.npy"
+            if file.stat().st_size != expected["bytes"]:
+                raise DamagedEntryError(f"{file.name} has {file.stat().st_size} bytes, not {expected['bytes']}")
+            if _spot_checksum(file) != expected["checksum"]:
+                raise DamagedEntryError(f"the checksum of {file.name} is wrong")
+            # A plain array over the map: np.memmap's own type would stick to everything computed from it.
+            arrays[key] = np.asarray(np.load(file, mmap_mode="r", allow_pickle=False))
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as problem:
+        raise DamagedEntryError(str(problem)) from problem
+    return arrays
+
+
+def _spot_checksum(file: Path) -> int:
+    """A checksum over blocks spread evenly over the file: reading all of it would undo the memory map's point."""
+    size = file.stat().st_size
+    checksum = zlib.crc32(str(size).encode())
+    with file.open("rb") as stream:
+        for position in sorted({int(p) for p in np.linspace(0, max(0, size - _SPOT_BYTES), _SPOTS)}):
+            stream.seek(position)
+            checksum = zlib.crc32(stream.read(_SPOT_BYTES), checksum)
+    return checksum
