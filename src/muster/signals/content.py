@@ -1,0 +1,83 @@
+"""Content diversity: how unlike each other a client's samples are (Li et al., 2021)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import ClassVar, Literal
+
+import numpy as np
+import torch
+
+from muster.arrays import Floats
+from muster.component import Population
+from muster.errors import ConfigError
+from muster.randomness import generator
+from muster.signals.base import ClientContext, Signal, signals
+from muster.signals.losses import EVALUATION_BATCH
+
+PROJECTED = 64
+
+
+def diversity(embeddings: torch.Tensor) -> float:
+    """One minus the mean cosine of two different rows; 0 for a single row. O(rows × columns)."""
+    rows = len(embeddings)
+    if rows < 2:
+        return 0.0
+    unit = torch.nn.functional.normalize(embeddings.double(), dim=1)
+    # A row of zeros has no direction: it is similar to nobody, itself included.
+    own = float(unit.square().sum())
+    return 1.0 - (float(unit.sum(dim=0).square().sum()) - own) / (rows * (rows - 1))
+
+
+@lru_cache(maxsize=4)
+def _projection(width: int) -> torch.Tensor:
+    # The same for all clients and runs: a coordinate system, not a source of randomness.
+    draws = generator(0, "content diversity projection", width).standard_normal((width, PROJECTED))
+    return torch.from_numpy(draws / np.sqrt(PROJECTED)).float()
+
+
+@torch.no_grad()
+def penultimate(client: ClientContext) -> torch.Tensor:
+    """What enters the classification layer for each local sample, in evaluation mode."""
+    module = client.model.module.eval()
+    caught: list[torch.Tensor] = []
+    layer = module.get_submodule(client.spec.final_layer_name)
+    hook = layer.register_forward_pre_hook(lambda _, inputs: caught.append(inputs[0].flatten(1)))
+    try:
+        for start in range(0, client.size, EVALUATION_BATCH):
+            module(client.features[start : start + EVALUATION_BATCH])
+    finally:
+        hook.remove()
+    return torch.cat(caught)
+
+
+@signals.register("content_diversity")
+@dataclass(frozen=True)
+class ContentDiversity(Signal):
+    """One minus the mean cosine similarity between the embeddings of two local samples."""
+
+    name: ClassVar[str] = "content_diversity"
+    discloses: ClassVar[str] = "how unlike each other the client's samples are (one number)"
+
+    #: "features": what enters the classification layer of the global model; "input": a fixed random projection of
+    #: the samples, which needs no model.
+    emb: Literal["features", "input"] = "features"
+
+    @property
+    def uses_model(self) -> bool:  # type: ignore[override]
+        return self.emb == "features"
+
+    def unavailable(self, population: Population) -> str | None:
+        if self.uses_model:
+            try:
+                _ = population.spec.final_weight
+            except ConfigError as error:
+                return error.problem
+        return None
+
+    def measure(self, client: ClientContext) -> Floats:
+        if self.uses_model:
+            return np.array([diversity(penultimate(client))])
+        flat = client.features.flatten(1).float()
+        return np.array([diversity(flat @ _projection(flat.shape[1]).to(flat.device))])

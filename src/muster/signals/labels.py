@@ -1,0 +1,47 @@
+"""What a client tells about its labels."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+from scipy.stats import entropy
+
+from muster.arrays import Floats
+from muster.component import Population
+from muster.signals.base import ClientContext, Signal, signals
+
+
+def _histogram(client: ClientContext) -> Floats:
+    counts = np.bincount(client.labels.cpu().numpy(), minlength=client.classes)
+    return counts.astype(np.float64)
+
+
+@signals.register("label_histogram")
+@dataclass(frozen=True)
+class LabelHistogram(Signal):
+    """How many local samples each class has."""
+
+    name: ClassVar[str] = "label_histogram"
+    discloses: ClassVar[str] = "how many samples of each class the client has"
+    reportable: ClassVar[bool] = True
+
+    def width(self, population: Population) -> int:
+        return population.classes
+
+    def measure(self, client: ClientContext) -> Floats:
+        return _histogram(client)
+
+
+@signals.register("label_entropy")
+@dataclass(frozen=True)
+class LabelEntropy(Signal):
+    """Entropy of the local label distribution, in nats."""
+
+    name: ClassVar[str] = "label_entropy"
+    discloses: ClassVar[str] = "how evenly the client's samples spread over the classes (one number)"
+    reportable: ClassVar[bool] = True
+
+    def measure(self, client: ClientContext) -> Floats:
+        return np.array([float(entropy(_histogram(client)))])

@@ -1,0 +1,105 @@
+"""Losses as signals: measured on request under the global model, or a by-product of local training."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+import torch
+from torch import nn
+
+from muster.arrays import Floats
+from muster.errors import ConfigError
+from muster.signals.base import ClientContext, Signal, TrainOutcome, signals
+
+#: Samples that run through the model at once in an evaluation: large enough to be fast, small enough for memory.
+EVALUATION_BATCH = 512
+
+
+@torch.no_grad()
+def mean_loss(module: nn.Module, features: torch.Tensor, labels: torch.Tensor) -> float:
+    """Mean cross-entropy in evaluation mode. The module's tensors stay as they are."""
+    module.eval()
+    total = 0.0
+    for start in range(0, len(labels), EVALUATION_BATCH):
+        part = slice(start, start + EVALUATION_BATCH)
+        total += float(nn.functional.cross_entropy(module(features[part]), labels[part], reduction="sum"))
+    return total / len(labels)
+
+
+@signals.register("loss")
+@dataclass(frozen=True)
+class Loss(Signal):
+    """Mean loss of the global model on all local data."""
+
+    name: ClassVar[str] = "loss"
+    discloses: ClassVar[str] = "how badly the global model fits the client's data (one number)"
+    uses_model: ClassVar[bool] = True
+
+    def measure(self, client: ClientContext) -> Floats:
+        return np.array([mean_loss(client.model.module, client.features, client.labels)])
+
+
+@signals.register("batch_loss")
+@dataclass(frozen=True)
+class BatchLoss(Signal):
+    """Mean loss of the global model on one fresh mini-batch of local data."""
+
+    name: ClassVar[str] = "batch_loss"
+    discloses: ClassVar[str] = "how badly the global model fits a few of the client's samples (one number)"
+    uses_model: ClassVar[bool] = True
+
+    #: Samples in the mini-batch; None: as many as in a training batch.
+    batch: int | None = None
+
+    def samples(self, size: int, batch_size: int) -> int:
+        return min(size, batch_size if self.batch is None else self.batch)
+
+    def measure(self, client: ClientContext) -> Floats:
+        count = self.samples(client.size, client.training.batch_size)
+        chosen = torch.from_numpy(client.rng.choice(client.size, size=count, replace=False))
+        chosen = chosen.to(client.labels.device)
+        return np.array([mean_loss(client.model.module, client.features[chosen], client.labels[chosen])])
+
+
+@signals.register("train_loss")
+@dataclass(frozen=True)
+class TrainLoss(Signal):
+    """Mean loss over the samples of the local training, each before its step."""
+
+    name: ClassVar[str] = "train_loss"
+    discloses: ClassVar[str] = "how badly the model fitted the client's data while it trained (one number)"
+    askable: ClassVar[bool] = False
+    reportable: ClassVar[bool] = True
+
+    def measure(self, client: ClientContext) -> Floats:
+        return np.array([_outcome(self, client).mean_loss])
+
+
+@signals.register("squared_loss")
+@dataclass(frozen=True)
+class SquaredLoss(Signal):
+    """Mean squared per-sample loss over the first local epoch."""
+
+    name: ClassVar[str] = "squared_loss"
+    discloses: ClassVar[str] = "how badly the model fitted the client's data while it trained (one number)"
+    askable: ClassVar[bool] = False
+    reportable: ClassVar[bool] = True
+    needs_squared_loss: ClassVar[bool] = True
+
+    def measure(self, client: ClientContext) -> Floats:
+        return np.array([_outcome(self, client).mean_squared_loss])
+
+
+def _outcome(signal: Signal, client: ClientContext) -> TrainOutcome:
+    if client.outcome is None:
+        raise only_after_training(signal)
+    return client.outcome
+
+
+def only_after_training(signal: Signal) -> ConfigError:
+    return ConfigError(
+        f"the signal '{signal.name}' exists only after training",
+        fix="name it in the report of a Train request instead of asking for it",
+    )

@@ -1,0 +1,75 @@
+"""The probe norm: how far a client would pull the model in its first mini-batches."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from itertools import islice
+from typing import ClassVar, Literal
+
+import numpy as np
+import torch
+from torch import nn
+
+from muster.arrays import Floats
+from muster.signals.base import PROBE, ClientContext, Signal, signals
+from muster.training.base import batches
+
+
+@signals.register("probe_norm")
+@dataclass(frozen=True)
+class ProbeNorm(Signal):
+    """Distance that the model moves in a few mini-batches of local training.
+
+    The probed model stays on the client. When the client trains in the same round, it goes on from there: the
+    probe takes its mini-batches from the generator of that training, so that nothing is done twice.
+    The global parameters are loaded again at the end.
+    """
+
+    name: ClassVar[str] = "probe_norm"
+    discloses: ClassVar[str] = "how far the client's data pulls the model (one number)"
+    uses_model: ClassVar[bool] = True
+    client_state: ClassVar[tuple[str, ...]] = (PROBE,)
+
+    #: Mini-batches of the probe, at most one epoch.
+    batches: int = 2
+    #: Passes over these mini-batches.
+    steps: int = 1
+    #: How much of the training that follows counts as done: the probe's mini-batches, or a whole epoch.
+    credit: Literal["batches", "epoch"] = "batches"
+
+    def samples(self, size: int, batch_size: int) -> int:
+        return self.steps * min(size, self.batches * batch_size)
+
+    def measure(self, client: ClientContext) -> Floats:
+        epoch = math.ceil(client.size / client.training.batch_size)
+        chosen = list(
+            islice(batches(client.size, client.training, client.training_rng()), min(self.batches, epoch))
+        )
+        client.model.load(client.origin)
+        for _ in range(self.steps):
+            _train_on(client, chosen)
+        probed = client.model.vector()
+        client.model.load(client.origin)
+        done = self.steps * len(chosen) if self.credit == "batches" else epoch
+        skip = min(done, client.training.steps_for(client.size))
+        client.state[PROBE] = np.append(probed, np.float32(skip))
+        # Counters of batches grow alike on all clients and would drown the distance.
+        averaged = client.spec.averaged
+        moved = probed[averaged].astype(np.float64) - client.origin[averaged].cpu().numpy()
+        return np.array([np.linalg.norm(moved)])
+
+
+def _train_on(client: ClientContext, chosen: list[np.ndarray[tuple[int], np.dtype[np.int64]]]) -> None:
+    module, training = client.model.module, client.training
+    parameters = [parameter for parameter in module.parameters() if parameter.requires_grad]
+    optimizer = training.make_optimizer(parameters, client.lr)
+    module.train()
+    for positions in chosen:
+        index = torch.from_numpy(positions).to(client.model.device)
+        optimizer.zero_grad(set_to_none=True)
+        loss = nn.functional.cross_entropy(module(client.features[index]), client.labels[index])
+        loss.backward()  # type: ignore[no-untyped-call]
+        if training.clip_norm is not None:
+            nn.utils.clip_grad_norm_(parameters, training.clip_norm)
+        optimizer.step()
