@@ -141,6 +141,11 @@ class FederatedData:
         """A client's training features (normalised, float32 or tokens) and labels."""
         return self.tensors(self.dataset.train, self.train_index[client])
 
+    def client_attributes(self, client: int) -> Ints | None:
+        """The attributes of a client's training samples, where the data has them."""
+        attributes = self.dataset.train.attributes
+        return None if attributes is None else attributes[self.train_index[client]]
+
     def tensors(self, samples: Samples, positions: npt.NDArray[np.integer]) -> tuple[torch.Tensor, torch.Tensor]:
         """Some samples of a split as tensors that a model takes."""
         features = torch.from_numpy(np.ascontiguousarray(samples.features[positions]))

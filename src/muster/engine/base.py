@@ -1,0 +1,150 @@
+"""The Engine protocol: three verbs, `ask`, `train`, `evaluate`, whoever the clients are and wherever they run."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from muster.arrays import Floats, Ints, State, Vector
+from muster.component import Population
+from muster.signals.base import Replies, Signal
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where in the run an exchange happens. Random draws on clients are derived from it."""
+
+    round: int
+    #: How many trainings came before in this round.
+    iteration: int
+    #: How many exchanges (asks and trainings) came before in this round.
+    exchange: int
+
+
+@dataclass(frozen=True)
+class Trained:
+    """One client's answer to a training request, before the guard has looked at it."""
+
+    client: int
+    #: w_k − w^t; a view that is valid until the next answer is drawn (unless the whole matrix was asked for).
+    movement: Vector
+    steps: int
+    samples: int
+    reports: Mapping[str, Floats]
+    extra: Mapping[str, Vector] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Failed:
+    """A client that did not answer, and why."""
+
+    client: int
+    reason: str
+
+
+@dataclass(frozen=True)
+class TrainOrder:
+    """Everything that a training request needs to be carried out."""
+
+    clients: Ints
+    parameters: Vector
+    place: Place
+    lr: float
+    report: tuple[Signal, ...] = ()
+    broadcast: Vector | None = None
+    #: Keep every movement valid until the next exchange, instead of reusing a few buffers.
+    keep_all: bool = False
+
+
+@dataclass(frozen=True)
+class AskOrder:
+    """Everything that a question to clients needs."""
+
+    clients: Ints
+    parameters: Vector
+    place: Place
+    lr: float
+    signals: tuple[Signal, ...]
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """Sums from which every metric follows. Per-client arrays cover clients that have test data of their own."""
+
+    #: classes × classes, rows are true labels.
+    confusion: Ints
+    loss_sum: float
+    client_correct: Ints
+    client_loss_sum: Floats
+    client_count: Ints
+    #: classes × attribute values, where the test data has attributes.
+    group_correct: Ints | None = None
+    group_count: Ints | None = None
+
+
+class Engine(ABC):
+    """Runs clients. Answers come back in an order that does not depend on timing (see `schedule`)."""
+
+    @property
+    @abstractmethod
+    def population(self) -> Population:
+        """What is known about the clients now; it may grow between rounds."""
+
+    @abstractmethod
+    def describe(self) -> str:
+        """One line for people: which engine, how many workers, why."""
+
+    @abstractmethod
+    def initial_parameters(self) -> Vector:
+        """The parameters of the model as it was built."""
+
+    def reachable(self, round: int) -> Ints:
+        """Ids of the clients that can be reached in a round, ascending."""
+        return np.arange(self.population.clients)
+
+    @abstractmethod
+    def ask(self, order: AskOrder) -> tuple[Replies, list[Failed]]:
+        """Measure signals on clients."""
+
+    @abstractmethod
+    def train(self, order: TrainOrder) -> Iterator[Trained | Failed]:
+        """Train clients; one answer for each, in the order of `schedule`."""
+
+    @abstractmethod
+    def evaluate(self, parameters: Vector) -> Evaluation:
+        """Evaluate the global model."""
+
+    def end_round(self) -> None:
+        """Forget what only lives for a round."""
+        return
+
+    def state_dict(self) -> State:
+        """What clients keep between rounds, where the engine holds it for them."""
+        return {}
+
+    def load_state_dict(self, values: State) -> None:
+        """Restore it."""
+        return
+
+    def close(self) -> None:
+        """Give back processes and memory."""
+        return
+
+    def __enter__(self) -> Engine:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def schedule(clients: Ints, sizes: Ints) -> Ints:
+    """The order in which clients are served and answers are handed over: longest task first, ties by id.
+
+    Starting long tasks first keeps workers from waiting for a straggler at the end; and because the order is a
+    function of the request alone, sums over answers do not depend on who finished first.
+    """
+    clients = np.sort(clients)
+    return clients[np.argsort(-sizes[clients], kind="stable")]

@@ -1,0 +1,37 @@
+"""From predictions on the test set to the sums that metrics are made of."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from muster.arrays import Floats, Ints
+from muster.data.federated import FederatedData
+from muster.engine.base import Evaluation
+
+
+def summarise(data: FederatedData, predicted: Ints, losses: Floats) -> Evaluation:
+    """Everything that metrics need, from one pass over the test set: globally, by client, by group."""
+    test, classes, clients = data.dataset.test, data.classes, data.clients
+    correct = predicted == test.labels
+    confusion = np.bincount(test.labels * classes + predicted, minlength=classes * classes)
+    client_correct, client_count = np.zeros((2, clients), dtype=np.int64)
+    client_loss_sum = np.zeros(clients)
+    if (index := data.test_index) is not None:
+        client_correct = np.bincount(index.owners[correct[index.samples]], minlength=clients)
+        client_loss_sum = np.bincount(index.owners, weights=losses[index.samples], minlength=clients)
+        client_count = index.sizes
+    group_correct = group_count = None
+    if test.attributes is not None and data.dataset.attribute_values is not None:
+        shape = (classes, data.dataset.attribute_values)
+        cells = test.labels * shape[1] + test.attributes
+        group_count = np.bincount(cells, minlength=shape[0] * shape[1]).reshape(shape)
+        group_correct = np.bincount(cells[correct], minlength=shape[0] * shape[1]).reshape(shape)
+    return Evaluation(
+        confusion=confusion.reshape(classes, classes),
+        loss_sum=float(losses.sum()),
+        client_correct=client_correct,
+        client_loss_sum=np.asarray(client_loss_sum, dtype=np.float64),
+        client_count=client_count,
+        group_correct=group_correct,
+        group_count=group_count,
+    )

@@ -1,0 +1,200 @@
+"""Worker processes, one single-threaded process per core, that carry out tasks and hand results back in order.
+
+A worker that dies is replaced; the task it was at is tried once more, then given up. Nothing about a result
+depends on which worker made it.
+"""
+
+from __future__ import annotations
+
+import heapq
+import multiprocessing as mp
+import signal
+import traceback
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
+from typing import Any, TypeAlias
+
+import torch
+
+from muster.errors import EngineError, MusterError, TrainingError
+
+#: Carries out one message in a worker and gives an answer that can be pickled.
+Handler: TypeAlias = Callable[[Any], Any]
+#: Makes a handler inside the worker, where models and device memory belong.
+HandlerFactory: TypeAlias = Callable[[], Handler]
+
+ATTEMPTS = 2
+_STOP_SECONDS = 3.0
+
+
+@dataclass(frozen=True)
+class Crashed:
+    """The answer to a task whose workers died."""
+
+    reason: str
+
+
+@dataclass
+class _Worker:
+    process: BaseProcess
+    connection: Connection
+    #: Tasks sent to it; the first one is being worked at.
+    outstanding: deque[int] = field(default_factory=deque)
+
+
+class Pool:
+    """A fixed number of workers. Forked where that is safe, so that data is shared and nothing is pickled."""
+
+    def __init__(self, workers: int, factory: HandlerFactory, start_method: str = "fork") -> None:
+        self._factory = factory
+        self._context = mp.get_context(start_method)
+        self._workers: list[_Worker] = []
+        for _ in range(workers):
+            self._workers.append(self._start())
+
+    @property
+    def pids(self) -> list[int]:
+        return [worker.process.pid or 0 for worker in self._workers]
+
+    def run(self, count: int, message: Callable[[int], Any], window: int) -> Iterator[tuple[int, Any]]:
+        """Carry out tasks 0 … count−1; yield (task, answer) in that order.
+
+        `message(task)` is called when the task is sent. At most `window` tasks are under way or waiting to be
+        yielded, so a caller may give task i the buffer i mod window.
+        """
+        waiting, answers, head = list(range(count)), dict[int, Any](), 0
+        crashes: dict[int, int] = {}
+        try:
+            while head < count:
+                self._dispatch(waiting, message, head + window)
+                if head in answers:
+                    yield head, answers.pop(head)
+                    head += 1
+                else:
+                    self._collect(waiting, answers, crashes)
+        finally:
+            # Only after an error or when the caller lost interest: answers to old tasks must not be mistaken.
+            for position, worker in enumerate(self._workers):
+                if worker.outstanding:
+                    self._replace(position)
+
+    def _dispatch(self, waiting: list[int], message: Callable[[int], Any], limit: int) -> None:
+        # A second task in a worker's pipe hides the hand-over, but near the end it would spoil the balance.
+        depth = 2 if len(waiting) > 4 * len(self._workers) else 1
+        for level in range(1, depth + 1):
+            for position, worker in enumerate(self._workers):
+                if len(worker.outstanding) >= level or not waiting or waiting[0] >= limit:
+                    continue
+                task = heapq.heappop(waiting)
+                try:
+                    worker.connection.send(message(task))
+                    worker.outstanding.append(task)
+                except OSError:  # it died while it was idle: its successor gets the task
+                    for undone in (task, *worker.outstanding):
+                        heapq.heappush(waiting, undone)
+                    self._replace(position)
+
+    def _collect(self, waiting: list[int], answers: dict[int, Any], crashes: dict[int, int]) -> None:
+        busy = {w.connection: n for n, w in enumerate(self._workers) if w.outstanding}
+        for connection in wait(list(busy)):
+            position = busy[connection]  # type: ignore[index]
+            worker = self._workers[position]
+            try:
+                kind, answer = worker.connection.recv()
+            except (EOFError, OSError):
+                self._bury(position, waiting, answers, crashes)
+                continue
+            task = worker.outstanding.popleft()
+            if kind == "error":
+                raise answer
+            answers[task] = answer
+
+    def _bury(self, position: int, waiting: list[int], answers: dict[int, Any], crashes: dict[int, int]) -> None:
+        worker = self._workers[position]
+        worker.process.join(_STOP_SECONDS)
+        suspect, *innocent = worker.outstanding
+        crashes[suspect] = crashes.get(suspect, 0) + 1
+        for task in innocent:
+            heapq.heappush(waiting, task)
+        if crashes[suspect] < ATTEMPTS:
+            heapq.heappush(waiting, suspect)
+        else:
+            answers[suspect] = Crashed(f"its worker died {ATTEMPTS} times (exit code {worker.process.exitcode})")
+        self._replace(position)
+
+    def _replace(self, position: int) -> None:
+        old = self._workers[position]
+        old.connection.close()
+        if old.process.is_alive():
+            old.process.kill()
+        self._workers[position] = self._start()
+
+    def _start(self) -> _Worker:
+        ours, theirs = self._context.Pipe()
+        # A forked child inherits our ends of all pipes; it must close them, or it would keep its siblings
+        # alive after we are gone.
+        inherited = [ours, *(worker.connection for worker in self._workers)]
+        forked = self._context.get_start_method() == "fork"
+        process = self._context.Process(  # type: ignore[attr-defined]
+            target=_serve, args=(theirs, self._factory, inherited if forked else []), daemon=True
+        )
+        try:
+            process.start()
+        except OSError as error:
+            raise EngineError(
+                f"cannot start a worker process: {error}", fix="use fewer workers, or workers = 0"
+            ) from error
+        theirs.close()
+        return _Worker(process, ours)
+
+    def close(self) -> None:
+        for worker in self._workers:
+            # Closing the pipe ends an idle worker's loop; a busy one is not waited for.
+            worker.connection.close()
+            if worker.outstanding:
+                worker.process.kill()
+        for worker in self._workers:
+            worker.process.join(_STOP_SECONDS)
+            if worker.process.is_alive():
+                worker.process.kill()
+                worker.process.join()
+        self._workers = []
+
+
+def _serve(connection: Connection, factory: HandlerFactory, inherited: list[Connection]) -> None:
+    """A worker's life: until the pipe closes."""
+    for other in inherited:
+        other.close()
+    # Ctrl-C goes to the whole group; only the main process decides what it means.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    torch.set_num_threads(1)
+    handler: Handler | None = None
+    while True:
+        try:
+            message = connection.recv()
+        except (EOFError, OSError):
+            return
+        try:
+            handler = handler or factory()
+            answer: tuple[str, Any] = ("ok", handler(message))
+        except Exception as error:
+            answer = ("error", as_muster_error(error))
+        try:
+            connection.send(answer)
+        except OSError:
+            return
+
+
+def as_muster_error(error: Exception) -> MusterError:
+    """An error in client code, as one that crosses processes and tells where it happened."""
+    if isinstance(error, MusterError):
+        return error
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    return TrainingError(
+        f"a client's code failed: {type(error).__name__}: {error}",
+        expected="a model, local algorithm and signals that run on every client's data",
+        fix=f"look at {last.filename}:{last.lineno} ({last.name}); workers = 0 runs clients in this process",
+    )

@@ -1,0 +1,161 @@
+"""What runs on a client: training, measuring, predicting. The same code under every engine."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from torch import nn
+
+from muster.arrays import Floats, Ints, Vector
+from muster.data.federated import FederatedData
+from muster.devices import Devices
+from muster.engine.base import Place
+from muster.parameters import FlatModel
+from muster.randomness import generator, torch_seed
+from muster.signals.base import PROBE, ClientContext, Signal
+from muster.training.base import LocalAlgorithm, LocalTraining, train
+
+#: Samples per forward pass in evaluation: fixed, so that results do not depend on how work is divided.
+EVALUATION_BATCH = 500
+
+
+@dataclass(frozen=True)
+class Job:
+    """What a client is told to do: the request without the parameters, which travel separately."""
+
+    client: int
+    place: Place
+    lr: float
+    signals: tuple[Signal, ...] = ()
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What a client says after training, beside the movement."""
+
+    steps: int
+    samples: int
+    reports: dict[str, Floats]
+    extra: dict[str, Vector] = field(default_factory=dict)
+
+
+class ClientRuntime:
+    """Carries out jobs for any client of a federation, one after the other, on one device."""
+
+    def __init__(
+        self,
+        data: FederatedData,
+        module: nn.Module,
+        training: LocalTraining,
+        algorithm: LocalAlgorithm,
+        *,
+        seed: int,
+        device: str = "cpu",
+        devices: Devices | None = None,
+    ) -> None:
+        self.data, self.training, self.algorithm, self.seed = data, training, algorithm, seed
+        self.model = FlatModel(module, device)
+        self.devices = devices
+
+    def train(
+        self,
+        job: Job,
+        origin: torch.Tensor,
+        out: torch.Tensor,
+        state: dict[str, Vector],
+        broadcast: torch.Tensor | None = None,
+    ) -> Facts:
+        """Train a client from `origin`; write its movement into `out` and its new state into `state`."""
+        context = self._context(job, origin, state)
+        self.model.load(origin)
+        skip = self._continue_probe(state)
+        torch.manual_seed(torch_seed(self.seed, "dropout", *self._coordinates(job)))
+        context.rng = context.training_rng()
+        finished = train(
+            context,
+            self.algorithm,
+            job.lr,
+            broadcast=broadcast,
+            squared_loss=any(signal.needs_squared_loss for signal in job.signals),
+            skip=skip,
+        )
+        self.model.store_movement(origin, out)
+        context.movement = out.numpy()
+        # Reports draw from a stream of their own, so that asking for one does not change the training.
+        context.rng = generator(self.seed, "report", *self._coordinates(job))
+        reports = {signal.name: _numbers(signal.measure(context)) for signal in job.signals}
+        assert context.outcome is not None
+        return Facts(context.outcome.steps, context.outcome.samples, reports, finished.extra or {})
+
+    def ask(self, job: Job, origin: torch.Tensor, state: dict[str, Vector]) -> dict[str, Floats]:
+        """Measure signals on a client."""
+        context = self._context(job, origin, state)
+        values = {}
+        for number, signal in enumerate(job.signals):
+            if signal.uses_model:
+                self.model.load(origin)
+            torch.manual_seed(torch_seed(self.seed, "dropout-ask", *self._coordinates(job), number))
+            values[signal.name] = _numbers(signal.measure(context))
+        return values
+
+    @torch.no_grad()
+    def predict(self, positions: Ints, origin: torch.Tensor) -> tuple[Ints, Floats]:
+        """Predicted classes and losses of test samples under the global model."""
+        self.model.load(origin)
+        self.model.module.eval()
+        features, labels = self._on_device(*self.data.tensors(self.data.dataset.test, positions))
+        logits = self.model.module(features)
+        losses = nn.functional.cross_entropy(logits, labels, reduction="none")
+        return logits.argmax(dim=1).cpu().numpy(), losses.double().cpu().numpy()
+
+    def _context(self, job: Job, origin: torch.Tensor, state: dict[str, Vector]) -> ClientContext:
+        features, labels = self._on_device(*self.data.client(job.client))
+        return ClientContext(
+            client=job.client,
+            features=features,
+            labels=labels,
+            classes=self.data.classes,
+            model=self.model,
+            origin=origin,
+            rng=generator(self.seed, "ask", job.place.round, job.place.exchange, job.client),
+            training=self.training,
+            training_rng=lambda: generator(self.seed, "train", *self._coordinates(job)),
+            lr=job.lr,
+            round=job.place.round,
+            attributes=self.data.client_attributes(job.client),
+            attribute_values=self.data.dataset.attribute_values,
+            state=state,
+            device_times=self._device_times(job.client, len(labels)),
+        )
+
+    def _coordinates(self, job: Job) -> tuple[int, int, int]:
+        return job.place.round, job.place.iteration, job.client
+
+    def _continue_probe(self, state: dict[str, Vector]) -> int:
+        """Start from the probed model where there is one; the number of mini-batches that it has done already."""
+        probed = state.pop(PROBE, None)
+        if probed is None:
+            return 0
+        self.model.load(torch.from_numpy(probed[:-1]))
+        return int(probed[-1])
+
+    def _on_device(self, features: torch.Tensor, labels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        features, labels = features.to(self.model.device), labels.to(self.model.device)
+        if features.dim() == 4:
+            features = features.contiguous(memory_format=self.model.memory_format)
+        return features, labels
+
+    def _device_times(self, client: int, size: int) -> Floats | None:
+        if self.devices is None:
+            return None
+        samples = np.array([self.training.samples_for(size)])
+        model = self.model.spec.bytes
+        times: Floats = self.devices.times(np.array([client]), samples, model, model)[0]
+        return times
+
+
+def _numbers(values: Floats | Sequence[float]) -> Floats:
+    return np.atleast_1d(np.asarray(values, dtype=np.float64))
