@@ -1,0 +1,37 @@
+"""Random selection with probabilities proportional to sample counts.
+
+With replacement it is the scheme that FedProx analyses (Li et al., 2020), unbiased with an equal mean; without
+replacement it is a baseline of HiCS-FL (Chen and Vikalo, 2024).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from muster.component import Population
+from muster.selection.base import Plan, Selector, Train, View, check_count, selectors
+
+
+@selectors.register("size-weighted")
+@dataclass
+class SizeWeighted(Selector):
+    """Random clients, those with more samples more often."""
+
+    clients_per_round: int
+    #: Draw every time from all clients: the same client may come several times and then counts as often.
+    replace: bool = False
+
+    def check(self, population: Population) -> None:
+        check_count(self, self.clients_per_round, population)
+
+    def round(self, fed: View) -> Plan:
+        pool = fed.available
+        sizes = fed.sizes[pool].astype(np.float64)
+        if not self.replace:
+            yield Train(fed.weighted_sample(self.clients_per_round, sizes))
+            return
+        draws = fed.rng.choice(pool, size=self.clients_per_round, p=sizes / sizes.sum())
+        clients, times = np.unique(draws, return_counts=True)
+        yield Train(clients, multiplicity=times)
