@@ -7,7 +7,7 @@ from muster.testing import FakeFederation, check_selector
 
 @pytest.fixture
 def federation():
-    """The class: `federation(10, sizes=…, script={"loss": […]})`, then `.play(selector)` or `.run(selector, 5)`."""
+    """The class: `federation(10, sizes=…, script={"loss": […]})`, then `.play(selector)` or `.run(…)`."""
     return FakeFederation
 
 
