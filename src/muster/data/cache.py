@@ -24,6 +24,8 @@ import numpy.typing as npt
 log = logging.getLogger(__name__)
 
 Arrays: TypeAlias = dict[str, npt.NDArray[Any]]
+#: Makes an array to fill, from its name, shape and dtype.
+NewArray: TypeAlias = Callable[[str, tuple[int, ...], npt.DTypeLike], npt.NDArray[Any]]
 
 #: Raised when the layout of entries changes, so that entries of older versions are not read.
 _VERSION = 1
@@ -48,9 +50,16 @@ def cache_dir() -> Path:
 
 
 def cached(
-    name: str, files: Sequence[Path], decode: Callable[[], Mapping[str, npt.NDArray[Any]]], **options: object
+    name: str,
+    files: Sequence[Path],
+    decode: Callable[[NewArray], Mapping[str, npt.NDArray[Any]]],
+    **options: object,
 ) -> Arrays:
-    """The arrays that `decode` makes from `files`, memory-mapped, read-only; decoded only when not cached yet."""
+    """The arrays that `decode` makes from `files`, memory-mapped, read-only; decoded only when not cached yet.
+
+    `decode` may write large arrays straight to disk: its `new(key, shape, dtype)` gives an array to fill and return.
+    `options` are what the decoding depends on besides the files.
+    """
     entry = cache_dir() / "decoded" / f"{name}-{_digest(name, files, options)}"
     if entry.exists():
         try:
@@ -58,14 +67,19 @@ def cached(
         except DamagedEntryError as damage:
             log.warning("cache entry %s is damaged (%s): decoding the data again", entry, damage)
             shutil.rmtree(entry, ignore_errors=True)
-    log.info("decoding %s; the next time it comes from %s", name, entry)
-    arrays = {key: np.ascontiguousarray(array) for key, array in decode().items()}
     try:
-        _write(entry, arrays)
-        return _read(entry)
-    except (OSError, DamagedEntryError) as problem:
-        log.warning("cannot keep decoded arrays in %s (%s): they stay in memory", entry, problem)
-        return arrays
+        entry.parent.mkdir(parents=True, exist_ok=True)
+        scratch = Path(tempfile.mkdtemp(prefix=f".{entry.name}-", dir=entry.parent))
+    except OSError as problem:
+        log.warning("cannot keep decoded arrays in %s (%s): they stay in memory", entry.parent, problem)
+        return dict(decode(lambda key, shape, dtype: np.empty(shape, dtype)))
+    log.info("decoding %s; the next time it comes from %s", name, entry)
+    try:
+        _fill(scratch, decode)
+        _place(scratch, entry)
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+    return _read(entry)
 
 
 def _digest(name: str, files: Sequence[Path], options: Mapping[str, object]) -> str:
@@ -77,24 +91,28 @@ def _digest(name: str, files: Sequence[Path], options: Mapping[str, object]) -> 
     return hashlib.sha256(text.encode()).hexdigest()[:20]
 
 
-def _write(entry: Path, arrays: Arrays) -> None:
-    entry.parent.mkdir(parents=True, exist_ok=True)
-    scratch = Path(tempfile.mkdtemp(prefix=f".{entry.name}-", dir=entry.parent))
-    try:
-        manifest = {}
-        for key, array in arrays.items():
-            file = scratch / f"{key}.npy"
+def _fill(scratch: Path, decode: Callable[[NewArray], Mapping[str, npt.NDArray[Any]]]) -> None:
+    def new(key: str, shape: tuple[int, ...], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
+        return np.lib.format.open_memmap(scratch / f"{key}.npy", "w+", np.dtype(dtype), shape)
+
+    manifest = {}
+    for key, array in decode(new).items():
+        file = scratch / f"{key}.npy"
+        if isinstance(array, np.memmap) and file.exists():
+            array.flush()
+        else:
             np.save(file, array, allow_pickle=False)
-            manifest[key] = {"bytes": file.stat().st_size, "checksum": _spot_checksum(file)}
-        (scratch / _MANIFEST).write_text(json.dumps(manifest))
-        try:
-            scratch.rename(entry)
-        except OSError:
-            if not entry.exists():
-                raise
-            # Another process placed the same entry meanwhile: its arrays are as good as these.
-    finally:
-        shutil.rmtree(scratch, ignore_errors=True)
+        manifest[key] = {"bytes": file.stat().st_size, "checksum": _spot_checksum(file)}
+    (scratch / _MANIFEST).write_text(json.dumps(manifest))
+
+
+def _place(scratch: Path, entry: Path) -> None:
+    try:
+        scratch.rename(entry)
+    except OSError:
+        # Where another process placed the same entry meanwhile, its arrays are as good as these.
+        if not entry.exists():
+            raise
 
 
 def _read(entry: Path) -> Arrays:

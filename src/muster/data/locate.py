@@ -3,17 +3,96 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import TypeAlias
 
-from muster.data.cache import cache_dir
+from muster.data.cache import Arrays, NewArray, cache_dir, cached
 from muster.errors import DataError
 
-F = TypeVar("F")
+#: The files of a data set in a folder (or the folders that hold its many files); empty when it is not there.
+Find: TypeAlias = Callable[[Path], Sequence[Path]]
+#: Arrays from what was found.
+Read: TypeAlias = Callable[[Sequence[Path], NewArray], Arrays]
 
 #: Folders of system packages, by data set.
 SYSTEM_FOLDERS = {"fashion-mnist": Path("/usr/share/datasets/fashion-mnist")}
+
+
+@dataclass(frozen=True)
+class Layout:
+    """One way in which a data set's files are laid out: how to recognise it and how to read it."""
+
+    find: Find
+    read: Read
+
+
+@dataclass(frozen=True)
+class Found:
+    """A data set on disk."""
+
+    folder: Path
+    layout: str
+    files: tuple[Path, ...]
+
+
+@dataclass(frozen=True)
+class Place:
+    """A folder in which a data set may lie, and why it is looked at."""
+
+    folder: Path
+    why: str
+
+
+@dataclass(frozen=True)
+class DataFiles:
+    """A data set that comes as files: its folder's name, what that must hold, and the layouts that can be read."""
+
+    name: str
+    #: What would have been found, for the message to a user who lacks it.
+    needs: str
+    layouts: Mapping[str, Layout]
+
+    def __post_init__(self) -> None:
+        known[self.name] = self
+
+    def find(self, data_dir: str | Path | None = None) -> Found | None:
+        """The data set in the first place that has it."""
+        for place in places(self.name, data_dir):
+            if not place.folder.is_dir():
+                continue
+            for name, layout in self.layouts.items():
+                files = tuple(layout.find(place.folder))
+                if files:
+                    return Found(place.folder, name, files)
+        return None
+
+    def arrays(self, data_dir: str | Path | None = None, **options: object) -> tuple[Arrays, Path]:
+        """The decoded arrays, memory-mapped, and the folder that they came from.
+
+        `options` are what the layouts' readers depend on besides the files; they become part of the cache's key.
+        """
+        found = self.find(data_dir)
+        if found is None:
+            raise self.missing(data_dir)
+        read = self.layouts[found.layout].read
+        name = f"{self.name}-{found.layout}"
+        return cached(name, found.files, lambda new: read(found.files, new), **options), found.folder
+
+    def missing(self, data_dir: str | Path | None = None) -> DataError:
+        """The error for a data set that is nowhere: where it was looked for, and how to get it."""
+        looked = ", ".join(str(place.folder) for place in places(self.name, data_dir))
+        return DataError(
+            f"the data set '{self.name}' is not here (looked in: {looked})",
+            expected=self.needs,
+            fix=f"run `muster data fetch {self.name}`, or set the environment variable MUSTER_DATA to a folder "
+            f"that contains '{self.name}/', or set 'data.data_dir'",
+        )
+
+
+#: Every data set that comes as files, by name; filled when the sources are imported.
+known: dict[str, DataFiles] = {}
 
 
 def fetched_dir() -> Path:
@@ -21,9 +100,9 @@ def fetched_dir() -> Path:
     return cache_dir() / "data"
 
 
-def candidates(name: str, data_dir: str | Path | None = None) -> list[Path]:
-    """The folders in which data set `name` is looked for, best first, whether they exist or not."""
-    folders = []
+def places(name: str, data_dir: str | Path | None = None) -> list[Place]:
+    """Where data set `name` is looked for, best first, whether the folders exist or not."""
+    found = []
     if data_dir is not None:
         chosen = Path(data_dir).expanduser()
         if not chosen.is_dir():
@@ -31,34 +110,10 @@ def candidates(name: str, data_dir: str | Path | None = None) -> list[Path]:
                 f"'data.data_dir' is {chosen}, which is not a folder",
                 expected=f"the folder of {name}, or one that contains '{name}/'",
             )
-        folders += [chosen / name, chosen]
+        found += [Place(chosen / name, "data_dir"), Place(chosen, "data_dir")]
     if os.environ.get("MUSTER_DATA"):
-        folders.append(Path(os.environ["MUSTER_DATA"]).expanduser() / name)
+        found.append(Place(Path(os.environ["MUSTER_DATA"]).expanduser() / name, "MUSTER_DATA"))
     if name in SYSTEM_FOLDERS:
-        folders.append(SYSTEM_FOLDERS[name])
-    folders.append(fetched_dir() / name)
-    return folders
-
-
-def locate(
-    name: str,
-    find: Callable[[Path], F | None],
-    *,
-    needs: str,
-    data_dir: str | Path | None = None,
-    folder_name: str | None = None,
-) -> F:
-    """What `find` finds in the first folder that has it; `needs` tells a user what would have been found."""
-    folder_name = folder_name or name
-    folders = candidates(folder_name, data_dir)
-    for folder in folders:
-        found = find(folder) if folder.is_dir() else None
-        if found is not None:
-            return found
-    looked = ", ".join(str(folder) for folder in folders)
-    raise DataError(
-        f"the data set '{name}' is not here (looked in: {looked})",
-        expected=needs,
-        fix=f"run `muster data fetch {folder_name}`, or set the environment variable MUSTER_DATA to a folder "
-        f"that contains '{folder_name}/', or set 'data.data_dir'",
-    )
+        found.append(Place(SYSTEM_FOLDERS[name], "system package"))
+    found.append(Place(fetched_dir() / name, "fetched"))
+    return found

@@ -1,0 +1,128 @@
+"""Parquet files as the Hugging Face hub serves data sets: pictures as encoded bytes, classes as numbers."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from muster.arrays import Ints
+from muster.data.cache import Arrays, NewArray
+from muster.data.sources._pictures import fill_pictures, picture
+from muster.errors import DataError
+
+PICTURE_COLUMNS = ("img", "image")
+_SPLITS = {"train": ("train",), "test": ("test", "valid", "validation", "val")}
+
+
+def split_of(path: Path) -> str | None:
+    """`train` or `test`, from the name of a file (`train-00000-of-00001.parquet`) or its folder (`train/`)."""
+    for word in (path.name.split(".")[0].split("-")[0], path.parent.name):
+        for split, spellings in _SPLITS.items():
+            if word in spellings:
+                return split
+    return None
+
+
+def parquet_in(folder: Path) -> list[Path]:
+    """Parquet files in a folder or, failing that, in the subfolders in which the hub keeps them.
+
+    No other subfolders: when a user names a folder of many data sets, another's files must not be taken for these.
+    """
+    choices = ("*.parquet", "data/*.parquet", "plain_text/*.parquet", "default/*.parquet", "default/*/*.parquet")
+    return next((files for choice in choices if (files := sorted(folder.glob(choice)))), [])
+
+
+def find_parquet(folder: Path) -> Sequence[Path]:
+    """The Parquet files of a folder (see `parquet_in`) when both splits are there; else nothing."""
+    files = parquet_in(folder)
+    return files if {split_of(file) for file in files} >= {"train", "test"} else ()
+
+
+def find_unsplit_parquet(folder: Path) -> Sequence[Path]:
+    """The Parquet files of a folder when they have no test split of their own; else nothing."""
+    files = parquet_in(folder)
+    return files if {split_of(file) for file in files} <= {"train", None} else ()
+
+
+def of_split(files: Sequence[Path], split: str) -> list[Path]:
+    """The files of a split; where there is a real test split, a validation split is not mistaken for it."""
+    chosen = [file for file in files if split_of(file) == split]
+    exact = [file for file in chosen if split in (file.name.split(".")[0].split("-")[0], file.parent.name)]
+    return exact or chosen
+
+
+def columns_of(file: Path) -> list[str]:
+    return list(pq.read_schema(file).names)
+
+
+def column(files: Sequence[Path], name: str) -> pa.ChunkedArray:
+    """One column of all files, in the files' order."""
+    try:
+        return pa.chunked_array(
+            [chunk for file in files for chunk in pq.read_table(file, columns=[name])[name].chunks]
+        )
+    except (KeyError, OSError, pa.ArrowException) as problem:
+        raise DataError(f"cannot read the column '{name}' of {files[0].parent}: {problem}") from problem
+
+
+def integers(files: Sequence[Path], name: str) -> Ints:
+    return np.asarray(column(files, name).to_numpy(), dtype=np.int64)
+
+
+def class_names(file: Path, name: str) -> list[str]:
+    """The class names that the hub keeps in the schema's metadata, or none."""
+    metadata = pq.read_schema(file).metadata or {}
+    features = json.loads(metadata.get(b"huggingface", b"{}")).get("info", {}).get("features", {})
+    names: list[str] = features.get(name, {}).get("names", [])
+    return names
+
+
+def fill_from_parquet(
+    new: NewArray, key: str, files: Sequence[Path], mode: str, size: int | None = None
+) -> np.ndarray[Any, Any]:
+    """The pictures of all files as (n, channels, height, width), decoded row group by row group.
+
+    Without `size` all pictures must be as large as the first; with it they are scaled and cropped.
+    """
+    name = next((c for c in PICTURE_COLUMNS if c in columns_of(files[0])), None)
+    if name is None:
+        raise DataError(f"{files[0]} has no pictures", expected=f"a column {' or '.join(PICTURE_COLUMNS)}")
+    rows = sum(pq.read_metadata(file).num_rows for file in files)
+    target, start = None, 0
+    for contents in _encoded_pictures(files, name):
+        if target is None:
+            first = picture(contents[0], mode, size)
+            target = new(key, (rows, *first.shape), np.uint8)
+        fill_pictures(target, contents, crop=size is not None, start=start)
+        start += len(contents)
+    if target is None:
+        raise DataError(f"{files[0]} is empty", fix="fetch the data set again")
+    return target
+
+
+def _encoded_pictures(files: Sequence[Path], name: str) -> Iterator[list[bytes]]:
+    for file in files:
+        try:
+            for batch in pq.ParquetFile(file).iter_batches(batch_size=2000, columns=[name]):
+                values = batch.column(0)
+                encoded = values.field("bytes") if pa.types.is_struct(values.type) else values
+                yield encoded.to_pylist()
+        except (OSError, pa.ArrowException) as problem:
+            raise DataError(f"cannot read {file}: {problem}", fix="fetch the file again") from problem
+
+
+def read_picture_parquet(files: Sequence[Path], new: NewArray, mode: str, label: str = "label") -> Arrays:
+    """Pictures and labels of both splits, with class names where the files carry them."""
+    arrays: Arrays = {}
+    for split in ("train", "test"):
+        chosen = of_split(files, split)
+        arrays[f"{split}_features"] = fill_from_parquet(new, f"{split}_features", chosen, mode)
+        arrays[f"{split}_labels"] = integers(chosen, label)
+    names = class_names(files[0], label)
+    return arrays | ({"class_names": np.array(names)} if names else {})
