@@ -16,7 +16,7 @@ from torch import nn
 from muster.arrays import Vector
 from muster.errors import ConfigError
 
-#: float32 holds integers exactly up to here; larger counters cannot travel in the flat vector.
+#: float32 holds integers exactly below this; larger counters cannot travel in the flat vector.
 LARGEST_COUNTER = 2**24
 
 
@@ -41,8 +41,9 @@ class ParameterSpec:
     parameters: tuple[Entry, ...]
     buffers: tuple[Entry, ...] = ()
     counters: tuple[Entry, ...] = ()
-    #: Name of the classification layer, e.g. "fc2"; its weight has one row a class.
+    #: Name of the classification layer, e.g. "fc2"; its weight has one row a class. "" is the model itself.
     final_layer_name: str = ""
+    has_final_layer: bool = True
 
     @cached_property
     def entries(self) -> tuple[Entry, ...]:
@@ -70,8 +71,16 @@ class ParameterSpec:
         return next(entry for entry in self.entries if entry.name == name)
 
     def _final(self, part: str) -> Entry | None:
+        if not self.has_final_layer:
+            return None
         name = f"{self.final_layer_name}.{part}" if self.final_layer_name else part
         return next((entry for entry in self.parameters if entry.name == name), None)
+
+    @property
+    def final_outputs(self) -> int | None:
+        """The classification layer's number of outputs; None when no such layer is recognisable."""
+        entry = self._final("weight")
+        return None if entry is None else entry.shape[0]
 
     @cached_property
     def final_weight(self) -> Entry:
@@ -105,10 +114,12 @@ def spec_of(model: nn.Module) -> ParameterSpec:
     """The layout of `model`, or a ConfigError that says which part of it the flat vector cannot hold."""
     _refuse_what_cannot_be_flat(model)
     parameters, at = _lay_out([(n, p.shape) for n, p in model.named_parameters()], 0)
-    kept = {name: tensor for name, tensor in model.named_buffers() if name in model.state_dict(keep_vars=True)}
+    persistent = model.state_dict(keep_vars=True).keys()
+    kept = {name: tensor for name, tensor in model.named_buffers() if name in persistent}
     buffers, at = _lay_out([(n, b.shape) for n, b in kept.items() if b.is_floating_point()], at)
     counters, _ = _lay_out([(n, b.shape) for n, b in kept.items() if not b.is_floating_point()], at)
-    return ParameterSpec(parameters, buffers, counters, _final_layer_name(model))
+    final = _final_layer_name(model)
+    return ParameterSpec(parameters, buffers, counters, final or "", has_final_layer=final is not None)
 
 
 def _lay_out(named: list[tuple[str, torch.Size]], at: int) -> tuple[tuple[Entry, ...], int]:
@@ -130,21 +141,24 @@ def _refuse_what_cannot_be_flat(model: nn.Module) -> None:
             raise ConfigError(f"the model's tensor '{name}' is complex", expected="real floating-point parameters")
         if tensor.is_sparse or tensor.is_quantized:
             raise ConfigError(f"the model's tensor '{name}' is sparse or quantised", expected="dense tensors")
-    if not any(True for _ in model.parameters()):
-        raise ConfigError("the model has no parameters", expected="at least one trainable parameter")
+    if not any(parameter.requires_grad for parameter in model.parameters()):
+        raise ConfigError(
+            "the model has no trainable parameters",
+            expected="at least one parameter with requires_grad",
+            fix="thaw the layers that clients should train",
+        )
     for name, parameter in model.named_parameters():
         if not parameter.is_floating_point():
             raise ConfigError(f"the model's parameter '{name}' is {parameter.dtype}", expected="floating point")
 
 
-def _final_layer_name(model: nn.Module) -> str:
+def _final_layer_name(model: nn.Module) -> str | None:
     declared = getattr(model, "final_layer", None)
     if isinstance(declared, str):
         return declared
-    last = ""
+    last = None
     for name, module in model.named_modules():
-        weight = getattr(module, "weight", None)
-        if isinstance(module, nn.Linear | nn.Conv2d | nn.Conv1d) and isinstance(weight, nn.Parameter):
+        if isinstance(module, nn.Linear | nn.Conv2d | nn.Conv1d):
             last = name
     return last
 
@@ -186,6 +200,6 @@ class FlatModel:
         """The model as a new flat NumPy vector."""
         out = torch.empty(self.spec.size)
         self.store(out)
-        if bool((out[self.spec.counted].abs() > LARGEST_COUNTER).any()):
+        if bool((out[self.spec.counted].abs() >= LARGEST_COUNTER).any()):
             raise ConfigError("a counter of the model is too large for the flat vector", expected="below 2**24")
         return np.asarray(out.numpy())

@@ -30,15 +30,20 @@ def build_model(
 
     `model` is a registered name, a module (a copy of it is used, with the parameters it has), or a class or
     function that makes one. A class or function gets `input_shape` and `classes` when it has parameters of
-    these names.
+    these names. The option `weights` names pretrained weights for any of them (see `muster.models.weights`).
     """
-    given = dict(options or {})
+    own = dict(options or {})
+    weights = own.pop("weights", None)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(randomness.torch_seed(seed, "model"))
-        module = _make(model, input_shape, classes, given)
+        module = _make(model, input_shape, classes, own)
     if not isinstance(module, nn.Module):
         raise ConfigError(f"the model is a {type(module).__name__}", expected="a torch.nn.Module")
-    spec_of(module)  # refuses what the flat vector cannot hold
+    _check_outputs(module, classes)
+    if weights is not None:
+        from muster.models.weights import load_weights
+
+        load_weights(module, str(weights))
     return module
 
 
@@ -53,21 +58,48 @@ def _make(model: object, input_shape: tuple[int, ...], classes: int, options: di
     known = {"input_shape": input_shape, "classes": classes}
     if isinstance(model, str):
         return models.build(model, known | options)
-    if callable(model):
-        wanted = inspect.signature(model).parameters
-        open_ended = any(p.kind is p.VAR_KEYWORD for p in wanted.values())
-        fitting = {name: value for name, value in known.items() if name in wanted or open_ended}
-        return model(**fitting, **options) if open_ended else build(model, fitting | options, "model")
-    raise ConfigError(f"the model is a {type(model).__name__}", expected="a name, a torch.nn.Module or a callable")
+    if not callable(model):
+        raise ConfigError(
+            f"the model is a {type(model).__name__}", expected="a name, a torch.nn.Module or a callable"
+        )
+    wanted = inspect.signature(model).parameters
+    if any(p.kind is p.VAR_KEYWORD for p in wanted.values()):
+        return model(**known, **options)
+    return build(model, {k: v for k, v in known.items() if k in wanted} | options, "model")
+
+
+def _check_outputs(module: nn.Module, classes: int) -> None:
+    """Refuse what the flat vector cannot hold, and a classification layer of the wrong width."""
+    spec = spec_of(module)
+    outputs = spec.final_outputs
+    if outputs is not None and outputs != classes:
+        raise ConfigError(
+            f"the model's last layer '{spec.final_layer_name}' has {outputs} outputs",
+            expected=f"{classes}: one output a class",
+            fix="give the model as many outputs as classes; if another layer classifies, name it in the model's "
+            "attribute `final_layer`",
+        )
 
 
 def image_size(name: str, input_shape: tuple[int, ...], smallest: int = 1) -> tuple[int, int, int]:
-    """(channels, height, width) of the samples, or a ConfigError when model `name` cannot take them."""
+    """(channels, height, width) of the samples, or a ConfigError when the model `name` cannot take them."""
     if len(input_shape) != 3 or min(input_shape[1:]) < smallest:
-        raise ConfigError(
-            f"the model '{name}' does not fit samples of shape {input_shape}",
-            expected=f"images of shape (channels, height, width), at least {smallest}×{smallest}",
-            fix="choose another model for this data; 'mlp' and 'logistic' take samples of any shape",
-        )
+        raise unfit(name, input_shape, f"images (channels, height, width) of at least {smallest}×{smallest}")
     channels, height, width = input_shape
     return channels, height, width
+
+
+def vector_width(name: str, input_shape: tuple[int, ...], what: str) -> int:
+    """The length of samples that are vectors, or a ConfigError when the model `name` cannot take them."""
+    if len(input_shape) != 1:
+        raise unfit(name, input_shape, what)
+    return input_shape[0]
+
+
+def unfit(name: str, input_shape: tuple[int, ...], expected: str) -> ConfigError:
+    """The error for samples that a model cannot take."""
+    return ConfigError(
+        f"the model '{name}' does not fit samples of shape {input_shape}",
+        expected=expected,
+        fix="choose a model for this data; 'mlp' and 'logistic' take numbers of any shape",
+    )

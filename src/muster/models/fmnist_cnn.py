@@ -7,8 +7,8 @@ from torch import nn
 from muster.models.base import image_size, models
 
 
-def _convolution(channels: int, filters: int) -> list[nn.Module]:
-    return [nn.Conv2d(channels, filters, 3, padding=1, bias=False), nn.PReLU(), nn.BatchNorm2d(filters)]
+def _convolution(channels: int, filters: int, bias: bool = True) -> list[nn.Module]:
+    return [nn.Conv2d(channels, filters, 3, padding=1, bias=bias), nn.PReLU(), nn.BatchNorm2d(filters)]
 
 
 @models.register("fmnist-cnn")
@@ -16,7 +16,7 @@ def fmnist_cnn(input_shape: tuple[int, ...], classes: int) -> nn.Module:
     """Three 3×3 convolutions (32, 32, 64) with PReLU and batch normalisation, and a dense layer of 64."""
     channels, height, width = image_size("fmnist-cnn", input_shape, smallest=4)
     return nn.Sequential(
-        *_convolution(channels, 32),
+        *_convolution(channels, 32, bias=False),
         *_convolution(32, 32),
         nn.MaxPool2d(2),
         *_convolution(32, 64),

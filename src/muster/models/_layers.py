@@ -1,0 +1,39 @@
+"""Parts that several model families share: normalisation layers, initialisation, checks of the input."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Literal, TypeAlias
+
+from torch import nn
+
+from muster.errors import ConfigError
+
+Norm: TypeAlias = Literal["batch", "group"]
+Stem: TypeAlias = Literal["imagenet", "cifar"]
+
+
+def normalisation(kind: Norm, groups: int) -> Callable[[int], nn.Module]:
+    """Makes the normalisation layer for a number of channels; both kinds have a weight and a bias a channel."""
+
+    def make(channels: int) -> nn.Module:
+        if kind == "batch":
+            return nn.BatchNorm2d(channels)
+        if groups < 1 or channels % groups:
+            raise ConfigError(
+                f"group normalisation cannot divide {channels} channels into {groups} groups",
+                expected="a number of groups that divides the width of every layer",
+                fix="change the option `groups`, e.g. to 8",
+            )
+        return nn.GroupNorm(groups, channels)
+
+    return make
+
+
+def initialise_convolutions(model: nn.Module) -> None:
+    """He et al.'s (2015) normal initialisation for ReLU networks, by the number of outgoing connections."""
+    for module in model.modules():
+        if isinstance(module, nn.Conv2d):
+            nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
+            if module.bias is not None:
+                nn.init.zeros_(module.bias)

@@ -1,0 +1,61 @@
+"""The five-layer networks for CIFAR-10 (Chen and Vikalo, 2024) and CIFAR-100 (Liu et al., 2024)."""
+
+from __future__ import annotations
+
+from torch import nn
+
+from muster.errors import ConfigError
+from muster.models.base import image_size, models
+
+
+@models.register("cifar10-cnn")
+def cifar10_cnn(input_shape: tuple[int, ...], classes: int, *, dropout: float = 0.0) -> nn.Module:
+    """Three unpadded 3×3 convolutions (32, 64, 64), two poolings and a dense layer of 64."""
+    channels, height, width = image_size("cifar10-cnn", input_shape, smallest=18)
+    if not 0 <= dropout < 1:
+        raise ConfigError(f"cifar10-cnn: dropout is {dropout}", expected="0 or more, below 1")
+
+    def after(side: int) -> int:
+        return ((side - 2) // 2 - 2) // 2 - 2
+
+    return nn.Sequential(
+        nn.Conv2d(channels, 32, 3),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Dropout(dropout),
+        nn.Conv2d(32, 64, 3),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Dropout(dropout),
+        nn.Conv2d(64, 64, 3),
+        nn.ReLU(),
+        nn.Dropout(dropout),
+        nn.Flatten(),
+        nn.Linear(64 * after(height) * after(width), 64),
+        nn.ReLU(),
+        nn.Linear(64, classes),
+    )
+
+
+@models.register("cifar100-cnn")
+def cifar100_cnn(input_shape: tuple[int, ...], classes: int) -> nn.Module:
+    """Two unpadded 5×5 convolutions (64, 128) with pooling and dense layers of 256 and 128."""
+    channels, height, width = image_size("cifar100-cnn", input_shape, smallest=16)
+
+    def after(side: int) -> int:
+        return ((side - 4) // 2 - 4) // 2
+
+    return nn.Sequential(
+        nn.Conv2d(channels, 64, 5),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Conv2d(64, 128, 5),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Flatten(),
+        nn.Linear(128 * after(height) * after(width), 256),
+        nn.ReLU(),
+        nn.Linear(256, 128),
+        nn.ReLU(),
+        nn.Linear(128, classes),
+    )

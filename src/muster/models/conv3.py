@@ -1,0 +1,35 @@
+"""Conv-3 of ASTraFL's evaluation: three convolutions, each followed by pooling, and two dense layers."""
+
+from __future__ import annotations
+
+from torch import nn
+
+from muster.errors import ConfigError
+from muster.models.base import image_size, models
+
+
+@models.register("conv3")
+def conv3(input_shape: tuple[int, ...], classes: int, *, padding: int = 0) -> nn.Module:
+    """Three 3×3 convolutions (32, 64, 128) with pooling and dense layers of 256 and 128."""
+    if padding not in (0, 1):
+        raise ConfigError(f"conv3: padding is {padding}", expected="0 or 1")
+    channels, height, width = image_size("conv3", input_shape, smallest=8 if padding else 22)
+
+    def after(side: int) -> int:
+        for _ in range(3):
+            side = (side - 2 + 2 * padding) // 2
+        return side
+
+    layers: list[nn.Module] = []
+    for filters in (32, 64, 128):
+        layers += [nn.Conv2d(channels, filters, 3, padding=padding), nn.ReLU(), nn.MaxPool2d(2)]
+        channels = filters
+    return nn.Sequential(
+        *layers,
+        nn.Flatten(),
+        nn.Linear(128 * after(height) * after(width), 256),
+        nn.ReLU(),
+        nn.Linear(256, 128),
+        nn.ReLU(),
+        nn.Linear(128, classes),
+    )

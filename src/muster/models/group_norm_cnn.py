@@ -1,0 +1,30 @@
+"""A small convolutional network with group normalisation (Wu and He, 2018), which does not depend on batches."""
+
+from __future__ import annotations
+
+from torch import nn
+
+from muster.errors import ConfigError
+from muster.models._layers import normalisation
+from muster.models.base import image_size, models
+
+
+@models.register("group-norm-cnn")
+def group_norm_cnn(
+    input_shape: tuple[int, ...], classes: int, *, widths: tuple[int, ...] = (32, 64, 128), groups: int = 8
+) -> nn.Module:
+    """A 3×3 convolution with group normalisation for each of `widths`, average pooling and one dense layer."""
+    if not widths:
+        raise ConfigError("group-norm-cnn: no widths", expected="the number of filters of every layer")
+    channels, _, _ = image_size("group-norm-cnn", input_shape, smallest=2 ** (len(widths) - 1))
+    return nn.Sequential(*convolutions(channels, widths, groups), nn.Linear(widths[-1], classes))
+
+
+def convolutions(channels: int, widths: tuple[int, ...], groups: int) -> list[nn.Module]:
+    """Layers from images to vectors of `widths[-1]` numbers; all but the last halve height and width."""
+    norm = normalisation("group", groups)
+    layers: list[nn.Module] = []
+    for width in widths:
+        layers += [nn.Conv2d(channels, width, 3, padding=1, bias=False), norm(width), nn.ReLU(), nn.MaxPool2d(2)]
+        channels = width
+    return [*layers[:-1], nn.AdaptiveAvgPool2d(1), nn.Flatten()]

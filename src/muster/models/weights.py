@@ -1,0 +1,120 @@
+"""Pretrained weights from a local file or from the Hugging Face hub.
+
+Names of tensors follow torchvision's for the ResNet, DenseNet and MobileNet families, so its checkpoints fit.
+"""
+
+from __future__ import annotations
+
+import logging
+import pickle
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from muster.errors import ConfigError
+from muster.parameters import spec_of
+
+log = logging.getLogger(__name__)
+
+#: What batch normalisation keeps beside weight and bias; group normalisation has no use for it.
+_STATISTICS = ("running_mean", "running_var", "num_batches_tracked")
+
+
+def load_weights(model: nn.Module, weights: str) -> None:
+    """Copy pretrained weights into the model. `weights`: a file, or `owner/repository[/file]` on the hub.
+
+    A classification layer for another number of classes stays as it was initialised, and the log says so.
+    """
+    wanted, spec = model.state_dict(), spec_of(model)
+    given = {_current_name(name): tensor for name, tensor in read_state(locate(weights)).items()}
+    head = {f"{spec.final_layer_name}.{part}".lstrip(".") for part in ("weight", "bias")} & wanted.keys()
+    replaced = {name for name in head & given.keys() if given[name].shape != wanted[name].shape}
+    if replaced and spec.final_outputs is not None:
+        log.warning(
+            "weights '%s': the classification layer '%s' has %d outputs, the data has %d classes; "
+            "it starts from its random initialisation",
+            weights,
+            spec.final_layer_name,
+            len(given[min(replaced)]),
+            spec.final_outputs,
+        )
+        wanted = {name: tensor for name, tensor in wanted.items() if name not in head}
+        given = {name: tensor for name, tensor in given.items() if name not in head}
+    unused = {name for name in given.keys() - wanted.keys() if name.endswith(_STATISTICS)}
+    if unused:
+        log.warning("weights '%s': the statistics of batch normalisation are dropped, the model has none", weights)
+        given = {name: tensor for name, tensor in given.items() if name not in unused}
+    _check_match(weights, given, wanted)
+    model.load_state_dict(given, strict=False)
+
+
+def _current_name(name: str) -> str:
+    """torchvision's DenseNet files still call `denselayer1.norm1` by an older name, `denselayer1.norm.1`."""
+    return re.sub(r"(denselayer\d+\.(?:norm|conv))\.(\d)\.", r"\1\2.", name)
+
+
+def _check_match(weights: str, given: Mapping[str, torch.Tensor], wanted: Mapping[str, torch.Tensor]) -> None:
+    both = given.keys() & wanted.keys()
+    problems = {
+        # Checkpoints from before PyTorch 0.4.1 have no counters of batches.
+        "lack": {name for name in wanted.keys() - both if not name.endswith("num_batches_tracked")},
+        "have the unknown": given.keys() - both,
+        "have another shape of": {name for name in both if given[name].shape != wanted[name].shape},
+    }
+    for problem, names in problems.items():
+        if names:
+            raise ConfigError(
+                f"the weights '{weights}' {problem} '{min(names)}' ({len(names)} such tensors)",
+                expected="a state dict of the same architecture",
+                fix="check the model's name and options against the checkpoint",
+            )
+
+
+def locate(weights: str) -> Path:
+    """The local file of the weights; fetched from the hub when the name is no file and the extra is installed."""
+    path = Path(weights).expanduser()
+    if path.is_file():
+        return path
+    parts = weights.split("/")
+    if len(parts) not in (2, 3) or not all(parts) or weights.startswith((".", "~")):
+        raise ConfigError(
+            f"no weights at '{weights}'",
+            expected="a file with a state dict (.pt, .pth or .safetensors), or owner/repository[/file] on the hub",
+        )
+    try:
+        from huggingface_hub import hf_hub_download
+    except ImportError:
+        raise ConfigError(
+            f"no weights at '{weights}': there is no such file, and the hub cannot be asked",
+            fix='give the path of a local file, or install the extra: pip install "muster-fl[hub]"',
+        ) from None
+    try:
+        return Path(hf_hub_download("/".join(parts[:2]), parts[2] if len(parts) == 3 else "model.safetensors"))
+    except Exception as error:
+        raise ConfigError(f"no weights at '{weights}': the hub says: {error}") from error
+
+
+def read_state(path: Path) -> dict[str, torch.Tensor]:
+    """The state dict in a file; never runs code from it."""
+    if path.suffix == ".safetensors":
+        try:
+            from safetensors.torch import load_file
+        except ImportError:
+            raise ConfigError(
+                f"cannot read '{path}' without the package safetensors", fix="pip install safetensors"
+            ) from None
+        content: Any = load_file(path)
+    else:
+        try:
+            content = torch.load(path, map_location="cpu", weights_only=True)
+        except (pickle.UnpicklingError, RuntimeError, EOFError, ValueError) as error:
+            raise ConfigError(f"'{path}' is not a file of weights: {str(error).splitlines()[0]}") from None
+    if isinstance(content, dict) and isinstance(content.get("state_dict"), dict):
+        content = content["state_dict"]
+    if not isinstance(content, dict) or not all(isinstance(v, torch.Tensor) for v in content.values()):
+        raise ConfigError(f"'{path}' holds a {type(content).__name__}", expected="a state dict: tensors by name")
+    return {str(name).removeprefix("module."): tensor for name, tensor in content.items()}

@@ -1,0 +1,150 @@
+"""Pretrained weights: files, heads for other classes, and clear errors."""
+
+import logging
+import sys
+import types
+
+import pytest
+import torch
+from torch import nn
+
+from muster.errors import ConfigError
+from muster.models import build_model
+
+IMAGES = (3, 32, 32)
+
+
+def save(tmp_path, content, name="weights.pt"):
+    path = tmp_path / name
+    torch.save(content, path)
+    return str(path)
+
+
+def build(path, name="resnet20", classes=10, **options):
+    return build_model(name, IMAGES, classes, {"weights": path, **options}, seed=2)
+
+
+@pytest.fixture
+def source():
+    return build_model("resnet20", IMAGES, 10, seed=1)
+
+
+def test_all_tensors_are_loaded(tmp_path, source, caplog):
+    model = build(save(tmp_path, source.state_dict()))
+    for name, tensor in source.state_dict().items():
+        assert torch.equal(model.state_dict()[name], tensor)
+    assert not caplog.records
+
+
+def test_wrapped_and_parallel_state_dicts_are_understood(tmp_path, source):
+    wrapped = {"state_dict": {f"module.{name}": t for name, t in source.state_dict().items()}, "epoch": 3}
+    assert torch.equal(build(save(tmp_path, wrapped)).fc.weight, source.fc.weight)
+
+
+def test_head_for_other_classes_is_replaced_and_the_log_says_so(tmp_path, source, caplog):
+    path = save(tmp_path, source.state_dict())
+    with caplog.at_level(logging.WARNING):
+        model = build(path, classes=4)
+    assert "'fc' has 10 outputs, the data has 4 classes" in caplog.text
+    fresh = build_model("resnet20", IMAGES, 4, seed=2)
+    assert torch.equal(model.fc.weight, fresh.fc.weight)
+    assert torch.equal(model.fc.bias, fresh.fc.bias)
+    assert torch.equal(model.conv1.weight, source.conv1.weight)
+
+
+def test_batch_normalised_weights_fit_the_group_normalised_model(tmp_path, caplog):
+    source = build_model("mobilenetv2", IMAGES, 5, {"norm": "batch"}, seed=1)
+    with caplog.at_level(logging.WARNING):
+        model = build(save(tmp_path, source.state_dict()), "mobilenetv2", 5)
+    assert "statistics of batch normalisation" in caplog.text
+    for name, parameter in source.named_parameters():
+        assert torch.equal(model.get_parameter(name), parameter)
+
+
+def test_names_of_older_checkpoints_are_understood(tmp_path):
+    source = build_model("densenet121", IMAGES, 3, seed=1)
+    older = {
+        name.replace("norm1.", "norm.1.").replace("conv2.", "conv.2."): tensor
+        for name, tensor in source.state_dict().items()
+        if not name.endswith("num_batches_tracked")
+    }
+    model = build(save(tmp_path, older), "densenet121", 3)
+    for name, parameter in source.named_parameters():
+        assert torch.equal(model.get_parameter(name), parameter)
+
+
+def test_user_modules_take_weights_too(tmp_path):
+    source = nn.Linear(3, 2)
+    model = build_model(nn.Linear(3, 2), (3,), 2, {"weights": save(tmp_path, source.state_dict())})
+    assert torch.equal(model.weight, source.weight)
+
+
+def test_single_layer_with_another_number_of_classes_keeps_its_initialisation(tmp_path, caplog):
+    path = save(tmp_path, nn.Linear(3, 5).state_dict())
+    own = nn.Linear(3, 2)
+    model = build_model(own, (3,), 2, {"weights": path})
+    assert torch.equal(model.weight, own.weight)
+    assert "has 5 outputs" in caplog.text
+
+
+def test_another_architecture_is_refused(tmp_path, source):
+    path = save(tmp_path, source.state_dict())
+    with pytest.raises(ConfigError, match=r"lack 'layer2\.0\.downsample"):
+        build(path, shortcut="projection")
+    with pytest.raises(ConfigError, match=r"another shape of 'conv1\.weight'"):
+        build_model("resnet20", (1, 32, 32), 10, {"weights": path})
+    extra = source.state_dict() | {"aux.weight": torch.zeros(2)}
+    with pytest.raises(ConfigError, match=r"unknown 'aux\.weight'"):
+        build(save(tmp_path, extra))
+
+
+@pytest.mark.parametrize("content", [[1, 2], {"a": 1}, torch.zeros(3)])
+def test_a_file_without_a_state_dict_is_refused(tmp_path, content):
+    with pytest.raises(ConfigError, match="holds a"):
+        build(save(tmp_path, content))
+
+
+def test_files_that_would_run_code_or_are_damaged_are_refused(tmp_path):
+    with pytest.raises(ConfigError, match="not a file of weights"):
+        build(save(tmp_path, nn.Linear(2, 2)))
+    damaged = tmp_path / "damaged.pt"
+    damaged.write_bytes(b"not a checkpoint")
+    with pytest.raises(ConfigError, match="not a file of weights"):
+        build(str(damaged))
+
+
+def test_missing_file_is_a_clear_error(tmp_path):
+    with pytest.raises(ConfigError, match="no weights at"):
+        build(str(tmp_path / "absent.pt"))
+
+
+def test_hub_name_without_the_extra_says_what_to_install(monkeypatch):
+    monkeypatch.setitem(sys.modules, "huggingface_hub", None)
+    with pytest.raises(ConfigError, match=r"muster-fl\[hub\]"):
+        build("timm/resnet18")
+
+
+def test_hub_name_with_the_extra_is_downloaded(monkeypatch, tmp_path, source):
+    path = save(tmp_path, source.state_dict(), "model.bin")
+    asked = []
+
+    def download(repository, file):
+        asked.append((repository, file))
+        if repository == "nobody/nothing":
+            raise OSError("404")
+        return path
+
+    monkeypatch.setitem(sys.modules, "huggingface_hub", types.SimpleNamespace(hf_hub_download=download))
+    assert torch.equal(build("owner/net/model.bin").fc.weight, source.fc.weight)
+    with pytest.raises(ConfigError, match="404"):
+        build("nobody/nothing")
+    assert asked == [("owner/net", "model.bin"), ("nobody/nothing", "model.safetensors")]
+
+
+def test_safetensors_without_the_package_says_what_to_install(monkeypatch, tmp_path):
+    monkeypatch.setitem(sys.modules, "safetensors.torch", None)
+    monkeypatch.setitem(sys.modules, "safetensors", None)
+    path = tmp_path / "weights.safetensors"
+    path.write_bytes(b"")
+    with pytest.raises(ConfigError, match="pip install safetensors"):
+        build(str(path))
