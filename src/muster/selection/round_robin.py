@@ -7,20 +7,10 @@ from typing import Literal
 
 import numpy as np
 
-from muster.arrays import Floats, Ints
+from muster.arrays import Ints
 from muster.component import Population, grown, state
+from muster.selection._ranking import lowest
 from muster.selection.base import Plan, Selector, Train, View, check_count, selectors
-
-
-def fewest(counts: Ints, count: int, tie: Floats) -> Ints:
-    """Positions of the `count` smallest counts; among equal counts the smallest `tie` goes first."""
-    if count >= len(counts):
-        return np.arange(len(counts))
-    level = np.partition(counts, count - 1)[count - 1]
-    below = np.flatnonzero(counts < level)
-    level_members = np.flatnonzero(counts == level)
-    rest = count - len(below)
-    return np.concatenate([below, level_members[np.argpartition(tie[level_members], rest - 1)[:rest]]])
 
 
 @selectors.register("round-robin")
@@ -43,7 +33,7 @@ class RoundRobin(Selector):
         start = self.chosen.min() if len(self.chosen) and self.newcomer == "min" else 0
         self.chosen = grown(self.chosen, fed.clients, start)
         pool = fed.available
-        tie = fed.rng.random(len(pool)) if self.order == "random" else np.arange(len(pool), dtype=np.float64)
-        clients = np.sort(pool[fewest(self.chosen[pool], self.clients_per_round, tie)])
+        tie = fed.rng.random(len(pool)) if self.order == "random" else None
+        clients = pool[lowest(self.chosen[pool], self.clients_per_round, tie)]
         self.chosen[clients] += 1
         yield Train(clients)

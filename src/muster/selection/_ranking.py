@@ -1,0 +1,27 @@
+"""Taking the best few of many, with ties broken by id or by lot."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from muster.arrays import Floats, Ints
+
+
+def lowest(values: Floats | Ints, count: int, tie: Floats | None = None) -> Ints:
+    """Positions of the `count` smallest values, ascending. Of equal values those with the smallest `tie` go first,
+    or the first ones when there is no `tie`. Linear in the number of values."""
+    if count >= len(values):
+        return np.arange(len(values))
+    if count < 1:
+        return np.zeros(0, dtype=np.int64)
+    level = np.partition(values, count - 1)[count - 1]
+    below, equal = np.flatnonzero(values < level), np.flatnonzero(values == level)
+    missing = count - len(below)
+    if tie is not None and missing < len(equal):
+        equal = equal[np.argpartition(tie[equal], missing - 1)]
+    return np.sort(np.concatenate([below, equal[:missing]]))
+
+
+def highest(scores: Floats, count: int, tie: Floats | None = None) -> Ints:
+    """Positions of the `count` largest scores, ascending; a score that is not a number comes last."""
+    return lowest(np.where(np.isnan(scores), np.inf, -scores), count, tie)

@@ -1,0 +1,94 @@
+"""FedCS: as many clients as fit into a deadline (Nishio and Yonetani, 2019)."""
+
+from __future__ import annotations
+
+import logging
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from muster.arrays import Floats, Ints
+from muster.component import Population
+from muster.errors import ConfigError
+from muster.selection.base import Ask, Plan, Selector, Train, View, selectors
+from muster.signals.base import Signal
+from muster.signals.device import DeviceTime
+
+log = logging.getLogger(__name__)
+
+
+def schedule(times: Floats, budget: float, most: int | None = None) -> Ints:
+    """Positions of the clients that fit, in the order in which they upload.
+
+    `times` has one row (receive, compute, send) a client. The model goes to all at once and takes as long as to
+    the slowest chosen receiver; uploads follow one another; a client computes while others upload. Each step takes
+    the client that adds least to the total. Nobody who does not fit now fits later, because the total only grows:
+    so the greedy pass needs one look at the candidates for each client that it takes.
+    """
+    if not (np.isfinite(times).all() and (times > 0).all()):
+        raise ValueError("times must be positive numbers")
+    down, compute, up = times.T
+    chosen: list[int] = []
+    left = np.arange(len(times))
+    distribution = elapsed = 0.0
+    while len(left) and (most is None or len(chosen) < most):
+        slowest = np.maximum(distribution, down[left])
+        finished = np.maximum(elapsed, compute[left]) + up[left]
+        fits = slowest + finished < budget
+        left, slowest, finished = left[fits], slowest[fits], finished[fits]
+        if not len(left):
+            break
+        best = int(np.argmin(slowest + finished))
+        chosen.append(int(left[best]))
+        distribution, elapsed = float(slowest[best]), float(finished[best])
+        left = np.delete(left, best)
+    return np.array(chosen, dtype=np.int64)
+
+
+@selectors.register("fedcs")
+@dataclass
+class FedCS(Selector):
+    """As many random candidates as can finish before a deadline."""
+
+    #: Share of all clients that are asked for their times.
+    candidates: float = 0.1
+    #: Seconds that a round may take.
+    deadline: float = 180.0
+    #: Seconds of the round that selection and aggregation take.
+    selection_time: float = 0.0
+    aggregation_time: float = 0.0
+    #: At most so many clients; None: as many as fit.
+    clients_per_round: int | None = None
+
+    def check(self, population: Population) -> None:
+        if not 0 < self.candidates <= 1:
+            raise ConfigError(f"fedcs: candidates is {self.candidates}", expected="a share in (0, 1]")
+        if not self.budget > 0:
+            raise ConfigError(
+                "fedcs: selection_time and aggregation_time leave nothing of the deadline",
+                expected=f"less than {self.deadline} seconds together",
+            )
+        if self.clients_per_round is not None and self.clients_per_round < 1:
+            raise ConfigError(f"fedcs: clients_per_round is {self.clients_per_round}", expected="at least 1")
+
+    @property
+    def budget(self) -> float:
+        return self.deadline - self.selection_time - self.aggregation_time
+
+    def needs(self) -> tuple[Signal, ...]:
+        return (DeviceTime(),)
+
+    def round(self, fed: View) -> Plan:
+        candidates = fed.sample(math.ceil(self.candidates * fed.clients))
+        replies = yield Ask(candidates, self.needs())
+        times = replies[DeviceTime.name]
+        usable = (np.isfinite(times) & (times > 0)).all(axis=1)
+        clients, times = replies.clients[usable], times[usable]
+        fitting = clients[schedule(times, self.budget, self.clients_per_round)]
+        if len(fitting):
+            yield Train(np.sort(fitting))
+            return
+        log.warning("round %d: no client meets the deadline of %g s", fed.round + 1, self.deadline)
+        cheapest = clients[[np.argmin(times.sum(axis=1))]] if len(clients) else fed.sample(1, candidates)
+        yield Train(cheapest)

@@ -1,0 +1,79 @@
+"""Power-of-Choice: of a few random candidates, those with the highest loss (Cho, Wang and Joshi, 2022)."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from muster.arrays import Floats, Ints
+from muster.component import Population
+from muster.errors import ConfigError
+from muster.selection._ranking import highest
+from muster.selection.base import Ask, Plan, Request, Selector, Train, View, check_count, selectors
+from muster.signals.base import Replies, Signal
+from muster.signals.losses import BatchLoss, Loss, TrainLoss
+
+
+@selectors.register("power-of-choice")
+@dataclass
+class PowerOfChoice(Selector):
+    """The clients with the highest loss among random candidates."""
+
+    clients_per_round: int
+    #: pow-d asks for the loss on all data, cpow-d for that of one mini-batch, rpow-d asks nobody and goes by the
+    #: loss of each client's last training.
+    variant: Literal["pow-d", "cpow-d", "rpow-d"] = "pow-d"
+    #: Candidates; None: twice clients_per_round. Never fewer than clients_per_round.
+    d: int | None = None
+    #: cpow-d: samples in the mini-batch; None: as in training.
+    batch: int | None = None
+
+    def check(self, population: Population) -> None:
+        check_count(self, self.clients_per_round, population)
+        if self.d is not None and not 1 <= self.d <= population.clients:
+            raise ConfigError(f"power-of-choice: d is {self.d}", expected=f"1 to {population.clients} candidates")
+        if self.batch is not None and self.batch < 1:
+            raise ConfigError(f"power-of-choice: batch is {self.batch}", expected="at least 1 sample")
+
+    @property
+    def candidates(self) -> int:
+        return max(self.clients_per_round, 2 * self.clients_per_round if self.d is None else self.d)
+
+    @property
+    def _signal(self) -> Signal:
+        match self.variant:
+            case "pow-d":
+                return Loss()
+            case "cpow-d":
+                return BatchLoss(self.batch)
+            case "rpow-d":
+                return TrainLoss()
+
+    def needs(self) -> tuple[Signal, ...]:
+        return (self._signal,)
+
+    def round(self, fed: View) -> Plan:
+        sizes = fed.sizes[fed.available].astype(np.float64)
+        candidates = fed.weighted_sample(self.candidates, sizes)
+        if self.variant == "rpow-d":
+            last = fed.history.last(TrainLoss.name)[candidates]
+            losses = np.where(np.isnan(last), np.inf, last)
+            tie: Floats | None = fed.rng.random(len(candidates))
+            report: tuple[Signal, ...] = (self._signal,)
+        else:
+            losses = yield from answers(candidates, self._signal)
+            # When nobody knows its loss, nobody is better than the others.
+            tie = fed.rng.random(len(candidates)) if np.isnan(losses).all() else None
+            report = ()
+        yield Train(candidates[highest(losses, self.clients_per_round, tie)], report=report)
+
+
+def answers(clients: Ints, signal: Signal) -> Generator[Request, Replies, Floats]:
+    """Ask `clients` for a signal of one number; NaN for those who do not answer or whose answer is no number."""
+    replies = (yield Ask(clients, (signal,))).finite(signal.name)
+    values = np.full(len(clients), np.nan)
+    values[np.searchsorted(clients, replies.clients)] = replies[signal.name]
+    return values
