@@ -79,7 +79,7 @@ class History:
             return
         if signal not in self._signals:
             self._signals[signal] = np.full((self.clients, *values.shape[1:]), np.nan)
-        finite = np.isfinite(values.reshape(len(values), -1)).all(axis=1)
+        finite = np.isfinite(values).all(axis=tuple(range(1, values.ndim)))
         self._signals[signal][clients[finite]] = values[finite]
 
     def state_dict(self) -> State:

@@ -134,5 +134,5 @@ class Replies:
     def finite(self, name: str) -> Replies:
         """Only the clients whose value of `name` is a number throughout."""
         values = self.values[name]
-        keep = np.isfinite(values.reshape(len(values), -1)).all(axis=1)
+        keep = np.isfinite(values).all(axis=tuple(range(1, values.ndim)))
         return Replies(self.clients[keep], {key: rows[keep] for key, rows in self.values.items()})
