@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import time
 from fractions import Fraction
 
 import numpy as np
@@ -9,7 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from muster.selection.terraform import intra_variance, split
+from muster.errors import ConfigError
+from muster.selection.terraform import Terraform, intra_variance, split
 
 RANGES = [(0.25, 0.75), (0.0, 1.0), (0.0, 0.75), (0.25, 1.0), (0.75, 1.0)]
 
@@ -112,3 +115,79 @@ def test_equals_the_definition_on_ties(levels, quartiles):
     magnitudes, sizes = np.array(levels) / 3, np.full(len(levels), 50)
     expected = exact_split(magnitudes, sizes, quartiles, "count")
     np.testing.assert_array_equal(split(magnitudes, sizes, quartiles), expected)
+
+
+def test_two_trainings_of_the_worked_example(federation):
+    magnitudes = [0.1, 0.2, 0.3, 0.4, 1, 1.1, 1.2, 1.3, 3, 3.2, 3.4, 3.6]
+    fed = federation(12, sizes=[50] * 12, script={"final_layer_norm": magnitudes})
+    trained = [train.clients.tolist() for train in fed.play(Terraform(clients_per_round=12)).trains]
+    assert trained == [list(range(12)), [8, 9, 10, 11]]
+
+
+def test_five_equal_clients_train_once_as_with_random_selection(federation):
+    fed = federation(50, sizes=[30] * 50)
+    assert all(len(played.trains) == 1 for played in fed.run(Terraform(clients_per_round=5), 10))
+
+
+def test_at_most_t_trainings(federation):
+    fed = federation(64, sizes=[30] * 64)
+    played = fed.play(Terraform(clients_per_round=64, min_clients=1, max_iterations=3))
+    assert len(played.trains) == 3
+    assert all(set(b.clients) < set(a.clients) for a, b in itertools.pairwise(played.trains))
+
+
+def test_one_client_that_answers_is_not_trained_for_ever(federation):
+    played = federation(8).play(Terraform(clients_per_round=8, min_clients=1), drop=range(7))
+    assert len(played.trains) == 1
+
+
+@pytest.mark.parametrize(
+    ("signal", "reported"),
+    [
+        ("gradient", "final_layer_norm"),
+        ("loss", "train_loss"),
+        ("bias", "final_bias_norm"),
+        ("weight", "final_weight_norm"),
+    ],
+)
+def test_signals(federation, signal, reported):
+    selector = Terraform(clients_per_round=8, signal=signal)
+    assert [s.name for s in selector.needs()] == [reported]
+    played = federation(8, sizes=[9] * 8, script={reported: np.arange(8.0)}).play(selector)
+    assert played.trains[1].clients.tolist() == [4, 5, 6, 7]
+
+
+def test_an_update_with_a_broken_loss_is_not_used(federation):
+    selector = Terraform(clients_per_round=8, signal="loss")
+    played = federation(8).play(selector, nan={"train_loss": [2]})
+    assert played.used[0].tolist() == [0, 1, 3, 4, 5, 6, 7]
+    assert all(2 not in train.clients for train in played.trains[1:])
+
+
+@pytest.mark.parametrize("options", [{}, {"signal": "loss", "outer_weights": "samples", "quartiles": (0.0, 1.0)}])
+def test_contract(keeps_contract, options):
+    keeps_contract(lambda: Terraform(clients_per_round=8, **options), 8)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"clients_per_round": 13},
+        {"min_clients": 0},
+        {"max_iterations": 0},
+        {"quartiles": (0.75, 0.25)},
+        {"quartiles": (0.0, 1.5)},
+    ],
+)
+def test_refuses_bad_options(federation, options):
+    with pytest.raises(ConfigError, match=next(iter(options))):
+        Terraform(**({"clients_per_round": 4} | options)).check(federation(12).population)
+
+
+@pytest.mark.bench
+def test_a_million_magnitudes_in_a_second():
+    rng = np.random.default_rng(0)
+    magnitudes, sizes = rng.random(1_000_000), rng.integers(1, 1000, 1_000_000)
+    start = time.perf_counter()
+    split(magnitudes, sizes)
+    assert time.perf_counter() - start < 1
