@@ -39,18 +39,19 @@ def cut(proportions: Floats, total: int) -> Ints:
     return np.ediff1d(points, to_begin=points[0])
 
 
-def largest_remainder(weights: Floats, total: int) -> Ints:
+def largest_remainder(weights: Floats, total: int | Ints) -> Ints:
     """Whole numbers that sum to `total` and differ from total · weights / Σ weights by less than one.
 
-    What rounding down leaves over goes to the largest remainders, the first of equals first.
+    What rounding down leaves over goes to the largest remainders, the first of equals first. Works on the last
+    axis: a matrix of weights and one total a row give one result a row.
     """
-    quotas: Floats = weights / weights.sum() * total
-    counts: Ints = np.floor(quotas).astype(np.int64)
-    left = total - int(counts.sum())
-    if left > 0:
-        counts[np.argsort(counts - quotas, kind="stable")[:left]] += 1
-    elif left < 0:  # a quota that is a whole number in exact arithmetic was rounded up
-        counts[np.argmax(counts)] += left
+    totals = np.asarray(total)[..., None]
+    quotas: Floats = weights / weights.sum(axis=-1, keepdims=True) * totals
+    # As above, a quota that means a whole number must not fall short of it by rounding.
+    counts: Ints = np.floor(quotas + 1e-9).astype(np.int64)
+    left = totals - counts.sum(axis=-1, keepdims=True)
+    rank = np.argsort(np.argsort(counts - quotas, axis=-1, kind="stable"), axis=-1, kind="stable")
+    counts += rank < left
     return counts
 
 

@@ -10,15 +10,13 @@ import numpy as np
 
 from muster.arrays import Floats, Ints
 from muster.data.federated import Dataset, Index
+from muster.data.partition._filling import deal, fill_in_order
 from muster.data.partition._pools import matching_test, shuffled_pools
 from muster.data.partition._rounding import bounded_tries, check_alpha, cut, even, shares_with_room
 from muster.data.partition.base import Partition, Scheme, check_clients, schemes
 from muster.errors import ConfigError, DataError
 
 OnSmall = Literal["retry", "fill"]
-
-#: Clients that are filled at once when each has its own distribution over classes.
-_BLOCK = 4096
 
 
 def dirichlet_over_clients(
@@ -97,52 +95,29 @@ def dirichlet_over_classes(
     renormalised; one without any mass left is drawn again on the classes that remain (the same in law).
     """
     pools = shuffled_pools(labels, classes, rng)
-    stock = pools.sizes.copy()
-    prior = stock / stock.sum()
-    targets = even(len(labels), clients)
-    taken = np.zeros((clients, classes), dtype=np.int32)
-    first = 0
-    while first < clients:
-        present = np.flatnonzero(stock)
-        needs = targets[first : first + _BLOCK]
-        mixtures = _mixtures(alpha, prior[present], len(needs), rng)
-        counts = rng.multinomial(needs, mixtures)
-        short = (np.cumsum(counts, axis=0) > stock[present]).any(axis=1)
-        accepted = int(np.argmax(short)) if short.any() else len(needs)
-        taken[first : first + accepted, present] = counts[:accepted]
-        stock[present] -= counts[:accepted].sum(axis=0)
-        first += accepted
-        if short.any():
-            weights = np.zeros(classes)
-            weights[present] = mixtures[accepted]
-            taken[first] = _take(weights, alpha * prior, int(targets[first]), stock, rng)
-            stock -= taken[first]
-            first += 1
-    owners = np.empty(len(labels), dtype=np.int64)
-    for c in range(classes):
-        owners[pools[c]] = np.repeat(np.arange(clients), taken[:, c])
-    return Index.from_owners(owners, clients)
+    prior = pools.sizes / len(labels)
 
+    def mixtures(present: Ints, rows: int) -> Floats:
+        if np.isinf(alpha):
+            return np.tile(prior[present] / prior[present].sum(), (rows, 1))
+        return rng.dirichlet(alpha * prior[present], size=rows)
 
-def _mixtures(alpha: float, prior: Floats, rows: int, rng: np.random.Generator) -> Floats:
-    if np.isinf(alpha):
-        return np.tile(prior / prior.sum(), (rows, 1))
-    return rng.dirichlet(alpha * prior, size=rows)
+    def propose(present: Ints, needs: Ints) -> tuple[Ints, Floats]:
+        weights = mixtures(present, len(needs))
+        return rng.multinomial(needs, weights), weights
 
+    def complete(need: int, weights: Floats, stock: Ints) -> Ints:
+        taken = np.zeros(len(stock), dtype=np.int64)
+        while need:
+            present = np.flatnonzero(stock - taken)
+            mixture = weights[present] if weights[present].any() else mixtures(present, 1)[0]
+            wanted = rng.multinomial(need, mixture / mixture.sum())
+            got = np.minimum(wanted, (stock - taken)[present])
+            taken[present] += got
+            need -= int(got.sum())
+        return taken
 
-def _take(weights: Floats, concentration: Floats, need: int, stock: Ints, rng: np.random.Generator) -> Ints:
-    """Fill one client whose first draw asked for more of some class than is left. At most one pass a class."""
-    taken = np.zeros(len(stock), dtype=np.int64)
-    while need:
-        left = stock - taken
-        present = np.flatnonzero(left)
-        if not weights[present].any():
-            weights = np.zeros(len(stock))
-            weights[present] = rng.dirichlet(concentration[present])
-        wanted = rng.multinomial(need, weights[present] / weights[present].sum())
-        taken[present] += np.minimum(wanted, left[present])
-        need -= int(np.minimum(wanted, left[present]).sum())
-    return taken
+    return deal(pools, fill_in_order(pools.sizes, even(len(labels), clients), propose, complete))
 
 
 @schemes.register("dirichlet")
