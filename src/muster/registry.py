@@ -7,6 +7,7 @@ first time that anybody looks. So a new method is one new file.
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import inspect
 import pkgutil
 import typing
@@ -46,6 +47,12 @@ class Registry(Generic[T]):
         for module in pkgutil.iter_modules(package.__path__):
             importlib.import_module(f"{self.package}.{module.name}")
 
+    def _import_by_name(self, name: str) -> None:
+        """Most components live in a file of their name: importing only that one keeps the start quick."""
+        module = f"{self.package}.{name.replace('-', '_')}"
+        if name.replace("-", "").isalnum() and importlib.util.find_spec(module) is not None:
+            importlib.import_module(module)
+
     def names(self) -> list[str]:
         self._discover()
         return sorted(self._entries)
@@ -58,14 +65,16 @@ class Registry(Generic[T]):
         return name in self._entries
 
     def get(self, name: str) -> Callable[..., T]:
-        self._discover()
+        if name not in self._entries:
+            self._import_by_name(name)
+        if name not in self._entries:
+            self._discover()
         if name not in self._entries:
             raise ConfigError(f"unknown {self.kind} '{name}'", expected=nearest(name, self._entries))
         return self._entries[name]
 
     def name_of(self, component: object) -> str:
         """The registered name of a component (or its class's name, when a user brought it)."""
-        self._discover()
         cls = type(component)
         return next((name for name, entry in self._entries.items() if entry is cls), cls.__name__)
 

@@ -11,6 +11,7 @@ import numpy as np
 from muster.arrays import Floats, Ints, State, Vector
 from muster.component import Population
 from muster.signals.base import Replies, Signal
+from muster.training.base import LocalAlgorithm, LocalTraining
 
 
 @dataclass(frozen=True)
@@ -93,6 +94,16 @@ class Engine(ABC):
     def population(self) -> Population:
         """What is known about the clients now; it may grow between rounds."""
 
+    @property
+    @abstractmethod
+    def training(self) -> LocalTraining:
+        """How clients train: the server takes the learning rate of each round from it."""
+
+    @property
+    @abstractmethod
+    def algorithm(self) -> LocalAlgorithm:
+        """What clients do differently from plain optimisation."""
+
     @abstractmethod
     def describe(self) -> str:
         """One line for people: which engine, how many workers, why."""
@@ -112,6 +123,13 @@ class Engine(ABC):
     @abstractmethod
     def train(self, order: TrainOrder) -> Iterator[Trained | Failed]:
         """Train clients; one answer for each, in the order of `schedule`."""
+
+    @abstractmethod
+    def matrix(self, clients: Ints) -> Vector:
+        """After a training with `keep_all`: the movements of `clients` (ascending) as rows of one matrix.
+
+        Rows of other clients may be overwritten to make room, so this is called once.
+        """
 
     @abstractmethod
     def evaluate(self, parameters: Vector) -> Evaluation:
@@ -148,3 +166,14 @@ def schedule(clients: Ints, sizes: Ints) -> Ints:
     """
     clients = np.sort(clients)
     return clients[np.argsort(-sizes[clients], kind="stable")]
+
+
+def collect_replies(values: dict[int, dict[str, Floats]], names: list[str]) -> Replies:
+    """Answers by client, as aligned arrays; signals of one number become one-dimensional."""
+    clients = np.array(sorted(values), dtype=np.int64)
+    columns = {}
+    for name in names:
+        rows = [values[int(client)][name] for client in clients]
+        stacked = np.stack(rows) if rows else np.empty((0, 1))
+        columns[name] = stacked[:, 0] if stacked.shape[1] == 1 else stacked
+    return Replies(clients, columns)

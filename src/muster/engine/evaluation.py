@@ -15,10 +15,11 @@ def summarise(data: FederatedData, predicted: Ints, losses: Floats) -> Evaluatio
     correct = predicted == test.labels
     confusion = np.bincount(test.labels * classes + predicted, minlength=classes * classes)
     client_correct, client_count = np.zeros((2, clients), dtype=np.int64)
-    client_loss_sum = np.zeros(clients)
+    client_loss_sum: Floats = np.zeros(clients)
     if (index := data.test_index) is not None:
         client_correct = np.bincount(index.owners[correct[index.samples]], minlength=clients)
-        client_loss_sum = np.bincount(index.owners, weights=losses[index.samples], minlength=clients)
+        sums = np.bincount(index.owners, weights=losses[index.samples], minlength=clients)
+        client_loss_sum = sums.astype(np.float64)
         client_count = index.sizes
     group_correct = group_count = None
     if test.attributes is not None and data.dataset.attribute_values is not None:
@@ -30,7 +31,7 @@ def summarise(data: FederatedData, predicted: Ints, losses: Floats) -> Evaluatio
         confusion=confusion.reshape(classes, classes),
         loss_sum=float(losses.sum()),
         client_correct=client_correct,
-        client_loss_sum=np.asarray(client_loss_sum, dtype=np.float64),
+        client_loss_sum=client_loss_sum,
         client_count=client_count,
         group_correct=group_correct,
         group_count=group_count,

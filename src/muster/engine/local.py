@@ -20,7 +20,7 @@ from muster.clientstate import ClientStore
 from muster.component import Population
 from muster.data.federated import FederatedData
 from muster.devices import Devices
-from muster.engine.base import AskOrder, Engine, Evaluation, Failed, Trained, TrainOrder, schedule
+from muster.engine.base import AskOrder, Engine, Evaluation, Failed, Trained, TrainOrder, collect_replies, schedule
 from muster.engine.device import WORKERS_PER_ACCELERATOR, available_cores, resolve_device
 from muster.engine.evaluation import summarise
 from muster.engine.pool import Crashed, Handler, Pool, as_muster_error
@@ -155,7 +155,6 @@ class LocalEngine(Engine):
         training: LocalTraining,
         algorithm: LocalAlgorithm | None = None,
         *,
-        rounds: int = 1,
         seed: int = 0,
         workers: int | None = None,
         device: str = "auto",
@@ -181,7 +180,7 @@ class LocalEngine(Engine):
             sizes=data.sizes,
             classes=data.classes,
             spec=self._spec,
-            rounds=rounds,
+            rounds=0,
             attributes=data.dataset.attribute_values,
             has_devices=devices is not None,
         )
@@ -189,6 +188,7 @@ class LocalEngine(Engine):
             raise DataError("the data set has no test samples", expected="a test split to evaluate on")
         self._store = ClientStore(memory_limit=client_memory)
         self._names = (*self._algorithm.client_state, PROBE)
+        self._rows: Ints = np.empty(0, dtype=np.int64)
         self._memory: _Memory | None = None
         self._pool: Pool | None = None
         self._inline: Handler | None = None
@@ -196,6 +196,14 @@ class LocalEngine(Engine):
     @property
     def population(self) -> Population:
         return self._population
+
+    @property
+    def training(self) -> LocalTraining:
+        return self._recipe.training
+
+    @property
+    def algorithm(self) -> LocalAlgorithm:
+        return self._algorithm
 
     @property
     def spec(self) -> ParameterSpec:
@@ -242,6 +250,7 @@ class LocalEngine(Engine):
         if order.broadcast is not None:
             memory.broadcast.copy_(torch.from_numpy(order.broadcast))
         window = len(clients) if order.keep_all else memory.slots
+        self._rows = np.sort(clients)
         # With the whole matrix, row i belongs to the i-th client by id; else a few buffers go round.
         slots = np.argsort(np.argsort(clients)) if order.keep_all else np.arange(len(clients)) % memory.slots
 
@@ -267,6 +276,14 @@ class LocalEngine(Engine):
                 extra={name: memory.extra[slot, row].numpy() for row, name in enumerate(self._algorithm.extra)},
             )
         self._store.drop(PROBE)
+
+    def matrix(self, clients: Ints) -> Vector:
+        assert self._memory is not None
+        movements = self._memory.movements.numpy()
+        for row, slot in enumerate(np.searchsorted(self._rows, clients)):
+            if row != slot:  # somebody before was refused: move up, rather than make a second matrix
+                movements[row] = movements[slot]
+        return movements[: len(clients)]
 
     def evaluate(self, parameters: Vector) -> Evaluation:
         test = self._data.dataset.test
@@ -364,14 +381,3 @@ def _single_threaded() -> Iterator[None]:
             yield
     finally:
         torch.set_num_threads(threads)
-
-
-def collect_replies(values: dict[int, dict[str, Floats]], names: list[str]) -> Replies:
-    """Answers by client, as aligned arrays; signals of one number become one-dimensional."""
-    clients = np.array(sorted(values), dtype=np.int64)
-    columns = {}
-    for name in names:
-        rows = [values[int(client)][name] for client in clients]
-        stacked = np.stack(rows) if rows else np.empty((0, 1))
-        columns[name] = stacked[:, 0] if stacked.shape[1] == 1 else stacked
-    return Replies(clients, columns)

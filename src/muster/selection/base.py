@@ -91,6 +91,14 @@ class Selector(Component):
         """The signals that this selector will ask for or have reported."""
         return ()
 
+    def gives_multiplicity(self) -> bool:
+        """Whether its trainings count clients more than once (sampling with replacement)."""
+        return False
+
+    def gives_weights(self) -> bool:
+        """Whether its trainings bring aggregation weights of their own."""
+        return False
+
     @abstractmethod
     def round(self, fed: View) -> Plan:
         """One round: yield Ask and Train requests, receive Replies."""

@@ -1,0 +1,143 @@
+"""Checkpoints: one file that holds everything a run needs to go on, replaced atomically at round ends.
+
+Random state is not in it, because there is none: every draw is derived from seed and place (see `randomness`).
+The file is a zip archive of plain arrays and one JSON document: nothing in it is unpickled, and every member has a
+check sum.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from muster.arrays import State
+from muster.errors import CheckpointError, OutputError
+
+FORMAT = 1
+_ARRAY = "__array__"
+_TREE = "tree.json"
+
+
+def save(path: Path, experiment: str, values: State) -> None:
+    """Write a checkpoint of the experiment with this fingerprint. A crash leaves the old one or the new one."""
+    arrays: list[np.ndarray[Any, Any]] = []
+    tree = {"format": FORMAT, "experiment": experiment, "values": _pack(values, arrays)}
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with temporary.open("wb") as file:
+            with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
+                archive.writestr(_TREE, json.dumps(tree))
+                for number, array in enumerate(arrays):
+                    with archive.open(f"{number}.npy", "w", force_zip64=True) as member:
+                        np.lib.format.write_array(member, array, allow_pickle=False)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+        _sync_folder(path.parent)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        raise OutputError(
+            f"cannot write the checkpoint {path}: {error.strerror or error}",
+            fix="free some space or choose another --out, then continue with --resume; earlier rounds are safe",
+        ) from error
+
+
+def load(path: Path, experiment: str) -> State:
+    """Read a checkpoint, or say why it cannot be used."""
+    tree, read_array = _open(path)
+    if tree.get("format") != FORMAT:
+        raise CheckpointError(
+            f"the checkpoint {path} has format {tree.get('format')}",
+            expected=f"format {FORMAT}",
+            fix="continue it with the version of Muster that wrote it",
+        )
+    if tree["experiment"] != experiment:
+        raise CheckpointError(
+            f"the checkpoint {path} belongs to another experiment (its config or seed differs)",
+            fix="resume with the config that started it, or use another --out for the new experiment",
+        )
+    try:
+        values: State = _unpack(tree["values"], read_array)
+    except (zipfile.BadZipFile, ValueError, KeyError, EOFError, OSError) as error:
+        raise _damaged(path, error) from error
+    return values
+
+
+def _open(path: Path) -> tuple[dict[str, Any], Any]:
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise CheckpointError(f"cannot read the checkpoint {path}: {error.strerror or error}") from error
+    try:
+        archive = zipfile.ZipFile(io.BytesIO(content))
+        tree = json.loads(archive.read(_TREE))
+    except (zipfile.BadZipFile, ValueError, KeyError, EOFError) as error:
+        raise _damaged(path, error) from error
+
+    def read_array(number: int) -> np.ndarray[Any, Any]:
+        return np.lib.format.read_array(io.BytesIO(archive.read(f"{number}.npy")), allow_pickle=False)
+
+    return tree, read_array
+
+
+def _damaged(path: Path, error: Exception) -> CheckpointError:
+    return CheckpointError(
+        f"the checkpoint {path} is damaged ({error})",
+        expected="a file as Muster wrote it",
+        fix="restore it from a backup, or delete it and start the run again",
+    )
+
+
+def _pack(value: Any, arrays: list[np.ndarray[Any, Any]]) -> Any:
+    match value:
+        case np.ndarray():
+            arrays.append(value)
+            return {_ARRAY: len(arrays) - 1}
+        case np.generic():
+            return value.item()
+        case dict():
+            # Keys may be ids: a list of pairs keeps their type, which a JSON object would not.
+            return {"__dict__": [[_pack(k, arrays), _pack(v, arrays)] for k, v in value.items()]}
+        case tuple():
+            return {"__tuple__": [_pack(item, arrays) for item in value]}
+        case set() | frozenset():
+            return {"__set__": [_pack(item, arrays) for item in sorted(value)]}
+        case list():
+            return [_pack(item, arrays) for item in value]
+        case None | bool() | int() | float() | str():
+            return value
+    raise TypeError(f"a checkpoint cannot hold a {type(value).__name__}")
+
+
+def _unpack(value: Any, read_array: Any) -> Any:
+    if isinstance(value, list):
+        return [_unpack(item, read_array) for item in value]
+    if not isinstance(value, dict):
+        return value
+    ((kind, content),) = value.items()
+    match kind:
+        case "__array__":
+            return read_array(content)
+        case "__dict__":
+            return {_unpack(k, read_array): _unpack(v, read_array) for k, v in content}
+        case "__tuple__":
+            return tuple(_unpack(item, read_array) for item in content)
+        case "__set__":
+            return {_unpack(item, read_array) for item in content}
+    raise ValueError(f"unknown kind {kind}")
+
+
+def _sync_folder(folder: Path) -> None:
+    if os.name == "posix":
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)

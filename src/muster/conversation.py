@@ -1,0 +1,248 @@
+"""One round's exchanges between a selector and the clients: questions, trainings, aggregation, book-keeping."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from muster.aggregation.base import Aggregated, StreamingAggregator, Update, Updates
+from muster.arrays import Floats, Ints, Vector
+from muster.checks import check_request
+from muster.component import Population
+from muster.engine.base import AskOrder, Failed, Place, Trained, TrainOrder, collect_replies
+from muster.guard import clip
+from muster.ledger import Bookkeeper
+from muster.record import RoundRecord, TrainingRecord
+from muster.selection.base import Ask, Train
+from muster.signals.base import Replies, Signal
+
+if TYPE_CHECKING:
+    from muster.server import Server
+
+log = logging.getLogger("muster")
+
+
+class Conversation:
+    """One round's exchanges between selector and clients."""
+
+    def __init__(
+        self,
+        server: Server,
+        population: Population,
+        round: int,
+        *,
+        books: Bookkeeper,
+        record: RoundRecord,
+    ) -> None:
+        self.server, self.population, self.books, self.record = server, population, books, record
+        self.round, self.iteration, self.exchange = round, 0, 0
+        self.lr = server.engine.training.learning_rate(round, population.rounds)
+
+    def hold(self) -> None:
+        """Carry out requests until the selector has no more."""
+        plan = self.server.selector.round(self.server.view(self.population, self.round))
+        replies: Replies | None = None
+        while True:
+            try:
+                with self._server_time():
+                    request = plan.send(replies)  # type: ignore[arg-type]
+            except StopIteration:
+                return
+            check_request(request, self.population.clients, type(self.server.selector).__name__)
+            replies = self._ask(request) if isinstance(request, Ask) else self._train(request)
+            self.exchange += 1
+
+    def _ask(self, request: Ask) -> Replies:
+        server = self.server
+        order = AskOrder(request.clients, server.parameters, self._place(), self.lr, request.signals)
+        replies, failures = server.engine.ask(order)
+        names = [signal.name for signal in request.signals]
+        self.books.asked(request.clients, replies.clients, request.signals)
+        self.record.asks.append((names, len(request.clients), len(replies)))
+        self._remember(replies, [failure.client for failure in failures])
+        return replies
+
+    def _train(self, request: Train) -> Replies:
+        server, aggregator = self.server, self.server.aggregator
+        report = _distinct((*request.report, *aggregator.reports()))
+        streaming = isinstance(aggregator, StreamingAggregator) and request.keep is None
+        order = TrainOrder(
+            clients=request.clients,
+            parameters=server.parameters,
+            place=self._place(),
+            lr=self.lr,
+            report=report,
+            broadcast=aggregator.broadcast(self.population.spec),
+            keep_all=not streaming,
+        )
+        training = TrainingRecord([], [])
+        answers = _Answers(self._valid(order, training), request, self.population.sizes)
+        result = self._stream(answers) if streaming else self._whole(answers, request, training)
+        if result is not None:
+            server.parameters = result.parameters
+            ranks = np.argsort(result.clients)
+            training.clients, training.weights = result.clients[ranks].tolist(), result.weights[ranks].tolist()
+        self._book(order, answers, training)
+        self.iteration += 1
+        return answers.replies(report)
+
+    def _stream(self, answers: _Answers) -> Aggregated | None:
+        aggregator = self.server.aggregator
+        assert isinstance(aggregator, StreamingAggregator)
+        begun = False
+        for answer in answers:
+            with self._server_time():
+                if not begun:
+                    aggregator.begin(self.server.parameters, self.population.spec)
+                    begun = True
+                aggregator.add(answers.update(answer))
+        with self._server_time():
+            return aggregator.finish() if begun else None
+
+    def _whole(self, answers: _Answers, request: Train, training: TrainingRecord) -> Aggregated | None:
+        for _ in answers:
+            pass
+        clients = answers.clients
+        with self._server_time():
+            if request.keep is not None and len(clients):
+                kept = np.asarray(request.keep(answers.replies(request.report)), dtype=np.bool_)
+                training.left_out, clients = clients[~kept].tolist(), clients[kept]
+            if not len(clients):
+                return None
+            updates = answers.updates(clients, self.server.engine.matrix(clients))
+            return self.server.aggregator.aggregate(self.server.parameters, updates, self.population.spec)
+
+    def _valid(self, order: TrainOrder, training: TrainingRecord) -> Iterator[Trained]:
+        """The answers that pass the guard; the others are recorded."""
+        server, spec = self.server, self.population.spec
+        for answer in server.engine.train(order):
+            for observer in server.observers:
+                observer.answered(answer)
+            if isinstance(answer, Failed):
+                training.failed[answer.client] = answer.reason
+                log.warning("round %d: client %d failed: %s", self.round + 1, answer.client, answer.reason)
+                continue
+            objection = server.guard.objection(answer.movement, spec)
+            if objection is not None:
+                training.rejected[answer.client] = objection
+                log.warning("round %d: client %d refused: %s", self.round + 1, answer.client, objection)
+                continue
+            if server.aggregator.clip_norm is not None:
+                clip(answer.movement, server.aggregator.clip_norm, spec)
+            yield answer
+
+    def _book(self, order: TrainOrder, answers: _Answers, training: TrainingRecord) -> None:
+        server = self.server
+        self.record.trainings.append(training)
+        self.books.trained(
+            order.clients,
+            answers.clients,
+            samples=answers.samples,
+            steps=int(answers.steps.sum()),
+            report=order.report,
+            vectors_down=1 if order.broadcast is None else 2,
+            vectors_up=1 + answers.extras,
+        )
+        server.history.trained(np.array(training.clients, dtype=np.int64), self.round)
+        self._remember(answers.replies(order.report), [*training.failed, *training.rejected])
+
+    def _remember(self, replies: Replies, failed: list[int]) -> None:
+        for name, values in replies.values.items():
+            self.server.history.reported(name, replies.clients, values)
+        self.server.history.failed(np.array(failed, dtype=np.int64))
+
+    def _place(self) -> Place:
+        return Place(self.round, self.iteration, self.exchange)
+
+    @contextmanager
+    def _server_time(self) -> Iterator[None]:
+        start = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.server.ledger.current.server_seconds += time.perf_counter() - start
+
+
+class _Answers:
+    """The valid answers to one training request: handed on one by one, and what must be known afterwards."""
+
+    def __init__(self, stream: Iterator[Trained], request: Train, sizes: Ints) -> None:
+        self._stream, self._sizes = stream, sizes
+        ones = np.ones(len(request.clients), dtype=np.int64)
+        multiplicity = request.multiplicity if request.multiplicity is not None else ones
+        self._multiplicity = dict(zip(request.clients.tolist(), multiplicity.tolist(), strict=True))
+        weights = request.weights
+        self._weights = None if weights is None else dict(zip(request.clients.tolist(), weights, strict=True))
+        self._facts: dict[int, Trained] = {}
+        self._reports: dict[int, dict[str, Floats]] = {}
+        self._extra: dict[str, dict[int, Vector]] = {}
+
+    def __iter__(self) -> Iterator[Trained]:
+        for answer in self._stream:
+            # The movement's buffer will be reused: only the numbers stay.
+            self._facts[answer.client] = replace(answer, movement=_NOTHING, extra={})
+            self._reports[answer.client] = dict(answer.reports)
+            for name, vector in answer.extra.items():
+                self._extra.setdefault(name, {})[answer.client] = vector
+            yield answer
+
+    @property
+    def clients(self) -> Ints:
+        return np.array(sorted(self._facts), dtype=np.int64)
+
+    @property
+    def samples(self) -> Ints:
+        return np.array([self._facts[int(c)].samples for c in self.clients], dtype=np.int64)
+
+    @property
+    def steps(self) -> Ints:
+        return np.array([self._facts[int(c)].steps for c in self.clients], dtype=np.int64)
+
+    @property
+    def extras(self) -> int:
+        return len(self._extra)
+
+    def update(self, answer: Trained) -> Update:
+        return Update(
+            client=answer.client,
+            movement=answer.movement,
+            size=int(self._sizes[answer.client]),
+            steps=answer.steps,
+            multiplicity=self._multiplicity[answer.client],
+            weight=None if self._weights is None else float(self._weights[answer.client]),
+            extra=answer.extra,
+            reports=answer.reports,
+        )
+
+    def updates(self, clients: Ints, movements: Vector) -> Updates:
+        ids = clients.tolist()
+        return Updates(
+            clients=clients,
+            movements=movements,
+            sizes=self._sizes[clients],
+            steps=np.array([self._facts[c].steps for c in ids], dtype=np.int64),
+            multiplicity=np.array([self._multiplicity[c] for c in ids], dtype=np.int64),
+            weights=None if self._weights is None else np.array([self._weights[c] for c in ids]),
+            extra={name: np.stack([rows[c] for c in ids]) for name, rows in self._extra.items()},
+            reports=self._columns(ids),
+        )
+
+    def replies(self, report: tuple[Signal, ...]) -> Replies:
+        return collect_replies(self._reports, [signal.name for signal in report])
+
+    def _columns(self, ids: list[int]) -> dict[str, Floats]:
+        names = list(self._reports[ids[0]]) if ids else []
+        return {name: np.stack([self._reports[c][name] for c in ids]) for name in names}
+
+
+_NOTHING: Vector = np.empty(0, dtype=np.float32)
+
+
+def _distinct(signals: tuple[Signal, ...]) -> tuple[Signal, ...]:
+    return tuple({signal.name: signal for signal in signals}.values())

@@ -1,0 +1,187 @@
+"""An experiment's description: TOML or Python, checked key by key.
+
+Sections hold the name of a component and its options. In Python a section may also be the component itself.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import tomllib
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from torch import nn
+
+from muster.aggregation.base import Aggregator
+from muster.component import Component
+from muster.data.federated import Dataset, FederatedData
+from muster.errors import ConfigError, nearest
+from muster.registry import build
+from muster.selection.base import Selector
+from muster.training.base import LocalAlgorithm
+
+Section: TypeAlias = dict[str, Any]
+
+
+def _section(**defaults: Any) -> Callable[[], Section]:
+    return lambda: dict(defaults)
+
+
+@dataclass(frozen=True)
+class EvaluationOptions:
+    """When the global model is evaluated."""
+
+    #: Every so many rounds, and always after the last.
+    every: int = 1
+
+
+@dataclass(frozen=True)
+class EngineOptions:
+    """Where clients run. None of it changes a result."""
+
+    #: Worker processes; None: one per core; 0: in this process.
+    workers: int | None = None
+    device: str = "auto"
+    #: Megabytes of client state (control variates, previous models) kept in memory before it goes to disk.
+    client_memory: int = 2048
+
+
+@dataclass(frozen=True)
+class CheckpointOptions:
+    """How often a run that has an output folder writes its checkpoint."""
+
+    #: Every so many rounds, and always after the last.
+    every: int = 1
+
+
+@dataclass
+class Experiment:
+    """One run: data, who has what of it, model, local training, selection, aggregation. The defaults work."""
+
+    name: str = ""
+    seed: int = 0
+    rounds: int = 20
+    data: Section | Dataset | FederatedData = field(default_factory=_section(source="digits"))
+    partition: Section = field(default_factory=_section(scheme="dirichlet", clients=40, alpha=0.3))
+    model: Section | nn.Module | Callable[..., nn.Module] = field(default_factory=_section(name="mlp"))
+    training: Section = field(default_factory=dict)
+    algorithm: Section | LocalAlgorithm = field(default_factory=_section(method="plain"))
+    selection: Section | Selector = field(default_factory=_section(method="random", clients_per_round=8))
+    aggregation: Section | Aggregator = field(default_factory=_section(method="fedavg"))
+    evaluation: Section = field(default_factory=dict)
+    guard: Section = field(default_factory=dict)
+    engine: Section = field(default_factory=dict)
+    checkpoint: Section = field(default_factory=dict)
+    availability: Section = field(default_factory=dict)
+    devices: Section = field(default_factory=dict)
+
+    def with_options(self, settings: Iterable[str]) -> Experiment:
+        """A copy with `section.key=value` settings applied; values are read as TOML."""
+        values = self.to_dict()
+        for setting in settings:
+            apply_setting(values, setting)
+        return from_dict(values)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The sections as they are; components that were handed over stay objects."""
+        return {f.name: _copied(getattr(self, f.name)) for f in fields(self)}
+
+    def described(self) -> dict[str, Any]:
+        """The same in plain types, for reports and fingerprints."""
+        return {name: _plain(value) for name, value in self.to_dict().items()}
+
+    @property
+    def fingerprint(self) -> str:
+        """Identifies what determines the result: everything but name, engine and checkpoint habits."""
+        relevant = self.described()
+        for key in ("name", "engine", "checkpoint"):
+            del relevant[key]
+        return hashlib.sha256(json.dumps(relevant, sort_keys=True).encode()).hexdigest()[:16]
+
+    @property
+    def title(self) -> str:
+        """How to call the run in tables."""
+        if self.name:
+            return self.name
+        if isinstance(self.selection, dict):
+            return str(self.selection.get("method", "random"))
+        return type(self.selection).__name__
+
+
+def from_dict(values: Mapping[str, Any]) -> Experiment:
+    """An experiment from nested dicts, with errors that name the key."""
+    allowed = {f.name: f for f in fields(Experiment)}
+    for key, value in values.items():
+        if key not in allowed:
+            raise ConfigError(f"unknown key or section '{key}'", expected=nearest(key, allowed))
+        if key not in ("name", "seed", "rounds") and not isinstance(value, dict) and _is_plain(value):
+            raise ConfigError(f"bad value for '{key}': {value!r}", expected=f"a section [{key}] with keys")
+    scalars = {k: v for k, v in values.items() if k in ("name", "seed", "rounds")}
+    checked: Experiment = build(Experiment, scalars, "experiment")
+    if checked.seed < 0:
+        raise ConfigError(f"bad value for 'seed': {checked.seed}", expected="zero or a positive integer")
+    return replace(checked, **{k: v for k, v in values.items() if k not in scalars})
+
+
+def load(path: Path | str, settings: Iterable[str] = ()) -> Experiment:
+    """Read an experiment from a TOML file; `settings` are `section.key=value` overrides."""
+    path = Path(path)
+    try:
+        values = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(
+            f"cannot read the config {path}: {error.strerror}", fix="check the path, or try `muster quickstart`"
+        ) from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path} is not valid TOML: {error}") from error
+    for setting in settings:
+        apply_setting(values, setting)
+    return from_dict(values)
+
+
+def apply_setting(values: dict[str, Any], setting: str) -> None:
+    """Set `section.key=value` in nested dicts."""
+    path, equals, text = setting.partition("=")
+    keys = path.strip().split(".")
+    if not equals or not all(keys):
+        raise ConfigError(
+            f"bad setting '{setting}'", expected="section.key=value, for example training.lr=0.05 or seed=3"
+        )
+    try:
+        value = tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        value = text.strip()  # a bare word is a string: nobody wants to quote quotes in a shell
+    target = values
+    for key in keys[:-1]:
+        target = target.setdefault(key, {})
+        if not isinstance(target, dict):
+            raise ConfigError(f"bad setting '{setting}': '{key}' is not a section")
+    target[keys[-1]] = value
+
+
+def _copied(value: Any) -> Any:
+    return {key: _copied(item) for key, item in value.items()} if isinstance(value, dict) else value
+
+
+def _is_plain(value: Any) -> bool:
+    return isinstance(value, str | int | float | bool | list | None)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    if value is None or isinstance(value, str | int | float | bool):
+        return value
+    name = getattr(value, "__qualname__", type(value).__qualname__)
+    parameters = value.get_params() if isinstance(value, Component) else {}
+    if isinstance(value, nn.Module):
+        parameters = {"layers": repr(value)}
+    if isinstance(value, Dataset | FederatedData):
+        dataset = value.dataset if isinstance(value, FederatedData) else value
+        parameters = {"data": dataset.name, "samples": len(dataset.train)}
+    return {"object": name, **_plain(parameters)}

@@ -1,0 +1,203 @@
+"""From a description to a result: builds the parts, runs the server."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from muster.aggregation.base import Aggregator, aggregators
+from muster.availability import Availability, availabilities
+from muster.data.federated import Dataset, FederatedData
+from muster.data.partition.base import schemes
+from muster.data.sources.base import sources
+from muster.devices import Devices, from_config
+from muster.engine.local import LocalEngine
+from muster.errors import ConfigError, OutputError
+from muster.experiment.config import CheckpointOptions, EngineOptions, EvaluationOptions, Experiment, Section
+from muster.guard import Guard
+from muster.models.base import build_model
+from muster.randomness import generator
+from muster.registry import build
+from muster.result import Result
+from muster.selection.base import Selector, selectors
+from muster.server import CheckpointPolicy, Observer, Server
+from muster.training.base import LocalAlgorithm, LocalTraining, algorithms
+
+CHECKPOINT = "checkpoint.muster"
+
+
+@dataclass
+class Parts:
+    """Everything that an experiment is made of, built but not started."""
+
+    experiment: Experiment
+    data: FederatedData
+    selector: Selector
+    aggregator: Aggregator
+    engine: LocalEngine
+    guard: Guard
+    evaluation: EvaluationOptions
+    availability: Availability | None
+    devices: Devices | None
+
+    def server(self, observers: Sequence[Observer] = ()) -> Server:
+        return Server(
+            self.selector,
+            self.aggregator,
+            self.engine,
+            seed=self.experiment.seed,
+            guard=self.guard,
+            evaluate_every=self.evaluation.every,
+            availability=self.availability,
+            devices=self.devices,
+            observers=observers,
+        )
+
+
+def build_parts(experiment: Experiment, workers: int | None = None) -> Parts:
+    """Build data, model, methods and engine; every mistake in the description shows here, before round 1."""
+    options = build(EngineOptions, experiment.engine, "engine")
+    training = build(LocalTraining, experiment.training, "training")
+    training.check()
+    guard = build(Guard, experiment.guard, "guard")
+    evaluation = build(EvaluationOptions, experiment.evaluation, "evaluation")
+    # Methods before data: a misspelt name should not cost a decoding.
+    _method(experiment.selection, "method", "selection", selectors)
+    aggregator = _component(experiment.aggregation, "method", "aggregation", aggregators)
+    algorithm = _component(experiment.algorithm, "method", "algorithm", algorithms)
+    data = build_data(experiment)
+    selector = build_selector(experiment.selection, data.clients)
+    devices = from_config(experiment.devices, data.clients, experiment.seed) if experiment.devices else None
+    availability = None
+    if experiment.availability:
+        availability = _component(experiment.availability, "method", "availability", availabilities)
+    engine = LocalEngine(
+        data,
+        _model(experiment, data),
+        training,
+        algorithm,
+        seed=experiment.seed,
+        workers=options.workers if workers is None else workers,
+        device=options.device,
+        devices=devices,
+        client_memory=options.client_memory * 1024**2,
+    )
+    return Parts(experiment, data, selector, aggregator, engine, guard, evaluation, availability, devices)
+
+
+def run(
+    experiment: Experiment,
+    workers: int | None = None,
+    *,
+    out: Path | str | None = None,
+    resume: bool = False,
+    observers: Sequence[Observer] = (),
+) -> Result:
+    """Run an experiment. With `out`, checkpoints and results go there; `resume` goes on where a run stopped."""
+    policy = None
+    if out is not None:
+        habits = build(CheckpointOptions, experiment.checkpoint, "checkpoint")
+        if habits.every < 1:
+            raise ConfigError(f"bad value for 'checkpoint.every': {habits.every}", expected="at least 1")
+        path = checked_folder(Path(out)) / CHECKPOINT
+        if path.exists() and not resume:
+            raise OutputError(
+                f"{out} already holds a run", fix="continue it with --resume, or choose another output folder"
+            )
+        policy = CheckpointPolicy(path, experiment.fingerprint, habits.every, resume)
+    parts = build_parts(experiment, workers)
+    with parts.engine:
+        result = parts.server(observers).run(experiment.rounds, policy)
+    result = dataclasses.replace(result, name=experiment.title, config=experiment.described())
+    if out is not None:
+        result.save(out)
+    return result
+
+
+def checked_folder(folder: Path) -> Path:
+    """The folder, made if need be, or an OutputError if nothing can be written into it."""
+    probe = folder / ".muster-write-test"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        probe.write_bytes(b"x")
+        probe.unlink()
+    except OSError as error:
+        raise OutputError(
+            f"cannot write into {folder}: {error.strerror or error}", fix="choose another folder with --out"
+        ) from error
+    return folder
+
+
+def build_data(experiment: Experiment) -> FederatedData:
+    """The data set, divided over clients."""
+    if isinstance(experiment.data, FederatedData):
+        return experiment.data
+    dataset = _dataset(experiment.data)
+    options = dict(experiment.partition)
+    seed = options.pop("seed", experiment.seed)
+    if not isinstance(seed, int) or seed < 0:
+        raise ConfigError(f"bad value for 'partition.seed': {seed!r}", expected="zero or a positive integer")
+    scheme = _component(options, "scheme", "partition", schemes)
+    partition = scheme.divide(dataset, generator(seed, "partition"))
+    return FederatedData(dataset, partition.train, partition.test)
+
+
+def build_selector(section: Section | Selector, clients: int) -> Selector:
+    """The selector; `fraction` may say what share of the clients a round has, instead of `clients_per_round`."""
+    if isinstance(section, Selector):
+        return section
+    options = dict(section)
+    name, component = _method(options, "method", "selection", selectors)
+    del options["method"]
+    if "fraction" in options and "fraction" not in inspect.signature(component).parameters:
+        fraction = options.pop("fraction")
+        if not isinstance(fraction, int | float) or not 0 < fraction <= 1:
+            raise ConfigError(
+                f"bad value for 'selection.fraction': {fraction!r}", expected="a share, 0 < share ≤ 1"
+            )
+        if "clients_per_round" in options:
+            raise ConfigError("selection has both fraction and clients_per_round", fix="keep one of them")
+        options["clients_per_round"] = max(1, math.floor(fraction * clients))
+    return selectors.build(name, options, "selection")
+
+
+def _dataset(section: Section | Dataset) -> Dataset:
+    if isinstance(section, Dataset):
+        return section
+    dataset: Dataset = _component(section, "source", "data", sources)
+    return dataset
+
+
+def _model(experiment: Experiment, data: FederatedData) -> Any:
+    shape, classes = data.dataset.sample_shape, data.classes
+    if not isinstance(experiment.model, dict):
+        return build_model(experiment.model, shape, classes, seed=experiment.seed)
+    options = dict(experiment.model)
+    name = options.pop("name", None)
+    if name is None:
+        raise ConfigError("missing key 'model.name'", fix="for example name = 'mlp'")
+    return build_model(name, shape, classes, options, seed=experiment.seed)
+
+
+def _method(section: Any, key: str, title: str, registry: Any) -> tuple[str, Any]:
+    """The name that a section gives and the component behind it."""
+    if not isinstance(section, dict):
+        return type(section).__name__, type(section)
+    if key not in section:
+        raise ConfigError(f"missing key '{title}.{key}'", expected=", ".join(registry.names()))
+    return section[key], registry.get(section[key])
+
+
+def _component(section: Any, key: str, title: str, registry: Any) -> Any:
+    if not isinstance(section, dict):
+        return section
+    name, _ = _method(section, key, title, registry)
+    return registry.build(name, {k: v for k, v in section.items() if k != key}, title)
+
+
+__all__ = ["CHECKPOINT", "LocalAlgorithm", "Parts", "build_data", "build_parts", "build_selector", "run"]

@@ -1,0 +1,194 @@
+"""The server loop: drives a selector's requests through an engine and an aggregator, and keeps the books."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from muster import checkpoint
+from muster.aggregation.base import Aggregator
+from muster.arrays import State, Vector
+from muster.availability import Availability
+from muster.checks import check_fit
+from muster.component import Population
+from muster.conversation import Conversation
+from muster.devices import Devices
+from muster.engine.base import Engine, Failed, Trained
+from muster.errors import ConfigError, TrainingError
+from muster.guard import Guard
+from muster.history import History
+from muster.ledger import Bookkeeper, Ledger
+from muster.metrics import NAN, summarise_metrics
+from muster.randomness import generator
+from muster.record import RoundRecord, TrainingRecord
+from muster.result import Result
+from muster.selection.base import Selector, View
+
+
+class Observer:
+    """Is told what happens in a run: progress displays, trackers, stores. Every method may be left out."""
+
+    def started(self, server: Server, rounds: int, done: int) -> None:
+        """A run begins, or goes on after `done` rounds."""
+
+    def answered(self, answer: Trained | Failed) -> None:
+        """A client has answered a training request."""
+
+    def round_ended(self, record: RoundRecord, ledger: Ledger) -> None:
+        """A round is complete and, if it was due, in the checkpoint."""
+
+    def wants_stop(self) -> bool:
+        """Asked after every round: True ends the run there, with a checkpoint."""
+        return False
+
+
+@dataclass(frozen=True)
+class CheckpointPolicy:
+    """Where and how often to write checkpoints, and whether to go on from one that is there."""
+
+    path: Path
+    #: Fingerprint of the experiment: a checkpoint of another one is refused.
+    experiment: str
+    every: int = 1
+    resume: bool = False
+
+
+class Server:
+    """Runs rounds: any selector, any aggregator, any engine."""
+
+    def __init__(
+        self,
+        selector: Selector,
+        aggregator: Aggregator,
+        engine: Engine,
+        *,
+        seed: int = 0,
+        guard: Guard | None = None,
+        evaluate_every: int = 1,
+        availability: Availability | None = None,
+        devices: Devices | None = None,
+        observers: Sequence[Observer] = (),
+    ) -> None:
+        self.selector, self.aggregator, self.engine = selector, aggregator, engine
+        self.seed, self.guard, self.evaluate_every = seed, guard or Guard(), evaluate_every
+        self.availability, self.devices, self.observers = availability, devices, tuple(observers)
+        self.parameters: Vector = engine.initial_parameters()
+        self.history = History(engine.population.clients)
+        self.ledger = Ledger()
+        self.records: list[RoundRecord] = []
+
+    def run(self, rounds: int, policy: CheckpointPolicy | None = None) -> Result:
+        """Run until `rounds` rounds are done (counting those of a checkpoint that is resumed)."""
+        self._begin(rounds, policy)
+        for observer in self.observers:
+            observer.started(self, rounds, len(self.records))
+        stopped = False
+        while len(self.records) < rounds and not stopped:
+            record = self._round(len(self.records), rounds)
+            self.records.append(record)
+            stopped = any(observer.wants_stop() for observer in self.observers)
+            if policy and (len(self.records) % policy.every == 0 or len(self.records) == rounds or stopped):
+                checkpoint.save(policy.path, policy.experiment, self._state())
+            for observer in self.observers:
+                observer.round_ended(record, self.ledger)
+            self._stop_if_nothing_works()
+        return Result(
+            parameters=self.parameters,
+            records=self.records,
+            ledger=self.ledger,
+            history=self.history,
+            spec=self.engine.population.spec,
+            complete=len(self.records) >= rounds,
+        )
+
+    def _begin(self, rounds: int, policy: CheckpointPolicy | None) -> None:
+        if rounds < 1:
+            raise ConfigError(f"rounds is {rounds}", expected="at least 1")
+        if self.evaluate_every < 1:
+            raise ConfigError(f"evaluate_every is {self.evaluate_every}", expected="at least 1")
+        population = replace(self.engine.population, rounds=rounds)
+        self.guard.check()
+        self.engine.training.check()
+        self.selector.check(population)
+        self.selector.check_signals(population)
+        self.aggregator.check(population)
+        check_fit(self.selector, self.aggregator, self.engine.algorithm)
+        self.engine.algorithm.check(population)
+        self.aggregator.prepare(population)
+        if policy and policy.resume and policy.path.exists():
+            self._restore(checkpoint.load(policy.path, policy.experiment))
+
+    # --- one round ---------------------------------------------------------------------------------------
+
+    def _round(self, round: int, rounds: int) -> RoundRecord:
+        population = replace(self.engine.population, rounds=rounds)
+        self.history.grow(population.clients)
+        self.ledger.open_round()
+        books = Bookkeeper(self.ledger, population, self.engine.training, self.devices)
+        record = RoundRecord(round + 1)
+        Conversation(self, population, round, books=books, record=record).hold()
+        self.engine.end_round()
+        self._measure(record, due=(round + 1) % self.evaluate_every == 0 or round + 1 == rounds)
+        return record
+
+    def view(self, population: Population, round: int) -> View:
+        """What the selector may know at the start of a round."""
+        available = self.engine.reachable(round)
+        if self.availability is not None:
+            up = self.availability.available(round, population.clients, self.seed)
+            available = np.intersect1d(available, up, assume_unique=True)
+        return View(
+            round=round,
+            rounds=population.rounds,
+            sizes=population.sizes,
+            available=available,
+            history=self.history,
+            rng=generator(self.seed, "selection", round),
+            classes=population.classes,
+            spec=population.spec,
+        )
+
+    def _measure(self, record: RoundRecord, due: bool) -> None:
+        if due:
+            took_part = sorted({client for training in record.trainings for client in training.clients})
+            evaluation = self.engine.evaluate(self.parameters)
+            record.metrics = summarise_metrics(evaluation, np.array(took_part, dtype=np.int64))
+        else:
+            record.metrics = {"accuracy": NAN, "loss": NAN}
+
+    def _stop_if_nothing_works(self) -> None:
+        limit = self.guard.max_failed_rounds
+        recent = self.records[-limit:]
+        if len(recent) == limit and all(record.failed for record in recent):
+            last = recent[-1].trainings[-1] if recent[-1].trainings else TrainingRecord([], [])
+            reasons = {**last.failed, **last.rejected}
+            example = next(iter(reasons.items()), (None, "nobody was selected"))
+            raise TrainingError(
+                f"{limit} rounds in a row had no valid update (last reason: client {example[0]}: {example[1]})",
+                fix="lower the learning rate, clip gradients, or raise guard.max_norm; the model before is kept",
+            )
+
+    # --- checkpoints -------------------------------------------------------------------------------------
+
+    def _state(self) -> State:
+        return {
+            "parameters": self.parameters,
+            "selector": self.selector.state_dict(),
+            "aggregator": self.aggregator.state_dict(),
+            "engine": self.engine.state_dict(),
+            "history": self.history.state_dict(),
+            "ledger": self.ledger.state_dict(),
+            "records": [record.state_dict() for record in self.records],
+        }
+
+    def _restore(self, values: State) -> None:
+        self.parameters = values["parameters"]
+        self.selector.load_state_dict(values["selector"])
+        self.aggregator.load_state_dict(values["aggregator"])
+        self.engine.load_state_dict(values["engine"])
+        self.history.load_state_dict(values["history"])
+        self.ledger.load_state_dict(values["ledger"])
+        self.records = [RoundRecord.from_state(row) for row in values["records"]]
