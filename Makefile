@@ -1,0 +1,58 @@
+# Everything from a clone with nothing but Python 3.11, pip and make:
+#   make demo   watch a federation train, methods compared in a table and a picture
+#   make test   lint, types, tests
+PYTHON ?= python3
+VENV   ?= .venv
+BIN    := $(VENV)/bin
+STAMP  := $(VENV)/.ready
+# One thread a process: tests run in parallel, and results do not depend on the number of threads.
+TESTS  := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test lint types unit slow realdata flower coverage bench docs clean
+
+help: ## Show this list
+	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-9s %s\n", $$1, $$2}'
+
+setup: $(STAMP) ## Make the virtual environment
+
+$(STAMP): pyproject.toml constraints.txt
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@touch $(STAMP)
+
+demo: $(STAMP) ## Run the quickstart: digits, 40 very different clients
+	$(BIN)/muster quickstart
+
+test: lint types unit ## Lint, types and tests
+
+lint: $(STAMP)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(STAMP)
+	$(BIN)/mypy
+
+unit: $(STAMP)
+	$(TESTS)
+
+slow: $(STAMP) ## The tests that take longer (kill and resume, every method end to end)
+	$(TESTS) -m slow
+
+realdata: $(STAMP) ## The tests on real data sets (MUSTER_DATA names their folder)
+	$(TESTS) -m realdata
+
+flower: $(STAMP) ## The tests that need the extra `flower`
+	$(TESTS) -m flower
+
+coverage: $(STAMP) ## Tests with a coverage report
+	$(TESTS) --cov --cov-report=term
+
+bench: $(STAMP) ## Measure speed against bare PyTorch and other systems (needs a quiet machine, minutes)
+	$(BIN)/python benchmarks/engine.py
+
+docs: $(STAMP) ## Check the documentation: links, pages for every method, examples that run
+	$(BIN)/python -m pytest tests/docs -m "slow or not slow"
+
+clean: ## Remove caches and build products (not the environment)
+	rm -rf build dist *.egg-info src/*.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -1,0 +1,127 @@
+"""Commands."""
+
+from __future__ import annotations
+
+import json
+import logging
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from muster._version import __version__
+from muster.cli.console import err, out
+
+app = typer.Typer(
+    no_args_is_help=True,
+    rich_markup_mode="markdown",
+    pretty_exceptions_enable=False,
+    add_completion=False,
+    help="**Muster**: client selection and aggregation for federated learning on heterogeneous data.\n\n"
+    "Start with `muster quickstart`, look at `muster list`, then `muster run CONFIG.toml`.",
+)
+
+Settings = Annotated[
+    list[str] | None,
+    typer.Option("--set", "-s", metavar="SECTION.KEY=VALUE", help="Change a setting; may be given several times."),
+]
+Workers = Annotated[
+    int | None,
+    typer.Option("--workers", "-w", help="Worker processes; 0: in this process. Default: cores."),
+]
+
+
+@app.callback()
+def _common(
+    version: Annotated[bool, typer.Option("--version", help="Print the version and stop.", is_eager=True)] = False,
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Show the log.")] = False,
+) -> None:
+    logging.basicConfig(level=logging.INFO if verbose else logging.ERROR, format="%(levelname)s %(message)s")
+    if version:
+        out.print(__version__)
+        raise typer.Exit
+
+
+@app.command()
+def run(  # noqa: PLR0917 (the options are what they are)
+    config: Annotated[Path, typer.Argument(help="The experiment, a TOML file.", metavar="CONFIG.toml")],
+    settings: Settings = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on where an earlier run in --out stopped.")] = False,
+    workers: Workers = None,
+    folder: Annotated[
+        Path | None,
+        typer.Option("--out", "-o", help="Folder for checkpoint and results. Default: runs/NAME-FINGERPRINT."),
+    ] = None,
+    json_lines: Annotated[bool, typer.Option("--json", help="One JSON object a round, for machines.")] = False,
+) -> None:
+    """Run an experiment.
+
+    Example: `muster run examples/digits.toml --set selection.method=terraform --set seed=1`
+    """
+    from muster.cli.progress import StopAfterRound, progress_for
+    from muster.cli.show import show_result
+    from muster.experiment import load
+    from muster.experiment import run as run_experiment
+
+    experiment = load(config, settings or [])
+    folder = folder or Path("runs") / f"{experiment.title}-{experiment.fingerprint[:8]}"
+    with progress_for(err, experiment.title, json_lines) as progress, StopAfterRound() as stopper:
+        result = run_experiment(experiment, workers, out=folder, resume=resume, observers=[progress, stopper])
+    if json_lines:
+        print(json.dumps({"event": "result", "out": str(folder), **result.summary()}))
+    else:
+        show_result(result, folder)
+    if not result.complete:
+        err.print(
+            f"stopped after round {len(result.records)}; go on with: muster run {config} --out {folder} --resume"
+        )
+        raise typer.Exit(130)
+
+
+@app.command()
+def quickstart(
+    folder: Annotated[Path, typer.Option("--out", "-o", help="Where the picture and results go.")] = Path(
+        "muster-quickstart"
+    ),
+    rounds: Annotated[int, typer.Option(help="Rounds for each method.", min=1)] = 30,
+    workers: Workers = None,
+) -> None:
+    """Watch a federation of very different clients train, with methods compared in a table and a picture.
+
+    Uses the digits that come with scikit-learn: nothing is downloaded.
+    """
+    from muster.cli.progress import progress_for
+    from muster.cli.show import show_comparison
+    from muster.experiment.quickstart import experiments
+    from muster.experiment.runner import checked_folder
+    from muster.experiment.runner import run as run_experiment
+    from muster.report.plots import plot_curves
+
+    checked_folder(folder)
+    results = []
+    for experiment in experiments(rounds):
+        with progress_for(err, experiment.title, json_lines=False) as progress:
+            result = run_experiment(experiment, workers, observers=[progress])
+        result.save(folder / experiment.title)
+        results.append(result)
+    show_comparison(results)
+    picture = folder / "comparison.png"
+    plot_curves(results, path=picture, title="Digits, 40 clients of very different label mixes")
+    out.print(f"Picture: {picture}", soft_wrap=True)
+    out.print(f"Results: {folder}/*/metrics.csv", soft_wrap=True)
+
+
+@app.command("list")
+def list_components(
+    kind: Annotated[
+        str | None, typer.Argument(help="selection, aggregation, algorithms, data, partitions, models or signals.")
+    ] = None,
+    privacy: Annotated[bool, typer.Option("--privacy", help="What leaves the clients, for each method.")] = False,
+) -> None:
+    """List methods, data sets, partitions and models, with one line each."""
+    from muster.cli.show import show_components, show_privacy
+
+    if privacy:
+        show_privacy()
+    else:
+        show_components(kind)
