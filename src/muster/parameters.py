@@ -189,6 +189,10 @@ class FlatModel:
         for entry, tensor in self._tensors:
             out[entry.start : entry.stop].view(entry.shape).copy_(tensor)
 
+    def views(self, flat: torch.Tensor) -> list[torch.Tensor]:
+        """The parts of a flat vector that belong to the trainable parameters, in the order of the parameters."""
+        return [flat[entry.slice].view(entry.shape) for entry, tensor in self._tensors if tensor.requires_grad]
+
     @torch.no_grad()
     def store_movement(self, origin: torch.Tensor, out: torch.Tensor) -> None:
         """Write model − origin into `out`; counters are written as they are, not as a difference."""

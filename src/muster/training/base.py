@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
 from typing import ClassVar, Literal
 
 import numpy as np
@@ -13,7 +14,7 @@ from torch import nn
 
 from muster.arrays import Ints, Vector
 from muster.component import Component, Population
-from muster.errors import ConfigError
+from muster.errors import ConfigError, DataError, TrainingError
 from muster.registry import Registry
 from muster.signals.base import ClientContext, TrainOutcome
 
@@ -55,6 +56,10 @@ class LocalTraining:
         for key, value in {"momentum": self.momentum, "weight_decay": self.weight_decay}.items():
             if not 0 <= value < (1 if key == "momentum" else math.inf):
                 raise ConfigError(f"bad value for 'training.{key}': {value}", expected="0 ≤ value (momentum < 1)")
+        if self.optimizer == "adam" and (self.momentum or self.nesterov):
+            raise ConfigError(
+                "training.momentum and training.nesterov are of SGD; the optimiser is adam", fix="leave them out"
+            )
         if self.nesterov and not self.momentum:
             raise ConfigError("training.nesterov needs momentum", fix="set training.momentum, e.g. to 0.9")
         if not 0 <= self.final_share <= 1:
@@ -103,15 +108,20 @@ class Job:
     """One client's training while it runs; local algorithms look at it and change gradients or loss."""
 
     context: ClientContext
+    #: The parameters that are trained.
     parameters: list[nn.Parameter]
-    #: The global parameters, tensor by tensor, in the order of `parameters`.
-    origin: list[torch.Tensor]
     lr: float
     #: The vector that the aggregator broadcasts, when it does.
     broadcast: torch.Tensor | None = None
     #: Vectors to send to the server beside the movement.
     extra: dict[str, Vector] | None = None
     steps: int = 0
+
+    @cached_property
+    def origin(self) -> list[torch.Tensor]:
+        """The global parameters, tensor by tensor, in the order of `parameters`. Not to be written to."""
+        model = self.context.model
+        return model.views(self.context.origin.to(model.device))
 
 
 class LocalAlgorithm(Component):
@@ -153,6 +163,8 @@ def batches(size: int, training: LocalTraining, rng: np.random.Generator, skip: 
 
     `skip` leaves out the first steps, which a probe has done already.
     """
+    if size < 1:
+        raise DataError("a client without samples cannot train", expected="at least one sample a client")
     total, done = training.steps_for(size), 0
     while done < total:
         order = rng.permutation(size)
@@ -176,20 +188,17 @@ def train(
     """Train the context's model in place on its data. By-products are in `context.outcome`."""
     model, training = context.model, context.training
     parameters = [p for p in model.module.parameters() if p.requires_grad]
-    with torch.no_grad():
-        origin = [p.detach().clone(memory_format=torch.preserve_format) for p in parameters]
-    job = Job(context, parameters, origin, lr, broadcast, extra={})
+    job = Job(context, parameters, lr, broadcast, extra={})
     optimizer = training.make_optimizer(parameters, lr)
     model.module.train()
     algorithm.begin(job)
-    total_loss = torch.zeros((), dtype=torch.float64, device=model.device)
-    total_squared = torch.zeros_like(total_loss)
-    samples = 0
+    losses = _Losses(context.size if squared_loss else 0)
     for positions in batches(context.size, training, context.rng, skip):
         index = torch.from_numpy(positions).to(model.device)
-        features, labels = context.features[index], context.labels[index]
-        optimizer.zero_grad(set_to_none=True)
-        logits = model.module(features)
+        features, labels = _rows(context.features, index), context.labels.index_select(0, index)
+        for parameter in parameters:
+            parameter.grad = None
+        logits = _forward(model.module, features)
         loss = nn.functional.cross_entropy(logits, labels)
         algorithm.loss(job, features, logits, loss).backward()  # type: ignore[no-untyped-call]
         algorithm.correct(job)
@@ -197,17 +206,62 @@ def train(
             nn.utils.clip_grad_norm_(parameters, training.clip_norm)
         optimizer.step()
         job.steps += 1
-        samples += len(positions)
-        total_loss += loss.detach() * len(positions)
-        if squared_loss and samples <= context.size:
-            losses = nn.functional.cross_entropy(logits.detach(), labels, reduction="none")
-            total_squared += losses.square().sum()
+        losses.add(loss, logits, labels)
     algorithm.end(job)
-    first_epoch = min(samples, context.size)
-    context.outcome = TrainOutcome(
-        steps=job.steps,
-        samples=samples,
-        mean_loss=float(total_loss) / samples if samples else float("nan"),
-        mean_squared_loss=float(total_squared) / first_epoch if squared_loss and samples else float("nan"),
-    )
+    context.outcome = losses.outcome()
     return job
+
+
+def _rows(features: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
+    # index_select is the faster of the two, but forgets channels_last.
+    return features.index_select(0, index) if features.is_contiguous() else features[index]
+
+
+def _forward(module: nn.Module, features: torch.Tensor) -> torch.Tensor:
+    try:
+        logits: torch.Tensor = module(features)
+    except ValueError as error:
+        if len(features) > 1 or "more than 1 value per channel" not in str(error):
+            raise
+        raise TrainingError(
+            "batch normalisation cannot train on a mini-batch of one sample here: it has one value a channel",
+            fix="change training.batch_size so that no client is left with one sample at the end of an epoch, "
+            'or use group normalisation (model.norm = "group")',
+        ) from error
+    return logits
+
+
+@dataclass
+class _Losses:
+    """The by-products of training, gathered without waiting for the device."""
+
+    #: Square the losses of this many samples: those of the first epoch.
+    squared: int
+    losses: list[torch.Tensor] = field(default_factory=list)
+    sizes: list[int] = field(default_factory=list)
+    squares: list[torch.Tensor] = field(default_factory=list)
+    samples: int = 0
+    squared_samples: int = 0
+
+    @torch.no_grad()
+    def add(self, loss: torch.Tensor, logits: torch.Tensor, labels: torch.Tensor) -> None:
+        self.losses.append(loss.detach())
+        self.sizes.append(len(labels))
+        self.samples += len(labels)
+        if self.samples <= self.squared:
+            each = nn.functional.cross_entropy(logits, labels, reduction="none")
+            self.squares.append(each.square().sum())
+            self.squared_samples = self.samples
+
+    def outcome(self) -> TrainOutcome:
+        steps = len(self.sizes)
+        if not steps:
+            return TrainOutcome()
+        losses = torch.stack(self.losses).double().cpu().numpy()
+        squares = torch.stack(self.squares).double().sum().item() if self.squares else math.nan
+        return TrainOutcome(
+            steps=steps,
+            samples=self.samples,
+            mean_loss=float(losses @ np.array(self.sizes)) / self.samples,
+            mean_squared_loss=squares / max(1, self.squared_samples),
+        )

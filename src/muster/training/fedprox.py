@@ -27,4 +27,5 @@ class FedProx(LocalAlgorithm):
         # The term's gradient, added directly: cheaper than building it into the loss.
         for parameter, origin in zip(job.parameters, job.origin, strict=True):
             if parameter.grad is not None:
-                parameter.grad.add_(parameter, alpha=self.mu).sub_(origin, alpha=self.mu)
+                # The difference first: it is exactly zero before the first step.
+                parameter.grad.add_(parameter - origin, alpha=self.mu)
