@@ -23,8 +23,7 @@ def schedule(times: Floats, budget: float, most: int | None = None) -> Ints:
 
     `times` has one row (receive, compute, send) a client. The model goes to all at once and takes as long as to
     the slowest chosen receiver; uploads follow one another; a client computes while others upload. Each step takes
-    the client that adds least to the total. Nobody who does not fit now fits later, because the total only grows:
-    so the greedy pass needs one look at the candidates for each client that it takes.
+    the client that adds least to the total, so that nobody fits any more when this one does not.
     """
     if not (np.isfinite(times).all() and (times > 0).all()):
         raise ValueError("times must be positive numbers")
@@ -35,11 +34,9 @@ def schedule(times: Floats, budget: float, most: int | None = None) -> Ints:
     while len(left) and (most is None or len(chosen) < most):
         slowest = np.maximum(distribution, down[left])
         finished = np.maximum(elapsed, compute[left]) + up[left]
-        fits = slowest + finished < budget
-        left, slowest, finished = left[fits], slowest[fits], finished[fits]
-        if not len(left):
-            break
         best = int(np.argmin(slowest + finished))
+        if slowest[best] + finished[best] >= budget:
+            break
         chosen.append(int(left[best]))
         distribution, elapsed = float(slowest[best]), float(finished[best])
         left = np.delete(left, best)

@@ -1,0 +1,269 @@
+"""Oort: a bandit over statistical utility and speed (Lai et al., 2021)."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from muster.arrays import Bools, Floats, Ints
+from muster.component import Population, grown, state
+from muster.errors import ConfigError
+from muster.selection._ranking import highest, lowest
+from muster.selection.base import Ask, Plan, Selector, Train, View, check_count, selectors
+from muster.signals.base import Replies, Signal
+from muster.signals.device import DeviceTime
+from muster.signals.losses import SquaredLoss, TrainLoss
+
+
+def utility(losses: Floats) -> float:
+    """Statistical utility of a client: its number of samples times the root mean square of their losses."""
+    losses = np.asarray(losses, dtype=np.float64)
+    return float(len(losses) * np.sqrt(np.mean(np.square(losses))))
+
+
+def speed_penalty(durations: Floats, preferred: float, alpha: float) -> Floats:
+    """Factors for clients that take longer than the preferred duration; 1 for unknown durations."""
+    slow = durations > preferred
+    return np.where(slow, np.divide(preferred, durations, where=slow, out=np.ones_like(durations)) ** alpha, 1.0)
+
+
+def scores(
+    rewards: Floats,
+    last_rounds: Ints,
+    durations: Floats,
+    round: int,
+    preferred: float = math.inf,
+    *,
+    clip_bound: float = 0.95,
+    alpha: float = 2.0,
+) -> Floats:
+    """What exploitation ranks explored clients by: clipped utility in [0, 1] plus staleness, times speed.
+
+    `round` counts from 1, `last_rounds` says when each client took part last.
+    """
+    ordered = np.sort(rewards)
+    clip = ordered[min(int(len(ordered) * clip_bound), len(ordered) - 1)]
+    low = 0.999 * ordered[0]
+    spread = max(ordered[-1] - low, 1e-4)
+    staleness = np.sqrt(0.1 * math.log(round) / np.maximum(last_rounds, 1))
+    statistical = (np.minimum(rewards, clip) - low) / spread
+    return np.asarray((statistical + staleness) * speed_penalty(durations, preferred, alpha))
+
+
+def preferred_duration(durations: Floats, percentage: float) -> float:
+    """The duration that this percentage of the clients with known durations stay below; ∞ from 100 % on."""
+    known = durations[np.isfinite(durations)]
+    if percentage >= 100 or not len(known):
+        return math.inf
+    place = min(int(len(known) * percentage / 100), len(known) - 1)
+    return float(np.partition(known, place)[place])
+
+
+@selectors.register("oort")
+@dataclass
+class Oort(Selector):
+    """High and uncertain utility first, slow clients penalised, new clients explored."""
+
+    clients_per_round: int
+    #: "squared_loss": root mean square of the samples' losses; "sqrt_loss": root of the mean loss.
+    util: Literal["squared_loss", "sqrt_loss"] = "squared_loss"
+    #: Most samples that a utility counts, where local training does not see all (steps × batch size); None: all.
+    most_samples: int | None = None
+    #: Where durations come from: nowhere (speed does not matter), from trainings, or also asked for beforehand.
+    speed: Literal["none", "reported", "asked"] = "none"
+    #: Exponent α of the penalty for slow clients.
+    round_penalty: float = 2.0
+    #: Share ε of exploration: start, factor a round, end.
+    exploration: float = 0.9
+    exploration_decay: float = 0.98
+    exploration_min: float = 0.2
+    #: "code": the percentage of clients that are fast enough moves when utility stagnates or jumps; "paper": the
+    #: preferred duration grows by pacer_seconds (where it also starts) when utility falls.
+    pacer: Literal["code", "paper"] = "code"
+    #: Window of the pacer in rounds.
+    pacer_step: int = 20
+    #: Percentage points a step ("code").
+    pacer_delta: float = 5.0
+    #: Seconds a step ("paper").
+    pacer_seconds: float | None = None
+    #: Percentage of clients that are fast enough at the start ("code").
+    round_threshold: float = 30.0
+    #: Utilities above this quantile count as the quantile.
+    clip_bound: float = 0.95
+    #: Exploit among clients with at least this share of the last rank's score.
+    cut_off: float = 0.95
+    #: Explore among this many times more clients than are needed, the most promising ones.
+    sample_window: float = 5.0
+    #: Clients that took part more often are left out; −1: never.
+    blacklist_rounds: int = -1
+    #: Largest share of the clients that is left out.
+    blacklist_max_len: float = 0.3
+
+    reward: Floats = state(lambda: np.zeros(0))
+    duration: Floats = state(lambda: np.zeros(0))
+    last_round: Ints = state(lambda: np.zeros(0, dtype=np.int64))
+    count: Ints = state(lambda: np.zeros(0, dtype=np.int64))
+    explored: Bools = state(lambda: np.zeros(0, dtype=np.bool_))
+    asked: Bools = state(lambda: np.zeros(0, dtype=np.bool_))
+    epsilon: float | None = state(lambda: None)
+    #: "code": a percentage; "paper": seconds.
+    threshold: float | None = state(lambda: None)
+    #: Mean rewards of exploited clients, one a round, as far back as the pacer looks.
+    exploited: Floats = state(lambda: np.zeros(0))
+    rounds_done: int = state(int)
+
+    def check(self, population: Population) -> None:
+        check_count(self, self.clients_per_round, population)
+        ranges = {
+            "exploration": (0, 1),
+            "exploration_decay": (0, 1),
+            "exploration_min": (0, 1),
+            "clip_bound": (0, 1),
+            "cut_off": (0, 1),
+            "blacklist_max_len": (0, 1),
+            "round_threshold": (0, 100),
+            "round_penalty": (0, math.inf),
+            "pacer_delta": (0, math.inf),
+            "pacer_step": (1, math.inf),
+            "sample_window": (1, math.inf),
+            "blacklist_rounds": (-1, math.inf),
+        }
+        for key, (least, most) in ranges.items():
+            if not least <= getattr(self, key) <= most:
+                raise ConfigError(f"oort: {key} is {getattr(self, key)}", expected=f"{least} to {most}")
+        if self.most_samples is not None and self.most_samples < 1:
+            raise ConfigError(f"oort: most_samples is {self.most_samples}", expected="at least 1")
+        if self.pacer == "paper" and (self.pacer_seconds is None or not self.pacer_seconds > 0):
+            raise ConfigError("oort: the pacer of the paper needs pacer_seconds", expected="a positive number")
+
+    @property
+    def _loss(self) -> Signal:
+        return SquaredLoss() if self.util == "squared_loss" else TrainLoss()
+
+    def needs(self) -> tuple[Signal, ...]:
+        return (self._loss,) if self.speed == "none" else (self._loss, DeviceTime())
+
+    def round(self, fed: View) -> Plan:
+        self._welcome(fed.clients)
+        if self.speed == "asked":
+            yield from self._ask_durations(fed)
+        self.rounds_done += 1
+        self._pace()
+        preferred = self._preferred()
+        allowed = fed.available[~self._blacklisted()[fed.available]]
+        exploit = self._exploit(fed, allowed[self.explored[allowed]], len(allowed), preferred)
+        explore = self._explore(fed, allowed[~self.explored[allowed]], len(exploit), preferred)
+        clients = self._padded(fed, np.concatenate([exploit, explore]), allowed)
+        replies = yield Train(clients, report=self.needs())
+        self._learn(fed, clients, exploit, replies)
+
+    def _welcome(self, clients: int) -> None:
+        self.reward = grown(self.reward, clients, 0.0)
+        self.duration = grown(self.duration, clients, np.nan)
+        self.last_round = grown(self.last_round, clients, 0)
+        self.count = grown(self.count, clients, 0)
+        self.explored = grown(self.explored, clients, False)
+        self.asked = grown(self.asked, clients, False)
+        if self.epsilon is None:
+            self.epsilon = self.exploration
+        if self.threshold is None:
+            self.threshold = self.round_threshold if self.pacer == "code" else self.pacer_seconds
+
+    def _ask_durations(self, fed: View) -> Plan:
+        unasked = fed.available[~self.asked[fed.available]]
+        if len(unasked):
+            self._note_durations((yield Ask(unasked, (DeviceTime(),))))
+            self.asked[unasked] = True
+
+    def _note_durations(self, replies: Replies) -> None:
+        known = replies.finite(DeviceTime.name)
+        self.duration[known.clients] = known[DeviceTime.name].sum(axis=1)
+
+    def _pace(self) -> None:
+        window = self.pacer_step
+        if self.rounds_done < 2 * window or self.rounds_done % window:
+            return
+        earlier, recent = self.exploited[-2 * window : -window].sum(), self.exploited[-window:].sum()
+        assert self.threshold is not None
+        if self.pacer == "paper":
+            assert self.pacer_seconds is not None
+            self.threshold += self.pacer_seconds if earlier > recent else 0.0
+        elif abs(recent - earlier) <= 0.1 * earlier:
+            self.threshold = min(100.0, self.threshold + self.pacer_delta)
+        elif abs(recent - earlier) >= 5 * earlier:
+            self.threshold = max(self.pacer_delta, self.threshold - self.pacer_delta)
+
+    def _preferred(self) -> float:
+        assert self.threshold is not None
+        if self.speed == "none":
+            return math.inf
+        return self.threshold if self.pacer == "paper" else preferred_duration(self.duration, self.threshold)
+
+    def _blacklisted(self) -> Bools:
+        listed = np.zeros(len(self.count), dtype=np.bool_)
+        if self.blacklist_rounds >= 0:
+            busy = np.flatnonzero(self.count > self.blacklist_rounds)
+            listed[busy[lowest(-self.count[busy], int(self.blacklist_max_len * len(self.count)))]] = True
+        return listed
+
+    def _exploit(self, fed: View, pool: Ints, allowed: int, preferred: float) -> Ints:
+        assert self.epsilon is not None
+        if len(pool) == allowed:
+            share = 1.0  # nobody is left to explore
+        else:
+            self.epsilon = max(self.epsilon * self.exploration_decay, self.exploration_min)
+            share = 1.0 - self.epsilon
+        # The small number makes up for products such as 10 · (1 − 0.9), which fall short of a whole number.
+        wanted = min(int(self.clients_per_round * share + 1e-9), len(pool))
+        if not wanted:
+            return pool[:0]
+        ranked = scores(
+            self.reward[pool],
+            self.last_round[pool],
+            self.duration[pool],
+            self.rounds_done,
+            preferred,
+            clip_bound=self.clip_bound,
+            alpha=self.round_penalty,
+        )
+        place = min(wanted, len(pool) - 1)
+        threshold = self.cut_off * -np.partition(-ranked, place)[place]
+        good = np.flatnonzero(ranked >= threshold)
+        return fed.weighted_sample(wanted, ranked[good], pool[good])
+
+    def _explore(self, fed: View, pool: Ints, taken: int, preferred: float) -> Ints:
+        wanted = min(len(pool), self.clients_per_round - taken)
+        promise = fed.sizes[pool] * speed_penalty(self.duration[pool], preferred, self.round_penalty)
+        window = highest(promise, max(wanted, int(self.sample_window * wanted)))
+        return fed.weighted_sample(wanted, promise[window], pool[window])
+
+    def _padded(self, fed: View, chosen: Ints, allowed: Ints) -> Ints:
+        for pool in (allowed, fed.available):
+            missing = self.clients_per_round - len(chosen)
+            if missing > 0:
+                chosen = np.concatenate([chosen, fed.sample(missing, np.setdiff1d(pool, chosen))])
+        return np.sort(chosen)
+
+    def _learn(self, fed: View, clients: Ints, exploit: Ints, replies: Replies) -> None:
+        self.last_round[clients] = self.rounds_done
+        self.count[clients] += 1
+        known = replies.finite(self._loss.name)
+        samples = fed.sizes[known.clients].astype(np.float64)
+        if self.most_samples is not None:
+            samples = np.minimum(samples, self.most_samples)
+        rewards = samples * np.sqrt(np.maximum(known[self._loss.name], 0.0))
+        self.reward[known.clients] = rewards
+        self.explored[known.clients] = True
+        self.explored[np.setdiff1d(replies.clients, known.clients)] = False
+        if len(rewards):
+            silent = np.setdiff1d(clients, replies.clients)
+            self.reward[silent] = rewards.mean()
+            self.explored[silent] = True
+        if self.speed != "none":
+            self._note_durations(replies)
+        reported = rewards[np.isin(known.clients, exploit)]
+        mean = reported.mean() if len(reported) else 0.0
+        self.exploited = np.append(self.exploited, mean)[-2 * self.pacer_step :]

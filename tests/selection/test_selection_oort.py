@@ -1,0 +1,250 @@
+"""Oort: utilities, scores, exploration, pacer, blacklist."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from muster.errors import ConfigError
+from muster.selection.oort import Oort, preferred_duration, scores, speed_penalty, utility
+
+REWARDS = np.array([10.0, 20.0, 30.0, 100.0])
+LAST = np.array([9, 5, 2, 8])
+DURATIONS = np.array([1.0, 2.0, 4.0, 1.0])
+
+
+@pytest.mark.parametrize("speed", ["none", "reported", "asked"])
+def test_contract(keeps_contract, speed):
+    keeps_contract(lambda: Oort(clients_per_round=4, speed=speed, pacer_step=2, blacklist_rounds=2), 4, rounds=12)
+
+
+def test_contract_with_the_variants(keeps_contract):
+    keeps_contract(lambda: Oort(4, util="sqrt_loss", pacer="paper", pacer_seconds=0.5, speed="reported"), 4)
+
+
+def test_worked_example_of_utility():
+    assert utility(np.array([1, 2, 2])) == pytest.approx(5.196152, abs=5e-7)
+    assert utility(np.full(4, 0.5)) == pytest.approx(2.0)
+
+
+def test_worked_example_of_scores():
+    preferred = preferred_duration(DURATIONS, 50)
+    assert preferred == 2.0
+    assert speed_penalty(DURATIONS, preferred, 2.0).tolist() == [1, 1, 0.25, 1]
+    found = scores(REWARDS, LAST, DURATIONS, 10, preferred, clip_bound=0.95)
+    np.testing.assert_allclose(found, [0.160062, 0.325806, 0.140404, 1.169654], atol=5e-7)
+
+
+def textbook_scores(rewards, last, durations, r, *, preferred, clip_bound, alpha):
+    ordered = sorted(rewards)
+    clip = ordered[min(math.floor(len(ordered) * clip_bound), len(ordered) - 1)]
+    low = min(rewards) * 0.999
+    spread = max(max(rewards) - low, 1e-4)
+    result = []
+    for reward, when, duration in zip(rewards, last, durations, strict=True):
+        score = (min(reward, clip) - low) / spread + math.sqrt(0.1 * math.log(r) / max(when, 1))
+        result.append(score * (preferred / duration) ** alpha if duration > preferred else score)
+    return result
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    st.lists(st.tuples(st.floats(0, 50), st.integers(0, 9), st.floats(0.1, 9)), min_size=1, max_size=8),
+    st.integers(1, 30),
+    st.floats(0.1, 10),
+    st.floats(0, 1),
+)
+def test_scores_equal_the_textbook(rows, r, preferred, clip_bound):
+    rewards, last, durations = (np.array(column) for column in zip(*rows, strict=True))
+    expected = textbook_scores(rewards, last, durations, r, preferred=preferred, clip_bound=clip_bound, alpha=2.0)
+    found = scores(rewards.astype(float), last, durations, r, preferred, clip_bound=clip_bound)
+    np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-12)
+
+
+def test_preferred_duration():
+    assert preferred_duration(DURATIONS, 100) == math.inf
+    assert preferred_duration(np.array([np.nan]), 30) == math.inf
+    assert preferred_duration(np.array([3.0, np.nan, 1.0]), 0) == 1.0
+    assert preferred_duration(np.array([3.0, np.nan, 1.0]), 99) == 3.0
+
+
+def test_unknown_durations_are_not_penalised():
+    assert speed_penalty(np.array([np.nan, 8.0]), 4.0, 2.0).tolist() == [1.0, 0.25]
+
+
+def test_exploration_decays_to_its_minimum(federation):
+    fed, selector = federation(500), Oort(clients_per_round=5)
+    seen = []
+    for _ in range(80):
+        fed.play(selector)
+        seen.append(selector.epsilon)
+    np.testing.assert_allclose(seen[:3], [0.882, 0.86436, 0.847073], atol=5e-7)
+    assert seen[73] > 0.2  # 75 rounds to the minimum
+    assert seen[74] == 0.2
+    assert seen[79] == 0.2
+
+
+def test_the_first_round_explores_large_clients(federation):
+    sizes = [1] * 30 + [1000] * 10
+    played = federation(sizes=sizes).play(Oort(clients_per_round=2, sample_window=5))
+    assert (played.trained >= 30).all()
+
+
+def test_exploitation_prefers_high_utilities_and_leaves_out_those_below_the_cut_off(federation):
+    fed = federation(8, sizes=[10] * 8, script={"squared_loss": [1, 1, 1, 1, 1, 400, 400, 400]})
+    selector = Oort(clients_per_round=8)
+    fed.play(selector)
+    selector.clients_per_round = 2
+    for played in fed.run(selector, 20):
+        assert (played.trained >= 5).all()
+
+
+def test_rewards_are_samples_times_the_root_mean_square_loss(federation):
+    fed = federation(3, sizes=[30, 50, 100], script={"squared_loss": [4.0, 9.0, 1.0]})
+    selector = Oort(clients_per_round=3, most_samples=60)
+    fed.play(selector)
+    assert selector.reward.tolist() == [60.0, 150.0, 60.0]
+    assert selector.explored.all()
+    assert selector.last_round.tolist() == [1, 1, 1]
+
+
+def test_a_silent_client_gets_the_mean_reward_and_counts_as_explored(federation):
+    fed = federation(3, sizes=[10, 10, 10], script={"squared_loss": [4.0, 16.0, 1.0]})
+    selector = Oort(clients_per_round=3)
+    fed.play(selector, drop=[2])
+    assert selector.reward.tolist() == [20.0, 40.0, 30.0]
+    assert selector.explored.all()
+
+
+def test_a_loss_that_is_not_a_number_makes_a_client_unexplored_again(federation):
+    fed, selector = federation(3), Oort(clients_per_round=3)
+    fed.play(selector)
+    fed.play(selector, nan={"squared_loss": [1]})
+    assert selector.explored.tolist() == [True, False, True]
+    assert selector.count.tolist() == [2, 2, 2]
+
+
+def test_when_everybody_is_silent_nothing_is_learnt(federation):
+    fed, selector = federation(4), Oort(clients_per_round=4)
+    fed.play(selector, drop=range(4))
+    assert not selector.explored.any()
+    assert selector.exploited.tolist() == [0.0]
+
+
+def test_exploration_rests_while_nobody_is_unexplored(federation):
+    fed, selector = federation(6), Oort(clients_per_round=6)
+    fed.play(selector)
+    assert selector.epsilon == pytest.approx(0.882)
+    fed.run(selector, 3)
+    assert selector.epsilon == pytest.approx(0.882)
+    fed.grow([10])
+    fed.play(selector)
+    assert selector.epsilon == pytest.approx(0.86436)
+
+
+def test_newcomers_are_explored(federation):
+    fed, selector = federation(4), Oort(clients_per_round=2, exploration=1.0, exploration_decay=1.0)
+    fed.run(selector, 4)
+    fed.grow([10**6])
+    assert 4 in fed.play(selector).trained
+
+
+def test_slow_clients_are_chosen_less(federation):
+    times = np.ones((10, 3))
+    times[5:] = 100
+    fed = federation(10, sizes=[10] * 10, seed=2, script={"squared_loss": np.ones(10), "device_time": times})
+    fed.run(Oort(clients_per_round=3, speed="asked", pacer_step=1000), 60)
+    assert fed.history.trainings[:5].sum() > 4 * fed.history.trainings[5:].sum()
+
+
+def test_durations_are_asked_for_once(federation):
+    fed, selector = federation(6), Oort(clients_per_round=2, speed="asked")
+    first = fed.play(selector, drop=[0])
+    assert first.asks[0].clients.tolist() == list(range(6))
+    assert not fed.play(selector).asks
+    fed.grow([10])
+    assert fed.play(selector).asks[0].clients.tolist() == [6]
+
+
+def exploited_history(selector, earlier, recent):
+    selector.exploited = np.repeat([earlier, recent], selector.pacer_step).astype(np.float64)
+    selector.rounds_done = 2 * selector.pacer_step
+    selector._pace()
+    return selector.threshold
+
+
+@pytest.mark.parametrize(
+    ("earlier", "recent", "expected"), [(10, 10.5, 35), (10, 12, 30), (10, 70, 25), (10, 4, 30), (0, 0, 35)]
+)
+def test_pacer_of_the_code(earlier, recent, expected):
+    selector = Oort(clients_per_round=2, pacer_step=5)
+    selector._welcome(3)
+    assert exploited_history(selector, earlier, recent) == expected
+
+
+@pytest.mark.parametrize(("earlier", "recent", "expected"), [(10, 9, 14.0), (10, 10, 7.0), (10, 11, 7.0)])
+def test_pacer_of_the_paper(earlier, recent, expected):
+    selector = Oort(clients_per_round=2, pacer_step=5, pacer="paper", pacer_seconds=7.0)
+    selector._welcome(3)
+    assert exploited_history(selector, earlier, recent) == expected
+
+
+def test_the_pacer_moves_only_at_the_end_of_a_window():
+    selector = Oort(clients_per_round=2, pacer_step=5)
+    selector._welcome(3)
+    selector.exploited = np.ones(10)
+    for selector.rounds_done in (5, 9, 11):
+        selector._pace()
+        assert selector.threshold == 30
+
+
+def test_the_percentage_stays_between_its_bounds():
+    for start, expected in ((98, 100), (4, 5)):
+        selector = Oort(clients_per_round=2, pacer_step=5, round_threshold=start)
+        selector._welcome(3)
+        assert exploited_history(selector, 10, 10 if start > 50 else 100) == expected
+
+
+def test_blacklist_takes_the_busiest_up_to_its_share():
+    selector = Oort(clients_per_round=2, blacklist_rounds=3, blacklist_max_len=0.5)
+    selector._welcome(5)
+    selector.count = np.array([4, 9, 3, 5, 5])
+    assert np.flatnonzero(selector._blacklisted()).tolist() == [1, 3]
+    selector.blacklist_max_len = 1.0
+    assert np.flatnonzero(selector._blacklisted()).tolist() == [0, 1, 3, 4]
+    selector.blacklist_rounds = -1
+    assert not selector._blacklisted().any()
+
+
+def test_blacklisted_clients_train_only_when_nobody_else_is_left(federation):
+    fed, selector = federation(6), Oort(clients_per_round=2, blacklist_rounds=0, blacklist_max_len=0.5)
+    first = set(fed.play(selector).trained.tolist())
+    assert not first & set(fed.play(selector).trained.tolist())
+    assert len(fed.play(selector, available=sorted(first)).trained) == 2
+    assert set(fed.play(selector, available=[*first, 5]).trained.tolist()) <= {*first, 5}
+
+
+def test_equal_scores_and_a_cut_off_of_one(federation):
+    fed = federation(6, sizes=[10] * 6, script={"squared_loss": np.zeros(6)})
+    selector = Oort(clients_per_round=3, cut_off=1.0, exploration=0.0, exploration_min=0.0)
+    for played in fed.run(selector, 10):
+        assert len(played.trained) == 3
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"exploration": 1.5},
+        {"cut_off": -0.1},
+        {"pacer_step": 0},
+        {"round_threshold": 101},
+        {"most_samples": 0},
+        {"pacer": "paper"},
+        {"sample_window": 0.5},
+    ],
+)
+def test_bad_options(federation, options):
+    with pytest.raises(ConfigError, match="oort"):
+        Oort(clients_per_round=2, **options).check(federation(10).population)
