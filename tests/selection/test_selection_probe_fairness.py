@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from scipy.special import softmax
 
 from muster.errors import ConfigError
-from muster.selection.probe_fairness import NEVER, ProbeFairness, blend, explore_slots, min_max
+from muster.selection._scaling import min_max
+from muster.selection.probe_fairness import NEVER, ProbeFairness, blend, explore_slots
 
 NORMS = np.array([2.0, 5.0, 3.0, 4.0])
 COUNTS = np.array([3, 0, 1, 3])

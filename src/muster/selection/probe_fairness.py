@@ -16,6 +16,7 @@ from muster.arrays import Floats, Ints
 from muster.component import Population, grown, state
 from muster.errors import ConfigError
 from muster.selection._sampling import weighted_sample
+from muster.selection._scaling import min_max
 from muster.selection.base import Ask, Plan, Selector, Train, View, check_count, selectors
 from muster.signals.base import Signal
 from muster.signals.probe import ProbeNorm
@@ -24,8 +25,6 @@ from muster.signals.probe import ProbeNorm
 FEW, LONG = 0.6, 0.4
 #: The round that stands for "never": the released code's sentinel.
 NEVER = -999_999
-#: A range of values below this is no range.
-_FLAT = 1e-12
 #: Scores that are all zero are told apart by noise of this size.
 _NOISE = 1e-6
 
@@ -129,17 +128,6 @@ def blend(probe_norms: Floats, counts: Ints, last_selected: Ints, round: int, be
     few = min_max(1 / (1 + np.asarray(counts, dtype=np.float64)))
     waited = min_max(round - np.asarray(last_selected, dtype=np.float64))
     return np.asarray((1 - beta) * probe + beta * min_max(FEW * few + LONG * waited))
-
-
-def min_max(values: Floats) -> Floats:
-    """Scaled to [0, 1]; all zero where the values hardly differ; 0 for what is not a number."""
-    finite = np.isfinite(values)
-    scaled = np.zeros(len(values))
-    if finite.any():
-        low, high = values[finite].min(), values[finite].max()
-        if high - low >= _FLAT:
-            scaled[finite] = (values[finite] - low) / (high - low)
-    return scaled
 
 
 def explore_slots(epsilon: float, count: int, rounding: Literal["nearest", "ceil"] = "nearest") -> int:
