@@ -2,22 +2,28 @@
 
 Two kinds. A *streaming* aggregator sees one update at a time, in an order that does not depend on workers, and
 never holds more than a few of them. A *matrix* aggregator gets all updates as one `clients × parameters` matrix.
+
+Trainable parameters take the method's step, multiplied by the server's learning rate. Float buffers (running
+statistics) are estimates, not parameters: they take the plain average of the clients', whatever the step. Counters
+are copied from the client with the largest weight.
 """
 
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 import numpy as np
 
+from muster.aggregation._blocks import accumulate
 from muster.arrays import Floats, Ints, Vector
 from muster.component import Component, Population
-from muster.errors import ConfigError
+from muster.errors import ConfigError, TrainingError
 from muster.parameters import ParameterSpec
 from muster.registry import Registry
+from muster.signals.base import Signal
 
 
 @dataclass(frozen=True)
@@ -36,8 +42,12 @@ class Update:
     multiplicity: int = 1
     #: Relative weight that the selector asked for; None: the aggregator decides.
     weight: float | None = None
+    #: Learning rate of this local training.
+    lr: float = float("nan")
     #: Further vectors that the local algorithm sends (for example the change of a control variate), by name.
     extra: Mapping[str, Vector] = field(default_factory=dict)
+    #: Numbers of the signals that the aggregator asked for with `reports()`, by name.
+    reports: Mapping[str, Floats] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -51,10 +61,32 @@ class Updates:
     steps: Ints
     multiplicity: Ints
     weights: Floats | None = None
+    lr: float = float("nan")
     extra: Mapping[str, Vector] = field(default_factory=dict)
+    reports: Mapping[str, Floats] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.clients)
+
+    def shares(self, kind: Literal["samples", "equal"]) -> Floats:
+        """Normalised weights: as the selector asked, else by sample counts or equal; multiplicities counted."""
+        own = self.sizes.astype(np.float64) if kind == "samples" else np.ones(len(self))
+        return normalised(self.multiplicity * (own if self.weights is None else self.weights))
+
+    def __iter__(self) -> Iterator[Update]:
+        """The rows as single updates; vectors are views."""
+        for row in range(len(self)):
+            yield Update(
+                client=int(self.clients[row]),
+                movement=self.movements[row],
+                size=int(self.sizes[row]),
+                steps=int(self.steps[row]),
+                multiplicity=int(self.multiplicity[row]),
+                weight=None if self.weights is None else float(self.weights[row]),
+                lr=self.lr,
+                extra={name: rows[row] for name, rows in self.extra.items()},
+                reports={name: np.atleast_1d(rows[row]) for name, rows in self.reports.items()},
+            )
 
 
 @dataclass(frozen=True)
@@ -86,14 +118,20 @@ class Aggregator(Component):
     requires_algorithm: ClassVar[tuple[str, ...] | None] = None
 
     def check(self, population: Population) -> None:
-        name = type(self).__name__
-        if not self.server_lr > 0:
-            raise ConfigError(f"{name}: server_lr is {self.server_lr}", expected="a positive number")
-        if self.clip_norm is not None and not self.clip_norm > 0:
-            raise ConfigError(f"{name}: clip_norm is {self.clip_norm}", expected="a positive number")
+        self.require("server_lr", self.server_lr > 0, "a positive number")
+        self.require("clip_norm", self.clip_norm is None or self.clip_norm > 0, "a positive number")
+
+    def require(self, option: str, holds: bool, expected: str) -> None:
+        """Refuse an option's value unless the condition on it holds (NaN never does)."""
+        if not holds:
+            raise ConfigError(f"{type(self).__name__}: {option} is {getattr(self, option)}", expected=expected)
 
     def prepare(self, population: Population) -> None:
         """Learn the population before round 1 (sizes of state vectors)."""
+
+    def reports(self) -> tuple[Signal, ...]:
+        """Signals that every training client must report, because the weights depend on them."""
+        return ()
 
     def broadcast(self, spec: ParameterSpec) -> Vector | None:
         """A second vector that every training client receives (for example the server's control variate)."""
@@ -102,6 +140,27 @@ class Aggregator(Component):
     @abstractmethod
     def aggregate(self, current: Vector, updates: Updates, spec: ParameterSpec) -> Aggregated:
         """The next global parameters from the whole matrix."""
+
+    def moved(
+        self, current: Vector, step: Floats, spec: ParameterSpec, updates: Updates, weights: Floats
+    ) -> Aggregated:
+        """The result of going `step` (all entries but counters) from the current parameters."""
+        # The step is the caller's to give away: changing it in place saves a float64 copy of the model.
+        step[spec.trainable] *= self.server_lr
+        parameters = np.empty(spec.size, dtype=np.float32)
+        np.add(current[spec.averaged], step, out=parameters[spec.averaged], casting="same_kind")
+        parameters[spec.counted] = updates.movements[int(np.argmax(weights)), spec.counted]
+        return Aggregated(parameters, updates.clients, weights)
+
+    def averaged(
+        self, current: Vector, updates: Updates, weights: Floats, spec: ParameterSpec, scale: Floats | float = 1.0
+    ) -> Aggregated:
+        """The result of a mean of the movements with normalised weights, `scale` applied to trainable parts."""
+        step = np.zeros(spec.averaged.stop)
+        buffers = slice(spec.trainable.stop, spec.averaged.stop)
+        accumulate(step[spec.trainable], updates.movements[:, spec.trainable], weights * scale)
+        accumulate(step[buffers], updates.movements[:, buffers], weights)
+        return self.moved(current, step, spec, updates, weights)
 
 
 aggregators: Registry[Aggregator] = Registry("aggregation method", "muster.aggregation")
@@ -127,67 +186,79 @@ class StreamingAggregator(Aggregator):
     def aggregate(self, current: Vector, updates: Updates, spec: ParameterSpec) -> Aggregated:
         """The matrix form, for when something else needs the matrix: the same pass over its rows."""
         self.begin(current, spec)
-        for row in range(len(updates)):
-            self.add(
-                Update(
-                    client=int(updates.clients[row]),
-                    movement=updates.movements[row],
-                    size=int(updates.sizes[row]),
-                    steps=int(updates.steps[row]),
-                    multiplicity=int(updates.multiplicity[row]),
-                    weight=None if updates.weights is None else float(updates.weights[row]),
-                    extra={name: rows[row] for name, rows in updates.extra.items()},
-                )
-            )
+        for update in updates:
+            self.add(update)
         return self.finish()
 
 
 class MeanAggregator(StreamingAggregator):
     """Averages the movements with weights and makes a server step with the mean. Most methods are of this kind.
 
-    A subclass gives `weight` (unnormalised) and `step`; sums are kept in float64.
+    A subclass gives `weight`, and where it differs from the mean, `step`. Sums are kept in float64.
     """
 
     def weight(self, update: Update) -> float:
-        """Unnormalised weight of one update, multiplicity not yet counted."""
+        """Unnormalised weight of one update, multiplicity not yet counted. Called once for each update."""
         return float(update.size)
 
-    def scaled(self, update: Update) -> Floats | Vector:
-        """The movement as it enters the mean (FedNova divides by the number of steps)."""
-        return update.movement
+    def scale(self, update: Update) -> float:
+        """Factor of the trainable part of a movement as it enters the mean."""
+        return 1.0
 
-    @abstractmethod
-    def step(self, current: Vector, mean: Floats, spec: ParameterSpec) -> Vector:
-        """The next parameters from the mean movement."""
+    def step(self, mean: Floats) -> Floats:
+        """The server's step from the mean of the trainable movements, which may be changed in place."""
+        return mean
 
     def begin(self, current: Vector, spec: ParameterSpec) -> None:
         self._current, self._spec = current, spec
-        self._sum = np.zeros(spec.size, dtype=np.float64)
+        self._sum = np.zeros(spec.averaged.stop)
         self._seen: list[tuple[int, float]] = []
-        self._counters: tuple[float, Vector] | None = None
+        self._heaviest = 0.0
+        self._counters = current[spec.counted]
 
     def add(self, update: Update) -> None:
-        own = self.weight(update) if update.weight is None else update.weight
-        weight = own * update.multiplicity
-        self._sum += weight * np.asarray(self.scaled(update), dtype=np.float64)
+        self._accumulate(update.movement[None], *self._take_note(update))
+
+    def aggregate(self, current: Vector, updates: Updates, spec: ParameterSpec) -> Aggregated:
+        """As a stream of the rows, to the bit, but with one pass over memory for all of them."""
+        self.begin(current, spec)
+        noted = np.array([self._take_note(update) for update in updates])
+        self._accumulate(updates.movements, noted[:, 0], noted[:, 1])
+        return self.finish()
+
+    def _take_note(self, update: Update) -> tuple[float, float]:
+        """Remember who counts how much; the coefficients of the movement's trainable part and of its buffers."""
+        weight = (self.weight(update) if update.weight is None else update.weight) * update.multiplicity
         self._seen.append((update.client, weight))
-        if self._counters is None or weight > self._counters[0]:
-            self._counters = (weight, update.movement[self._spec.counted].copy())
+        if weight > self._heaviest:
+            self._heaviest, self._counters = weight, update.movement[self._spec.counted].copy()
+        return weight * self.scale(update), weight
+
+    def _accumulate(self, rows: Vector, coefficients: float | Floats, buffer_coefficients: float | Floats) -> None:
+        trainable = self._spec.trainable
+        buffers = slice(trainable.stop, self._spec.averaged.stop)
+        accumulate(self._sum[trainable], rows[:, trainable], np.atleast_1d(coefficients))
+        accumulate(self._sum[buffers], rows[:, buffers], np.atleast_1d(buffer_coefficients))
 
     def finish(self) -> Aggregated:
         clients = np.array([client for client, _ in self._seen], dtype=np.int64)
-        weights = normalised(np.array([weight for _, weight in self._seen]))
-        total = sum(weight for _, weight in self._seen)
+        weights = np.array([weight for _, weight in self._seen])
+        total = weights.sum()
         if not total > 0:
-            raise ConfigError(
+            raise TrainingError(
                 "the aggregation weights of all updates are zero",
-                fix="use weights = 'equal', or check the sample counts that clients report",
+                fix="check the weights that the selection method asks for",
             )
-        mean = self._sum / total
-        result = self.step(self._current, mean, self._spec)
-        assert self._counters is not None
-        result[self._spec.counted] = self._counters[1]
-        return Aggregated(result, clients, weights)
+        self._sum /= total
+        trainable = self._spec.trainable
+        step = self.step(self._sum[trainable])
+        np.multiply(step, self.server_lr, out=self._sum[trainable])
+        parameters = np.empty(self._spec.size, dtype=np.float32)
+        averaged = self._spec.averaged
+        np.add(self._current[averaged], self._sum, out=parameters[averaged], casting="same_kind")
+        parameters[self._spec.counted] = self._counters
+        del self._sum
+        return Aggregated(parameters, clients, weights / total)
 
 
 def normalised(weights: Floats) -> Floats:

@@ -5,11 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-import numpy as np
-
 from muster.aggregation.base import MeanAggregator, Update, aggregators
-from muster.arrays import Floats, Vector
-from muster.parameters import ParameterSpec
 
 
 @aggregators.register("fedavg")
@@ -21,6 +17,3 @@ class FedAvg(MeanAggregator):
 
     def weight(self, update: Update) -> float:
         return float(update.size) if self.weights == "samples" else 1.0
-
-    def step(self, current: Vector, mean: Floats, spec: ParameterSpec) -> Vector:
-        return (current + self.server_lr * mean).astype(np.float32)

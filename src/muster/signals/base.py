@@ -36,6 +36,8 @@ class TrainOutcome:
     mean_loss: float = float("nan")
     #: Mean squared per-sample loss over the first local epoch (only when a signal asks for it).
     mean_squared_loss: float = float("nan")
+    #: Steps (a probe's included), each counted with the weight that its gradient has in the movement.
+    progress: float = float("nan")
 
 
 @dataclass

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -90,6 +90,19 @@ class LocalTraining:
         full, rest = divmod(self.steps_for(size), math.ceil(size / self.batch_size))
         return full * size + min(rest * self.batch_size, size)
 
+    def progress(self, steps: int, shrink: float = 0.0) -> float:
+        """How much of a constant gradient `steps` local steps add up to, in units of the learning rate.
+
+        It is the number of steps for plain SGD. Momentum counts a gradient again in later steps; a proximal term
+        shrinks what was gained by `shrink` in every step. Adam's steps have no such weights and count one each.
+        """
+        momentum = self.momentum if self.optimizer == "sgd" else 0.0
+        velocity = total = 0.0
+        for _ in range(steps):
+            velocity = momentum * velocity + 1.0
+            total = (1.0 - shrink) * total + (1.0 + momentum * velocity if self.nesterov else velocity)
+        return total
+
     def make_optimizer(self, parameters: list[nn.Parameter], lr: float) -> torch.optim.Optimizer:
         if self.optimizer == "adam":
             return torch.optim.Adam(parameters, lr=lr, weight_decay=self.weight_decay, fused=True)
@@ -116,6 +129,8 @@ class Job:
     #: Vectors to send to the server beside the movement.
     extra: dict[str, Vector] | None = None
     steps: int = 0
+    #: What the algorithm remembers from step to step, by name; gone after the training.
+    memory: dict[str, Any] = field(default_factory=dict)
 
     @cached_property
     def origin(self) -> list[torch.Tensor]:
@@ -131,6 +146,13 @@ class LocalAlgorithm(Component):
     client_state: ClassVar[tuple[str, ...]] = ()
     #: Names of the flat vectors that it sends beside the movement.
     extra: ClassVar[tuple[str, ...]] = ()
+    #: Names of the aggregation methods that it works with; None: all.
+    requires_aggregation: ClassVar[tuple[str, ...] | None] = None
+
+    @property
+    def pull(self) -> float:
+        """Strength μ of a term (μ/2)‖w − w_global‖² in the local objective."""
+        return 0.0
 
     def begin(self, job: Job) -> None:
         """Before the first step."""
@@ -209,6 +231,7 @@ def train(
         losses.add(loss, logits, labels)
     algorithm.end(job)
     context.outcome = losses.outcome()
+    context.outcome.progress = training.progress(skip + job.steps, shrink=lr * algorithm.pull)
     return job
 
 

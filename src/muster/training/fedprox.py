@@ -22,6 +22,10 @@ class FedProx(LocalAlgorithm):
         if not self.mu >= 0:
             raise ConfigError(f"fedprox: mu is {self.mu}", expected="zero or a positive number")
 
+    @property
+    def pull(self) -> float:
+        return self.mu
+
     @torch.no_grad()
     def correct(self, job: Job) -> None:
         # The term's gradient, added directly: cheaper than building it into the loss.

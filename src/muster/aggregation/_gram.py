@@ -1,0 +1,116 @@
+"""All inner products between movements in one pass, from which every similarity follows.
+
+Distances come out of inner products by subtraction, so precision matters. Large matrices are multiplied in
+float32, block by block with float64 sums between blocks; where that cannot be trusted (two movements almost equal,
+numbers beyond the range of float32 squares), the pass is repeated in float64. Neither makes a copy of the matrix.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from muster.aggregation._blocks import column_blocks
+from muster.arrays import Floats, Vector
+from muster.randomness import generator
+
+#: Matrices with fewer entries go straight to float64: it costs next to nothing there.
+SMALL = 2**22
+#: A squared distance below this share of the squared norms has lost too many digits in float32.
+CANCELLED = 1e-2
+#: Mean squares outside this range come near float32's underflow and overflow.
+SAFE_MEAN_SQUARE = (1e-28, 1e28)
+
+_BLOCK = 65536
+_WIDE_BLOCK = 8192
+
+
+@dataclass(frozen=True)
+class InnerProducts:
+    """⟨Δ_i, Δ_j⟩, ⟨Δ_i, w⟩ and ⟨w, w⟩ for rows Δ and a reference w."""
+
+    gram: Floats
+    products: Floats
+    reference: float
+
+    @property
+    def squared_distances(self) -> Floats:
+        return squared_distances(self.gram)
+
+
+def inner_products(rows: Vector, reference: Vector | None = None) -> InnerProducts:
+    """One pass over the matrix; the reference may be left out when only the rows matter."""
+    reference = np.zeros(0, dtype=np.float32) if reference is None else reference
+    if rows.size > SMALL:
+        fast = _pass(rows, reference, np.float32, _BLOCK)
+        if _trustworthy(fast.gram, rows.shape[1]):
+            return fast
+    return _pass(rows, reference, np.float64, _WIDE_BLOCK)
+
+
+def _pass(rows: Vector, reference: Vector, dtype: type[np.floating[Any]], width: int) -> InnerProducts:
+    gram, products = np.zeros((len(rows), len(rows))), np.zeros(len(rows))
+    squared = 0.0
+    # Overflow in float32 is expected here: the caller notices it and repeats the pass in float64.
+    with np.errstate(over="ignore", invalid="ignore"):
+        for block in column_blocks(rows.shape[1], width):
+            part: npt.NDArray[np.floating[Any]] = rows[:, block].astype(dtype, copy=False)
+            gram += part @ part.T
+            if len(reference):
+                along: npt.NDArray[np.floating[Any]] = reference[block].astype(dtype, copy=False)
+                products += part @ along
+                squared += float(along @ along)
+    return InnerProducts(gram, products, squared)
+
+
+def _trustworthy(gram: Floats, columns: int) -> bool:
+    squares = np.diagonal(gram)
+    low, high = SAFE_MEAN_SQUARE
+    if not (np.isfinite(gram).all() and squares.min() > low * columns and squares.max() < high * columns):
+        return False
+    smallest = squared_distances(gram) + np.diag(np.full(len(gram), np.inf))
+    return bool((smallest >= CANCELLED * np.add.outer(squares, squares)).all())
+
+
+def squared_distances(gram: Floats) -> Floats:
+    """‖x_i − x_j‖² from inner products; exactly zero on the diagonal, never negative."""
+    squares = np.diagonal(gram)
+    distances = np.add.outer(squares, squares) - 2 * gram
+    np.fill_diagonal(distances, 0.0)
+    return np.maximum(distances, 0.0)
+
+
+def sketched(rows: Vector, dimension: int, seed: int = 0) -> Floats:
+    """A random projection of the rows to `dimension` numbers that preserves inner products on average.
+
+    Every entry is added with a random sign to one of `dimension` places: columns are taken in groups of that many,
+    and each group is rotated by a random amount, so two entries share a place with probability at most 1/dimension
+    (a count sketch; Charikar et al., 2002). Hence E⟨Sx, Sy⟩ = ⟨x, y⟩ with variance at most 2‖x‖²‖y‖²/dimension,
+    and by Chebyshev's inequality a squared distance is within a factor 1 ± ε with probability at least
+    1 − 2/(ε²·dimension). One pass over the matrix; no copy of it.
+    """
+    rng = generator(seed, "sketch", dimension)
+    result = np.zeros((len(rows), dimension))
+    for block in column_blocks(rows.shape[1], dimension):
+        width = block.stop - block.start
+        signs = 2.0 * np.unpackbits(np.frombuffer(rng.bytes((width + 7) // 8), np.uint8))[:width] - 1.0
+        signed = rows[:, block] * signs
+        shift = int(rng.integers(dimension))
+        before_end = min(width, dimension - shift)
+        result[:, shift : shift + before_end] += signed[:, :before_end]
+        result[:, : width - before_end] += signed[:, before_end:]
+    return result
+
+
+def sketched_inner_products(rows: Vector, reference: Vector, dimension: int) -> InnerProducts:
+    """As `inner_products`, with those between rows estimated from a sketch; those with the reference are exact."""
+    products, squared = np.zeros(len(rows)), 0.0
+    for block in column_blocks(rows.shape[1], _WIDE_BLOCK):
+        along = reference[block].astype(np.float64)
+        products += rows[:, block].astype(np.float64) @ along
+        squared += float(along @ along)
+    small = sketched(rows, dimension)
+    return InnerProducts(small @ small.T, products, squared)

@@ -1,0 +1,42 @@
+"""FedDyn, the server's part: dynamic regularisation (Acar et al., 2021)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from muster.aggregation.base import MeanAggregator, Update, aggregators
+from muster.arrays import Floats
+from muster.component import Population, state
+
+
+@aggregators.register("feddyn")
+@dataclass
+class FedDyn(MeanAggregator):
+    """Mean of dynamically regularised clients, corrected by the sum of all their movements so far.
+
+    The paper's server state h appears only as h/α, so what is kept is −h/α: a sum of movements. The server needs
+    no α of its own.
+    """
+
+    drift: Floats = state(lambda: np.zeros(0))
+
+    #: A client has one dynamic regulariser, however often it was drawn.
+    honours_multiplicity: ClassVar[bool] = False
+    #: The fixed point is the optimum only for the weights that the sum of movements has, which are equal.
+    honours_weights: ClassVar[bool] = False
+    requires_algorithm: ClassVar[tuple[str, ...] | None] = ("feddyn",)
+
+    def prepare(self, population: Population) -> None:
+        self._population = population.clients
+
+    def weight(self, update: Update) -> float:
+        return 1.0
+
+    def step(self, mean: Floats) -> Floats:
+        share = len(self._seen) / self._population
+        self.drift = share * mean if len(self.drift) == 0 else self.drift + share * mean
+        mean += self.drift
+        return mean

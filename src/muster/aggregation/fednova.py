@@ -1,0 +1,75 @@
+"""FedNova: movements normalised by the amount of local work (Wang et al., 2020)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from muster.aggregation.base import Update, aggregators
+from muster.aggregation.fedavg import FedAvg
+from muster.aggregation.fedavgm import velocity
+from muster.arrays import Floats, Vector
+from muster.component import Population, state
+from muster.parameters import ParameterSpec
+from muster.signals.base import Signal
+from muster.signals.progress import LocalProgress
+
+
+@aggregators.register("fednova")
+@dataclass
+class FedNova(FedAvg):
+    """Mean of the movements per unit of local work, times the mean amount of work.
+
+    A client that makes more local steps pulls further; a plain mean then optimises another objective than the
+    weighted sum of the clients' losses. Clients that made no step are left out.
+    """
+
+    #: What the mean amount of work is made of: the normalisers, or the numbers of steps (the authors' code does
+    #: the latter when clients use a proximal term).
+    effective: Literal["normalisers", "steps"] = "normalisers"
+    #: "average" divides by the sum of all coefficients, as two public implementations do by accident: the step is
+    #: then as long as the harmonic instead of the arithmetic mean of the work. For reproducing their numbers.
+    normalise: Literal["sum", "average"] = "sum"
+    #: Momentum of the server on the resulting step.
+    momentum: float = 0.0
+
+    velocity: Floats = state(lambda: np.zeros(0))
+
+    def check(self, population: Population) -> None:
+        super().check(population)
+        self.require("momentum", 0 <= self.momentum < 1, "at least 0, below 1")
+
+    def reports(self) -> tuple[Signal, ...]:
+        return (LocalProgress(),)
+
+    def begin(self, current: Vector, spec: ParameterSpec) -> None:
+        super().begin(current, spec)
+        self._work = self._inverse_work = self._total = 0.0
+
+    def weight(self, update: Update) -> float:
+        return super().weight(update) if _progress(update) > 0 else 0.0
+
+    def scale(self, update: Update) -> float:
+        progress = _progress(update)
+        return 1.0 / progress if progress > 0 else 0.0
+
+    def _take_note(self, update: Update) -> tuple[float, float]:
+        coefficient, weight = super()._take_note(update)
+        self._inverse_work += coefficient
+        self._work += weight * (update.steps if self.effective == "steps" else _progress(update))
+        self._total += weight
+        return coefficient, weight
+
+    def step(self, mean: Floats) -> Floats:
+        work = self._work / self._total if self.normalise == "sum" else self._total / self._inverse_work
+        mean *= work
+        if self.momentum == 0:
+            return mean
+        self.velocity = velocity(self.velocity, mean, self.momentum)
+        return self.velocity
+
+
+def _progress(update: Update) -> float:
+    return float(update.reports[LocalProgress.name][0])

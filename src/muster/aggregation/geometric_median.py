@@ -1,0 +1,72 @@
+"""Geometric median by the smoothed Weiszfeld iteration (RFA; Pillutla et al., 2022)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from muster.aggregation._gram import inner_products, squared_distances
+from muster.aggregation.base import Aggregated, Aggregator, Updates, aggregators
+from muster.arrays import Floats, Vector
+from muster.component import Population
+from muster.parameters import ParameterSpec
+
+
+def weiszfeld(
+    gram: Floats, weights: Floats, smoothing: float = 1e-6, iterations: int = 100, tolerance: float = 1e-6
+) -> Floats:
+    """Coefficients of the points in their weighted geometric median.
+
+    Every iterate is a convex combination of the points, so its distances to them follow from their inner products:
+    an iteration costs O(points²), whatever their dimension. It ends when the iterate moves less than `tolerance`
+    times the mean distance to the points.
+    """
+    gram = _centred(gram)
+    coefficients = weights
+    for _ in range(iterations):
+        along = gram @ coefficients
+        lengths = np.sqrt(np.maximum(np.diagonal(gram) - 2 * along + coefficients @ along, 0.0))
+        closer = weights / np.maximum(lengths, smoothing)
+        closer /= closer.sum()
+        change = closer - coefficients
+        coefficients = closer
+        if float(change @ gram @ change) <= (tolerance * float(weights @ lengths)) ** 2:
+            break
+    return coefficients
+
+
+def _centred(gram: Floats) -> Floats:
+    """Inner products seen from the point with the smallest sum of distances.
+
+    It lies among the honest points: their distances keep all digits, however far away others are.
+    """
+    origin = int(np.argmin(np.sqrt(squared_distances(gram)).sum(axis=1)))
+    row = gram[origin]
+    centred: Floats = (gram - row[None, :]) - (row[:, None] - row[origin])
+    return centred
+
+
+@aggregators.register("geometric-median")
+@dataclass
+class GeometricMedian(Aggregator):
+    """The point with the smallest weighted sum of distances to the clients' models."""
+
+    weights: Literal["samples", "equal"] = "equal"
+    #: Distances are not taken below this, so that an iterate may sit on a client's model.
+    smoothing: float = 1e-6
+    iterations: int = 100
+    tolerance: float = 1e-6
+
+    def check(self, population: Population) -> None:
+        super().check(population)
+        self.require("smoothing", self.smoothing > 0, "a positive number")
+        self.require("iterations", self.iterations >= 1, "at least 1")
+        self.require("tolerance", self.tolerance >= 0, "zero or a positive number")
+
+    def aggregate(self, current: Vector, updates: Updates, spec: ParameterSpec) -> Aggregated:
+        weights = updates.shares(self.weights)
+        gram = inner_products(updates.movements[:, spec.averaged]).gram
+        coefficients = weiszfeld(gram, weights, self.smoothing, self.iterations, self.tolerance)
+        return self.averaged(current, updates, coefficients, spec)

@@ -1,0 +1,98 @@
+"""Krum and multi-Krum: the clients with the closest neighbours (Blanchard et al., 2017)."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import numpy as np
+
+from muster.aggregation._gram import inner_products
+from muster.aggregation.base import Aggregated, Aggregator, Updates, aggregators
+from muster.aggregation.median import coordinate_median
+from muster.arrays import Floats, Vector
+from muster.component import Population
+from muster.errors import TrainingError
+from muster.parameters import ParameterSpec
+
+
+def krum_scores(squared_distances: Floats, attackers: int) -> Floats:
+    """For each client the sum of squared distances to its nearest m − f − 2 others (at least one)."""
+    clients = len(squared_distances)
+    others = squared_distances + np.diag(np.full(clients, np.inf))
+    nearest = max(1, clients - attackers - 2)
+    scores: Floats = np.sort(others, axis=1)[:, :nearest].sum(axis=1)
+    return scores
+
+
+@dataclass
+class NeighbourAggregator(Aggregator):
+    """Averages the clients with the lowest Krum scores."""
+
+    #: Clients (f) that may send anything; 2f + 3 updates are needed to withstand them.
+    attackers: int = 1
+    #: When fewer came: stop with an error, or take the coordinate-wise median in this round.
+    too_few: Literal["error", "median"] = "error"
+
+    honours_multiplicity: ClassVar[bool] = False
+    honours_weights: ClassVar[bool] = False
+
+    def check(self, population: Population) -> None:
+        super().check(population)
+        needed = 2 * self.attackers + 3
+        self.require("attackers", self.attackers >= 0, "zero or a positive number")
+        self.require(
+            "attackers",
+            needed <= population.clients,
+            f"at most {(population.clients - 3) // 2}: withstanding f attackers takes 2f + 3 = {needed} clients",
+        )
+
+    @abstractmethod
+    def kept(self, updates: int) -> int:
+        """How many clients are averaged."""
+
+    def aggregate(self, current: Vector, updates: Updates, spec: ParameterSpec) -> Aggregated:
+        movements = updates.movements[:, spec.averaged]
+        weights = np.zeros(len(updates))
+        if len(updates) < 2 * self.attackers + 3:
+            if self.too_few == "error":
+                raise self._too_few(len(updates))
+            weights[:] = 1 / len(updates)
+            return self.moved(current, coordinate_median(movements), spec, updates, weights)
+        scores = krum_scores(inner_products(movements).squared_distances, self.attackers)
+        best = np.argsort(scores, kind="stable")[: self.kept(len(updates))]
+        weights[best] = 1 / len(best)
+        return self.averaged(current, updates, weights, spec)
+
+    def _too_few(self, updates: int) -> TrainingError:
+        return TrainingError(
+            f"{type(self).__name__}: {updates} updates came, too few to withstand {self.attackers} attackers",
+            expected=f"at least 2f + 3 = {2 * self.attackers + 3}",
+            fix="select more clients a round, lower `attackers`, or set too_few = 'median'",
+        )
+
+
+@aggregators.register("krum")
+@dataclass
+class Krum(NeighbourAggregator):
+    """The one client whose nearest neighbours are closest."""
+
+    def kept(self, updates: int) -> int:
+        return 1
+
+
+@aggregators.register("multi-krum")
+@dataclass
+class MultiKrum(NeighbourAggregator):
+    """Mean of the clients whose nearest neighbours are closest."""
+
+    #: How many clients are averaged; None: all but the attackers.
+    keep: int | None = None
+
+    def check(self, population: Population) -> None:
+        super().check(population)
+        self.require("keep", self.keep is None or self.keep >= 1, "at least 1")
+
+    def kept(self, updates: int) -> int:
+        return updates - self.attackers if self.keep is None else min(self.keep, updates)

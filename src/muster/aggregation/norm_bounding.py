@@ -1,0 +1,49 @@
+"""Norm bounding: no client pulls further than a bound (Sun et al., 2019)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from muster.aggregation._blocks import accumulate, norms
+from muster.aggregation.base import Aggregated, Aggregator, Updates, aggregators
+from muster.arrays import Floats, Vector
+from muster.component import Population
+from muster.parameters import ParameterSpec
+
+
+def shortening(lengths: Floats, bound: float) -> Floats:
+    """Factors that bring each length down to the bound; lengths below it stay."""
+    return np.minimum(1.0, bound / np.maximum(lengths, np.finfo(np.float64).tiny))
+
+
+@aggregators.register("norm-bounding")
+@dataclass
+class NormBounding(Aggregator):
+    """Mean of movements that are shortened to a bound, or to the cohort's median length.
+
+    A fixed bound for the trainable part does what `clip_norm` does; the median adapts to the stage of training.
+    Running statistics are bounded by their own median length, because they move on another scale.
+    """
+
+    weights: Literal["samples", "equal"] = "samples"
+    #: Longest movement; None: the quantile below, over the updates of this training.
+    bound: float | None = None
+    quantile: float = 0.5
+
+    def check(self, population: Population) -> None:
+        super().check(population)
+        self.require("bound", self.bound is None or self.bound > 0, "a positive number")
+        self.require("quantile", 0 <= self.quantile <= 1, "0 to 1")
+
+    def aggregate(self, current: Vector, updates: Updates, spec: ParameterSpec) -> Aggregated:
+        weights = updates.shares(self.weights)
+        step = np.zeros(spec.averaged.stop)
+        buffers = slice(spec.trainable.stop, spec.averaged.stop)
+        for part, bound in ((spec.trainable, self.bound), (buffers, None)):
+            lengths = norms(updates.movements[:, part])
+            limit = float(np.quantile(lengths, self.quantile)) if bound is None else bound
+            accumulate(step[part], updates.movements[:, part], weights * shortening(lengths, limit))
+        return self.moved(current, step, spec, updates, weights)

@@ -1,0 +1,67 @@
+"""q-FedAvg: clients with high loss count more (q-FFL; Li et al., 2020)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from muster.aggregation._blocks import norms
+from muster.aggregation.base import MeanAggregator, Update, aggregators
+from muster.arrays import Floats, Vector
+from muster.component import Population
+from muster.parameters import ParameterSpec
+from muster.signals.base import Signal
+from muster.signals.start_loss import StartLoss
+
+#: Losses are not taken below this: F^(q−1) has no value at zero for q < 1.
+SMALLEST_LOSS = 1e-10
+
+
+@aggregators.register("qfedavg")
+@dataclass
+class QFedAvg(MeanAggregator):
+    """Minimises Σ F_k^(q+1)/(q+1): the larger q, the more the clients with high loss count.
+
+    The step length follows from an estimate of the local Lipschitz constants of that objective, so that no other
+    learning rate has to be tuned for every q.
+    """
+
+    #: Fairness: 0 is the plain mean with equal weights.
+    q: float = 1.0
+    #: Lipschitz constant L of the losses' gradients; None: 1 / local learning rate.
+    lipschitz: float | None = None
+
+    honours_weights: ClassVar[bool] = False
+
+    def check(self, population: Population) -> None:
+        super().check(population)
+        self.require("q", self.q >= 0, "zero or a positive number")
+        self.require("lipschitz", self.lipschitz is None or self.lipschitz > 0, "a positive number")
+
+    def reports(self) -> tuple[Signal, ...]:
+        return (StartLoss(),)
+
+    def begin(self, current: Vector, spec: ParameterSpec) -> None:
+        super().begin(current, spec)
+        self._curvature = self._total = 0.0
+
+    def weight(self, update: Update) -> float:
+        return float(_loss(update) ** self.q)
+
+    def _take_note(self, update: Update) -> tuple[float, float]:
+        coefficient, weight = super()._take_note(update)
+        lipschitz = 1 / update.lr if self.lipschitz is None else self.lipschitz
+        square = float(norms(update.movement[None, self._spec.trainable])[0]) ** 2
+        # Both sums of the paper divided by L: the movement itself takes the place of the gradient L·(w − w_k).
+        steepness = self.q * _loss(update) ** (self.q - 1) * lipschitz * square
+        self._curvature += update.multiplicity * steepness + weight
+        self._total += weight
+        return coefficient, weight
+
+    def step(self, mean: Floats) -> Floats:
+        mean *= self._total / self._curvature
+        return mean
+
+
+def _loss(update: Update) -> float:
+    return max(float(update.reports[StartLoss.name][0]), SMALLEST_LOSS)

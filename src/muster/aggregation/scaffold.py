@@ -1,0 +1,62 @@
+"""SCAFFOLD, the server's part: control variates against client drift (Karimireddy et al., 2020)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+import numpy as np
+
+from muster.aggregation._blocks import accumulate
+from muster.aggregation.base import Aggregated, Update, aggregators
+from muster.aggregation.fedavg import FedAvg
+from muster.arrays import Floats, Vector
+from muster.component import Population, state
+from muster.errors import ConfigError
+from muster.parameters import ParameterSpec
+from muster.training.scaffold import CONTROL_CHANGE
+
+
+@aggregators.register("scaffold")
+@dataclass
+class Scaffold(FedAvg):
+    """Mean of the movements of clients that correct their drift with control variates.
+
+    The server's control variate is the mean of all clients' variates, those that have never taken part counted as
+    zero. It travels to the clients with the parameters.
+    """
+
+    weights: Literal["samples", "equal"] = "equal"
+
+    control: Floats = state(lambda: np.zeros(0))
+
+    #: A client has one control variate, however often it was drawn.
+    honours_multiplicity: ClassVar[bool] = False
+    requires_algorithm: ClassVar[tuple[str, ...] | None] = ("scaffold",)
+
+    def prepare(self, population: Population) -> None:
+        self._population = population.clients
+
+    def broadcast(self, spec: ParameterSpec) -> Vector:
+        flat = np.zeros(spec.size, dtype=np.float32)
+        flat[: len(self.control)] = self.control
+        return flat
+
+    def begin(self, current: Vector, spec: ParameterSpec) -> None:
+        super().begin(current, spec)
+        self._change = np.zeros(spec.trainable.stop)
+
+    def _take_note(self, update: Update) -> tuple[float, float]:
+        if CONTROL_CHANGE not in update.extra:
+            raise ConfigError(
+                f"client {update.client} sent no control variate",
+                fix="set [algorithm] method = 'scaffold' together with [aggregation] method = 'scaffold'",
+            )
+        accumulate(self._change, update.extra[CONTROL_CHANGE][None, self._spec.trainable], np.ones(1))
+        return super()._take_note(update)
+
+    def finish(self) -> Aggregated:
+        result = super().finish()
+        change = self._change / self._population
+        self.control = change if len(self.control) == 0 else self.control + change
+        return result

@@ -1,0 +1,174 @@
+"""SimProx: weights from pairwise similarity and from how far clients moved (El-Niss et al., 2024)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from dataclasses import field as dataclass_field
+from typing import ClassVar, Literal
+
+import numpy as np
+from scipy.special import softmax
+
+from muster.aggregation._blocks import norms
+from muster.aggregation._gram import InnerProducts, inner_products, sketched_inner_products
+from muster.aggregation.base import Aggregated, Aggregator, Updates, aggregators, normalised
+from muster.arrays import Floats, State, Vector
+from muster.clientstate import ClientStore
+from muster.component import Population
+from muster.parameters import ParameterSpec
+
+#: How raw weights become aggregation weights: normalised and then softmax, as the paper says, or only normalised.
+Post = Literal["softmax", "normalise"]
+
+_LAST = "last_model"
+
+
+def weights(  # noqa: PLR0917  the documented order
+    models: Vector | Floats,
+    global_model: Vector | Floats,
+    previous: Vector | Floats | None = None,
+    lam: float = 0.7,
+    threshold: float = 0.9,
+    temperature: float = 1.0,
+    post: Post = "softmax",
+) -> Floats:
+    """The weight of each client's model.
+
+    `models` has one row a client, `global_model` is what they started from, `previous` (a row a client, or one for
+    all) is what the change of a client is measured from: the global model, when it is not given.
+    """
+    base = np.asarray(global_model, dtype=np.float64)
+    movements = np.asarray(models, dtype=np.float64) - base
+    change = movements if previous is None else movements + (base - np.asarray(previous, dtype=np.float64))
+    inner = InnerProducts(movements @ movements.T, movements @ base, float(base @ base))
+    lengths = np.linalg.norm(change, axis=1)
+    return weights_from(inner, lengths, lam=lam, threshold=threshold, temperature=temperature, post=post)
+
+
+def weights_from(
+    inner: InnerProducts,
+    change: Floats,
+    *,
+    lam: float = 0.7,
+    threshold: float = 0.9,
+    temperature: float = 1.0,
+    post: Post = "softmax",
+) -> Floats:
+    """The weights from inner products of movements and global model, and the length of each client's change."""
+    clients = len(change)
+    if clients == 1:
+        return np.ones(1)
+    similarity = similarities(inner, lam, threshold)
+    np.fill_diagonal(similarity, 0.0)
+    closeness = 1 + similarity.sum(axis=1) / (clients - 1)
+    # Only ratios survive the normalisation, so the shift is free; without it long changes underflow to 0/0.
+    raw = np.exp(-(change - change.min())) * np.maximum(closeness, 0.0)
+    shares = normalised(raw)
+    if post == "normalise":
+        return shares
+    result: Floats = softmax(shares / temperature)
+    return result
+
+
+def similarities(inner: InnerProducts, lam: float = 0.7, threshold: float = 0.9) -> Floats:
+    """λ · cosine + (1 − λ) · Gaussian similarity of every pair of models; λ falls when clients disagree."""
+    cosine, to_global = cosines(inner)
+    mean = float(to_global.mean())
+    if mean < threshold:
+        lam *= max(mean, 0.0) / threshold
+    return lam * cosine + (1 - lam) * gaussian(inner.squared_distances)
+
+
+def gaussian(squared: Floats) -> Floats:
+    """exp(−d²/2σ²) with σ the mean distance over all pairs; 1 when all models are the same."""
+    sigma = np.sqrt(squared)[np.triu_indices(len(squared), k=1)].mean()
+    return np.ones_like(squared) if sigma == 0 else np.exp(-0.5 * (squared / sigma) / sigma)
+
+
+def cosines(inner: InnerProducts) -> tuple[Floats, Floats]:
+    """Cosines between the models w + Δ_i, and between each and w; 0 where a norm is zero."""
+    along = inner.products + inner.reference
+    between = inner.gram + np.add.outer(inner.products, along)
+    lengths = np.sqrt(np.maximum(np.diagonal(between), 0.0))
+    reference = np.sqrt(inner.reference)
+    return _quotient(between, np.outer(lengths, lengths)), _quotient(along, lengths * reference)
+
+
+def _quotient(numerator: Floats, denominator: Floats) -> Floats:
+    safe = np.where(denominator > 0, denominator, 1.0)
+    return np.where(denominator > 0, np.clip(numerator / safe, -1.0, 1.0), 0.0)
+
+
+@aggregators.register("simprox")
+@dataclass
+class SimProx(Aggregator):
+    """Clients whose models resemble the others' and that moved little count more.
+
+    Sample counts play no role. The softmax at the end bounds the ratio of two weights by e^(1/temperature).
+    """
+
+    #: Share of the cosine in the similarity when clients agree (λ₀).
+    lam: float = 0.7
+    #: Mean cosine to the global model below which that share shrinks.
+    threshold: float = 0.9
+    #: What a client's change is measured from: the global model it received, or the model that it sent the last
+    #: time it took part (the global model, the first time).
+    prev: Literal["received", "own_last"] = "received"
+    #: Divides the shares before the softmax: below 1 the weights differ more.
+    temperature: float = 1.0
+    post: Post = "softmax"
+    #: Similarities from random projections to so many numbers, for large cohorts; None: exact.
+    sketch: int | None = None
+    #: Memory for the clients' last models with prev = "own_last", before they go to disk.
+    memory_limit_mb: int = 1024
+
+    honours_weights: ClassVar[bool] = False
+
+    _last: ClientStore = dataclass_field(init=False, repr=False, compare=False, default_factory=ClientStore)
+
+    def __post_init__(self) -> None:
+        self._last.memory_limit = self.memory_limit_mb * 2**20
+
+    def check(self, population: Population) -> None:
+        super().check(population)
+        self.require("lam", 0 <= self.lam <= 1, "0 to 1")
+        self.require("threshold", 0 < self.threshold <= 1, "above 0, at most 1")
+        self.require("temperature", self.temperature > 0, "a positive number")
+        self.require("sketch", self.sketch is None or self.sketch >= 1, "at least 1")
+        self.require("memory_limit_mb", self.memory_limit_mb >= 0, "zero or a positive number")
+
+    def aggregate(self, current: Vector, updates: Updates, spec: ParameterSpec) -> Aggregated:
+        movements, base = updates.movements[:, spec.averaged], current[spec.averaged]
+        if self.sketch is None:
+            inner = inner_products(movements, base)
+        else:
+            inner = sketched_inner_products(movements, base, self.sketch)
+        shares = weights_from(
+            inner,
+            self._changes(base, updates, movements, inner),
+            lam=self.lam,
+            threshold=self.threshold,
+            temperature=self.temperature,
+            post=self.post,
+        )
+        return self.averaged(current, updates, normalised(updates.multiplicity * shares), spec)
+
+    def _changes(self, base: Vector, updates: Updates, movements: Vector, inner: InnerProducts) -> Floats:
+        if self.prev == "received":
+            # exp(−change) has no use for an estimate: a sketch is for similarities only.
+            return np.sqrt(np.diagonal(inner.gram)) if self.sketch is None else norms(movements)
+        lengths = np.empty(len(updates))
+        model = np.empty_like(base)
+        for row, client in enumerate(updates.clients.tolist()):
+            np.add(base, movements[row], out=model)
+            last = self._last.get(_LAST, client)
+            change = model - (base if last is None else last)
+            lengths[row] = norms(change[None])[0]
+            self._last.put(_LAST, client, model)
+        return lengths
+
+    def state_dict(self) -> State:
+        return {"last_models": self._last.state_dict()}
+
+    def load_state_dict(self, values: State) -> None:
+        self._last.load_state_dict(values["last_models"])

@@ -1,0 +1,28 @@
+"""How much local work is in an update: what FedNova divides by."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from muster.arrays import Floats
+from muster.signals.base import ClientContext, Signal, signals
+from muster.signals.losses import only_after_training
+
+
+@signals.register("local_progress")
+@dataclass(frozen=True)
+class LocalProgress(Signal):
+    """Local steps, each counted with the weight that its gradient has in the movement."""
+
+    name: ClassVar[str] = "local_progress"
+    discloses: ClassVar[str] = "how many steps the client trained (one number)"
+    askable: ClassVar[bool] = False
+    reportable: ClassVar[bool] = True
+
+    def measure(self, client: ClientContext) -> Floats:
+        if client.outcome is None:
+            raise only_after_training(self)
+        return np.array([client.outcome.progress])
