@@ -1,0 +1,279 @@
+"""FedCor: clients whose training should lower everybody's loss, by a Gaussian process over loss changes.
+
+Tang et al., "FedCor: Correlation-Based Active Client Selection Strategy", 2022. The covariance XᵀX + σ²I has a
+low-rank part, so that the fit works with matrices of the embedding's dimension, not of the population's.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+
+from muster.arrays import Floats, Ints
+from muster.component import Population, grown, state
+from muster.errors import ConfigError
+from muster.selection.base import Ask, Plan, Selector, Train, View, check_count, selectors
+from muster.signals.base import Replies, Signal, signals
+
+Likelihood = Literal["marginal", "leave-one-out"]
+
+#: Adam's settings.
+_BETA1, _BETA2, _EPS = 0.9, 0.999, 1e-8
+
+
+@selectors.register("fedcor")
+@dataclass
+class FedCor(Selector):
+    """Learn how clients' losses move together, and train those that should pull down the most."""
+
+    clients_per_round: int
+    #: Rounds of random selection whose loss changes the first fit learns from.
+    warmup: int = 25
+    #: After the warm-up, every so many rounds are random again, and the process is fitted to what they changed.
+    interval: int = 5
+    #: Numbers in a client's embedding.
+    dimension: int = 15
+    #: σ: standard deviation of what the embedding does not explain.
+    noise: float = 0.01
+    #: How much an observation loses weight when a newer one comes.
+    discount: float = 0.8
+    #: How many observations are kept.
+    memory: int = 10
+    #: β: a client's score is multiplied with it whenever it was selected, until the next fit.
+    annealing: float = 0.9
+    #: What the fit maximises.
+    likelihood: Likelihood = "marginal"
+    #: Steps of the first fit, and of later ones.
+    steps: tuple[int, int] = (1000, 100)
+    #: Adam's learning rate.
+    lr: float = 0.01
+    #: Whose loss counts in the score: those not chosen yet, or everybody's.
+    sum_over: Literal["remaining", "all"] = "remaining"
+    #: Chance that a pick is random instead.
+    epsilon: float = 0.0
+
+    #: dimension × clients; None before the first fit.
+    _embedding: Floats | None = state(lambda: None)
+    #: Observed loss changes, one row each, the newest last; NaN where a client was not measured.
+    _changes: Floats = state(lambda: np.zeros((0, 0)))
+    _annealed: Floats = state(lambda: np.zeros(0))
+    #: Last measured losses, and the round at whose start they hold.
+    _losses: Floats = state(lambda: np.zeros(0))
+    _losses_at: int = state(lambda: -1)
+
+    def check(self, population: Population) -> None:
+        check_count(self, self.clients_per_round, population)
+        positive: dict[str, float] = {
+            "warmup": self.warmup,
+            "interval": self.interval,
+            "dimension": self.dimension,
+        }
+        positive |= {"noise": self.noise, "memory": self.memory, "lr": self.lr, "steps": min(self.steps)}
+        for name, value in positive.items():
+            if not value > 0:
+                raise ConfigError(f"FedCor: {name} is {value}", expected="a positive number")
+        for name, share in {"discount": self.discount, "annealing": self.annealing}.items():
+            if not 0 < share <= 1:
+                raise ConfigError(f"FedCor: {name} is {share}", expected="above 0, at most 1")
+        if not 0 <= self.epsilon <= 1:
+            raise ConfigError(f"FedCor: epsilon is {self.epsilon}", expected="0 to 1")
+
+    def needs(self) -> tuple[Signal, ...]:
+        return (signals.build("loss", {}),)
+
+    def round(self, fed: View) -> Plan:
+        self._make_room(fed.clients)
+        if self._embedding is not None and fed.round % self.interval != 0:
+            chosen = self._choose(fed, self._embedding)
+            self._annealed[chosen] *= self.annealing
+            yield Train(chosen)
+            return
+        if self._losses_at != fed.round:
+            self._losses = self._all_losses(fed, (yield Ask(fed.available, self.needs())))
+        before = self._losses
+        yield Train(fed.sample(self.clients_per_round))
+        after = self._all_losses(fed, (yield Ask(fed.available, self.needs())))
+        self._losses, self._losses_at = after, fed.round + 1
+        self._learn(fed, after - before)
+
+    def _make_room(self, clients: int) -> None:
+        self._annealed = grown(self._annealed, clients, 1.0)
+        self._losses = grown(self._losses, clients, np.nan)
+        self._changes = grown(self._changes.T, clients, np.nan).T
+        if self._embedding is not None:
+            self._embedding = grown(self._embedding.T, clients, 0.0).T
+
+    def _all_losses(self, fed: View, replies: Replies) -> Floats:
+        replies = replies.finite("loss")
+        losses = np.full(fed.clients, np.nan)
+        losses[replies.clients] = replies["loss"]
+        return losses
+
+    def _learn(self, fed: View, change: Floats) -> None:
+        """Take an observation in and fit, once the warm-up is over."""
+        if np.isfinite(change).any():
+            self._changes = np.vstack([self._changes, change])[-self.memory :]
+        if fed.round < self.warmup or len(self._changes) == 0:
+            return
+        first = self._embedding is None
+        start = initial(self._changes, self.dimension, fed.rng) if self._embedding is None else self._embedding
+        self._embedding = fit(
+            self._changes,
+            start,
+            noise=self.noise,
+            discount=self.discount,
+            steps=self.steps[0] if first else self.steps[1],
+            lr=self.lr,
+            likelihood=self.likelihood,
+        )
+        self._annealed[:] = 1.0
+
+    def _choose(self, fed: View, embedding: Floats) -> Ints:
+        pool = fed.available
+        if len(pool) <= self.clients_per_round:
+            return pool
+        seen = embedding[:, pool]
+        covariance = seen.T @ seen + self.noise**2 * np.eye(len(pool))
+        shares = fed.sizes[pool] / fed.sizes[pool].sum()
+        picked = select(
+            covariance,
+            shares,
+            self.clients_per_round,
+            annealed=self._annealed[pool],
+            floor=self.noise**2,
+            sum_over=self.sum_over,
+            epsilon=self.epsilon,
+            rng=fed.rng,
+        )
+        return np.sort(pool[picked])
+
+
+def initial(changes: Floats, dimension: int, rng: np.random.Generator) -> Floats:
+    """A random embedding under which losses vary as much as they were seen to."""
+    spread = float(np.nanstd(changes)) or 1.0
+    return rng.normal(scale=spread / np.sqrt(dimension), size=(dimension, changes.shape[1]))
+
+
+def fit(
+    changes: Floats,
+    embedding: Floats,
+    *,
+    noise: float = 0.01,
+    discount: float = 0.8,
+    steps: int = 1000,
+    lr: float = 0.01,
+    likelihood: Likelihood = "marginal",
+) -> Floats:
+    """The embedding after `steps` of Adam towards the largest discounted likelihood of `changes` (newest last)."""
+    result = embedding.copy()
+    mean, square = np.zeros_like(result), np.zeros_like(result)
+    for step in range(1, steps + 1):
+        ascent = gradient(changes, result, noise, discount, likelihood)
+        mean = _BETA1 * mean + (1 - _BETA1) * ascent
+        square = _BETA2 * square + (1 - _BETA2) * ascent**2
+        size = lr / (1 - _BETA1**step)
+        result += size * mean / (np.sqrt(square / (1 - _BETA2**step)) + _EPS)
+    return result
+
+
+def ages_and_residuals(changes: Floats, discount: float) -> tuple[Floats, Floats]:
+    """The weight of each observation, and the observations without each client's weighted mean."""
+    weights = discount ** np.arange(len(changes) - 1, -1, -1.0)
+    seen = np.isfinite(changes)
+    totals = np.where(seen, changes, 0.0).T @ weights
+    means = totals / np.maximum(seen.T @ weights, np.finfo(np.float64).tiny)
+    return weights, changes - means
+
+
+def log_likelihood(
+    changes: Floats, embedding: Floats, noise: float, discount: float, likelihood: Likelihood = "marginal"
+) -> float:
+    """What `fit` maximises, up to a constant. Clients that an observation lacks are integrated out."""
+    total = 0.0
+    weights, residuals = ages_and_residuals(changes, discount)
+    for weight, residual in zip(weights, residuals, strict=True):
+        seen = np.isfinite(residual)
+        x, r = embedding[:, seen], residual[seen]
+        precision = np.linalg.inv(x.T @ x + noise**2 * np.eye(len(r)))
+        a = precision @ r
+        if likelihood == "marginal":
+            total += weight * 0.5 * (np.linalg.slogdet(precision)[1] - r @ a)
+        else:
+            q = np.diag(precision)
+            total += weight * 0.5 * float(np.sum(np.log(q) - a**2 / q))
+    return float(total)
+
+
+def gradient(
+    changes: Floats, embedding: Floats, noise: float, discount: float, likelihood: Likelihood = "marginal"
+) -> Floats:
+    """Gradient of `log_likelihood` by the embedding: O(dimension² · clients) for each set of measured clients."""
+    weights, residuals = ages_and_residuals(changes, discount)
+    seen = np.isfinite(residuals)
+    total = np.zeros_like(embedding)
+    patterns, which = np.unique(seen, axis=0, return_inverse=True)
+    for number, pattern in enumerate(patterns):
+        rows = which.ravel() == number
+        part = _marginal if likelihood == "marginal" else _leave_one_out
+        total[:, pattern] += part(embedding[:, pattern], residuals[np.ix_(rows, pattern)], weights[rows], noise)
+    return total
+
+
+def _inverse_times(x: Floats, noise: float, r: Floats) -> tuple[Floats, Floats]:
+    """XΣ⁻¹ and, for each row of `r`, Σ⁻¹r, by the Woodbury identity."""
+    small = x @ x.T + noise**2 * np.eye(len(x))
+    b: Floats = np.linalg.solve(small, x).astype(np.float64)
+    return b, (r - (r @ b.T) @ x) / noise**2
+
+
+def _marginal(x: Floats, r: Floats, weights: Floats, noise: float) -> Floats:
+    b, a = _inverse_times(x, noise, r)
+    return np.asarray((weights[:, None] * (a @ x.T)).T @ a - weights.sum() * b)
+
+
+def _leave_one_out(x: Floats, r: Floats, weights: Floats, noise: float) -> Floats:
+    b, a = _inverse_times(x, noise, r)
+    q = (1.0 - np.einsum("dk,dk->k", x, b)) / noise**2
+    u = a / q
+    v = weights @ (1.0 / q + (a / q) ** 2)
+    _, qu = _inverse_times(x, noise, u)
+    weighted = b * v
+    through = (weighted - (weighted @ x.T) @ b) / noise**2
+    pull = (weights[:, None] * (qu @ x.T)).T @ a + (weights[:, None] * (a @ x.T)).T @ qu
+    return np.asarray(pull - through)
+
+
+def select(
+    covariance: Floats,
+    shares: Floats,
+    count: int,
+    *,
+    annealed: Floats | None = None,
+    floor: float = 0.0,
+    sum_over: Literal["remaining", "all"] = "remaining",
+    epsilon: float = 0.0,
+    rng: np.random.Generator | None = None,
+) -> Ints:
+    """Positions of `count` clients, greedily: the one whose loss change says most about the others', and again.
+
+    After each pick the covariance is conditioned on it. `annealed` multiplies scores, `floor` is the least
+    variance that a score is divided by, and with probability `epsilon` a pick is random.
+    """
+    covariance = covariance.copy()
+    left = np.ones(len(covariance), dtype=np.bool_)
+    factors = np.ones(len(covariance)) if annealed is None else annealed
+    picked = np.empty(min(count, len(covariance)), dtype=np.int64)
+    for i in range(len(picked)):
+        variances = np.maximum(np.diag(covariance), max(floor, np.finfo(np.float64).tiny))
+        counted = shares * left if sum_over == "remaining" else shares
+        scores = np.where(left, factors * (counted @ covariance) / np.sqrt(variances), -np.inf)
+        best = int(np.argmax(scores))
+        if rng is not None and epsilon > 0 and rng.random() < epsilon:
+            best = int(rng.choice(np.flatnonzero(left)))
+        picked[i] = best
+        left[best] = False
+        column = covariance[:, best].copy()
+        covariance -= np.outer(column, column / variances[best])
+    return picked
