@@ -210,6 +210,23 @@ def test_bad_options_are_refused(name, shape, options, reason):
         build_model(name, shape, 10, options)
 
 
+def test_pooling_before_relu_changes_nothing():
+    from muster.models._layers import pool_and_relu
+
+    generator = torch.Generator().manual_seed(1)
+    # Small integers: ties, zeros and windows without a positive number are frequent.
+    images = torch.randint(-2, 3, (8, 3, 6, 6), generator=generator).float()
+    weights = torch.randn(8, 3, 3, 3, generator=generator)
+    results = []
+    for layers in (pool_and_relu(), pool_and_relu()[::-1]):
+        x = images.clone().requires_grad_()
+        out = torch.nn.Sequential(*layers)(x)
+        (out * weights).sum().backward()
+        results.append((out.detach(), x.grad))
+    assert torch.equal(results[0][0], results[1][0])
+    assert torch.equal(results[0][1], results[1][1])
+
+
 def test_padded_shortcut_takes_every_second_pixel_and_adds_empty_channels():
     from muster.models.resnet import PaddedShortcut
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from torch import nn
 
 from muster.errors import ConfigError
+from muster.models._layers import pool_and_relu
 from muster.models.base import image_size, models
 
 
@@ -20,12 +21,10 @@ def cifar10_cnn(input_shape: tuple[int, ...], classes: int, *, dropout: float = 
 
     return nn.Sequential(
         nn.Conv2d(channels, 32, 3),
-        nn.ReLU(),
-        nn.MaxPool2d(2),
+        *pool_and_relu(),
         nn.Dropout(dropout),
         nn.Conv2d(32, 64, 3),
-        nn.ReLU(),
-        nn.MaxPool2d(2),
+        *pool_and_relu(),
         nn.Dropout(dropout),
         nn.Conv2d(64, 64, 3),
         nn.ReLU(),
@@ -47,11 +46,9 @@ def cifar100_cnn(input_shape: tuple[int, ...], classes: int) -> nn.Module:
 
     return nn.Sequential(
         nn.Conv2d(channels, 64, 5),
-        nn.ReLU(),
-        nn.MaxPool2d(2),
+        *pool_and_relu(),
         nn.Conv2d(64, 128, 5),
-        nn.ReLU(),
-        nn.MaxPool2d(2),
+        *pool_and_relu(),
         nn.Flatten(),
         nn.Linear(128 * after(height) * after(width), 256),
         nn.ReLU(),

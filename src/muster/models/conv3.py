@@ -5,6 +5,7 @@ from __future__ import annotations
 from torch import nn
 
 from muster.errors import ConfigError
+from muster.models._layers import pool_and_relu
 from muster.models.base import image_size, models
 
 
@@ -22,7 +23,7 @@ def conv3(input_shape: tuple[int, ...], classes: int, *, padding: int = 0) -> nn
 
     layers: list[nn.Module] = []
     for filters in (32, 64, 128):
-        layers += [nn.Conv2d(channels, filters, 3, padding=padding), nn.ReLU(), nn.MaxPool2d(2)]
+        layers += [nn.Conv2d(channels, filters, 3, padding=padding), *pool_and_relu()]
         channels = filters
     return nn.Sequential(
         *layers,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from torch import nn
 
+from muster.models._layers import pool_and_relu
 from muster.models.base import image_size, models
 
 
@@ -13,11 +14,9 @@ def femnist_cnn(input_shape: tuple[int, ...], classes: int) -> nn.Module:
     channels, height, width = image_size("femnist-cnn", input_shape, smallest=4)
     return nn.Sequential(
         nn.Conv2d(channels, 32, 5, padding=2),
-        nn.ReLU(),
-        nn.MaxPool2d(2),
+        *pool_and_relu(),
         nn.Conv2d(32, 64, 5, padding=2),
-        nn.ReLU(),
-        nn.MaxPool2d(2),
+        *pool_and_relu(),
         nn.Flatten(),
         nn.Linear(64 * (height // 4) * (width // 4), 512),
         nn.ReLU(),

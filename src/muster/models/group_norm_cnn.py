@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import nn
 
 from muster.errors import ConfigError
-from muster.models._layers import normalisation
+from muster.models._layers import normalisation, pool_and_relu
 from muster.models.base import image_size, models
 
 
@@ -25,6 +25,6 @@ def convolutions(channels: int, widths: tuple[int, ...], groups: int) -> list[nn
     norm = normalisation("group", groups)
     layers: list[nn.Module] = []
     for width in widths:
-        layers += [nn.Conv2d(channels, width, 3, padding=1, bias=False), norm(width), nn.ReLU(), nn.MaxPool2d(2)]
+        layers += [nn.Conv2d(channels, width, 3, padding=1, bias=False), norm(width), *pool_and_relu()]
         channels = width
-    return [*layers[:-1], nn.AdaptiveAvgPool2d(1), nn.Flatten()]
+    return [*layers[:-2], nn.ReLU(), nn.AdaptiveAvgPool2d(1), nn.Flatten()]
