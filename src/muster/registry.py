@@ -6,6 +6,7 @@ first time that anybody looks. So a new method is one new file.
 
 from __future__ import annotations
 
+import dataclasses
 import importlib
 import importlib.util
 import inspect
@@ -112,7 +113,9 @@ def build(component: Callable[..., T], options: Mapping[str, Any], section: str)
             f"missing key '{section}.{missing[0]}' for {component.__name__}",
             fix=f"add `{missing[0]} = …` to the section [{section}]",
         )
-    hints = typing.get_type_hints(getattr(component, "__init__") if isinstance(component, type) else component)  # noqa: B009
+    # A dataclass's own hints: those of an inherited field are names in the module of the class that declares it.
+    of_class = isinstance(component, type) and not dataclasses.is_dataclass(component)
+    hints = typing.get_type_hints(getattr(component, "__init__") if of_class else component)  # noqa: B009
     checked = {key: _checked(value, hints.get(key, Any), f"{section}.{key}") for key, value in options.items()}
     return component(**checked)
 

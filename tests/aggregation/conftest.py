@@ -1,0 +1,106 @@
+"""Fixtures for tests of aggregators: layouts, cohorts of updates, and quadratic federations with a known optimum."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+
+from muster.aggregation import Aggregated, Aggregator, Updates
+from muster.component import Population
+from muster.parameters import Entry, ParameterSpec
+
+
+def _layout(parameters: list[int], buffers: int = 0, counters: int = 0) -> ParameterSpec:
+    at, entries = 0, []
+    for number, size in enumerate(
+        [*parameters, *([buffers] if buffers else []), *([counters] if counters else [])]
+    ):
+        entries.append(Entry(f"t{number}", (size,), at, at + size))
+        at += size
+    first, second = len(parameters), len(parameters) + bool(buffers)
+    return ParameterSpec(tuple(entries[:first]), tuple(entries[first:second]), tuple(entries[second:]))
+
+
+def _cohort(movements, clients=None, sizes=None, steps=None, multiplicity=None, **more) -> Updates:
+    movements = np.asarray(movements, dtype=np.float32)
+    count = len(movements)
+    steps = np.ones(count, dtype=np.int64) if steps is None else np.asarray(steps)
+    more.setdefault("reports", {"local_progress": steps.astype(float), "start_loss": np.ones(count)})
+    more.setdefault("extra", {"control_change": np.zeros_like(movements)})
+    return Updates(
+        clients=np.arange(count) if clients is None else np.asarray(clients),
+        movements=movements,
+        sizes=np.ones(count, dtype=np.int64) if sizes is None else np.asarray(sizes),
+        steps=steps,
+        multiplicity=np.ones(count, dtype=np.int64) if multiplicity is None else np.asarray(multiplicity),
+        lr=more.pop("lr", 0.1),
+        **more,
+    )
+
+
+@pytest.fixture
+def layout() -> Callable[..., ParameterSpec]:
+    """`layout([3, 2], buffers=2, counters=1)`: tensors of these lengths."""
+    return _layout
+
+
+@pytest.fixture
+def cohort() -> Callable[..., Updates]:
+    """`cohort(movements, sizes=…)`: updates with sensible values for everything that is not given."""
+    return _cohort
+
+
+@pytest.fixture
+def population() -> Callable[..., Population]:
+    def make(clients: int = 20, parameters: int = 2) -> Population:
+        return Population(np.full(clients, 10), 2, _layout([parameters]), 10)
+
+    return make
+
+
+@pytest.fixture
+def advance(population) -> Callable[..., Aggregated]:
+    """`advance(aggregator, current, movements, sizes=…)`: one aggregation of a model with trainable entries only."""
+
+    def run(aggregator: Aggregator, current, movements, **more) -> Aggregated:
+        updates = _cohort(movements, **more)
+        aggregator.prepare(population(max(20, len(updates))))
+        parameters = np.asarray(current, dtype=np.float32)
+        return aggregator.aggregate(parameters, updates, _layout([len(parameters)]))
+
+    return run
+
+
+@dataclass
+class Quadratic:
+    """Clients with losses ½·h_k‖w − b_k‖² that take exact gradient steps."""
+
+    centres: np.ndarray
+    curvatures: np.ndarray
+    lr: float = 0.1
+
+    @property
+    def optimum(self) -> np.ndarray:
+        """Where the sum of the losses is smallest."""
+        return self.curvatures @ self.centres / self.curvatures.sum()
+
+    def movement(self, client: int, start: np.ndarray, steps: int) -> np.ndarray:
+        kept = (1 - self.lr * self.curvatures[client]) ** steps
+        return (kept - 1) * (start - self.centres[client])
+
+    def run(self, aggregator: Aggregator, rounds: int, steps: list[int]) -> np.ndarray:
+        clients = len(self.centres)
+        spec = _layout([self.centres.shape[1]])
+        aggregator.prepare(Population(np.ones(clients, dtype=np.int64), 2, spec, rounds))
+        current = np.zeros(spec.size, dtype=np.float32)
+        for _ in range(rounds):
+            moved = [self.movement(k, current.astype(float), steps[k]) for k in range(clients)]
+            current = aggregator.aggregate(current, _cohort(moved, steps=steps, lr=self.lr), spec).parameters
+        return current
+
+
+@pytest.fixture
+def quadratic() -> Quadratic:
+    """Three clients that disagree about the optimum and about how curved the world is."""
+    return Quadratic(np.array([[4.0, 0.0], [-2.0, 3.0], [0.0, -6.0]]), np.array([1.0, 0.5, 2.0]))

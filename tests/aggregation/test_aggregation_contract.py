@@ -1,0 +1,211 @@
+"""What every aggregation method must keep, whatever it computes."""
+
+import copy
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from muster.aggregation import aggregators
+from muster.aggregation.base import StreamingAggregator
+from muster.errors import ConfigError
+
+ALL = aggregators.names()
+STREAMING = [name for name in ALL if aggregators.get(name).streaming]
+#: Methods whose first step from equal movements is exactly that movement.
+AVERAGES = sorted(set(ALL) - {"fedadam", "fedadagrad", "fedyogi", "fedatt", "feddyn", "qfedavg"})
+
+
+def build(name, **options):
+    return aggregators.build(name, {"attackers": 1} | options if "krum" in name else options)
+
+
+def aggregate(aggregator, layout, cohort, population, movements, current=None, **more):
+    spec = layout([4, 3], buffers=2, counters=1)
+    aggregator.prepare(population(40))
+    current = np.zeros(spec.size, dtype=np.float32) if current is None else current
+    return aggregator.aggregate(current, cohort(movements, **more), spec)
+
+
+@pytest.fixture
+def run(layout, cohort, population):
+    return lambda aggregator, movements, **more: aggregate(
+        aggregator, layout, cohort, population, movements, **more
+    )
+
+
+def movements_of(seed, clients=7, scale=1.0):
+    return np.random.default_rng(seed).normal(size=(clients, 10)).astype(np.float32) * np.float32(scale)
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_weights_are_shares_and_inputs_stay_as_they_were(run, name) -> None:
+    movements = movements_of(1)
+    before = movements.copy()
+    result = run(build(name), movements, sizes=[1, 5, 2, 8, 3, 1, 1])
+    assert result.parameters.dtype == np.float32
+    assert np.isfinite(result.parameters).all()
+    assert (result.weights >= 0).all()
+    assert result.weights.sum() == pytest.approx(1)
+    np.testing.assert_array_equal(result.clients, np.arange(7))
+    np.testing.assert_array_equal(movements, before)
+
+
+@pytest.mark.parametrize("name", ALL)
+@settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(seed=st.integers(0, 1000), order=st.permutations(range(7)))
+def test_who_is_who_does_not_matter(layout, cohort, population, name, seed, order) -> None:
+    order = np.array(order)
+    movements = movements_of(seed)
+    movements[:, -1] = 5
+    sizes = np.array([1, 5, 2, 8, 3, 1, 1])
+    losses = {"start_loss": np.linspace(0.5, 2, 7), "local_progress": np.arange(1.0, 8)}
+    first = aggregate(build(name), layout, cohort, population, movements, sizes=sizes, reports=losses)
+    shuffled = {key: values[order] for key, values in losses.items()}
+    second = aggregate(
+        build(name), layout, cohort, population, movements[order], sizes=sizes[order], reports=shuffled
+    )
+    np.testing.assert_allclose(first.parameters, second.parameters, rtol=1e-5, atol=1e-6)
+    if name != "krum":
+        np.testing.assert_allclose(first.weights[order], second.weights, rtol=1e-6, atol=1e-9)
+
+
+@pytest.mark.parametrize("name", AVERAGES)
+def test_identical_models_give_that_model(run, name) -> None:
+    one = movements_of(2, clients=1)
+    result = run(build(name), np.repeat(one, 7, axis=0))
+    np.testing.assert_allclose(result.parameters, one[0], rtol=1e-6)
+    if name != "krum" and name != "multi-krum":
+        np.testing.assert_allclose(result.weights, 1 / 7)
+
+
+@pytest.mark.parametrize("name", sorted(set(ALL) - {"krum", "multi-krum"}))
+def test_one_client_has_weight_one(run, name) -> None:
+    result = run(build(name), movements_of(3, clients=1))
+    np.testing.assert_array_equal(result.weights, [1.0])
+    assert np.isfinite(result.parameters).all()
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_nobody_moves_then_nothing_moves(run, name) -> None:
+    current = movements_of(4, clients=1)[0]
+    result = run(build(name), np.zeros((7, 10)), current=current)
+    np.testing.assert_array_equal(result.parameters[:-1], current[:-1])
+    assert np.isfinite(result.weights).all()
+
+
+@pytest.mark.parametrize("name", ALL)
+@pytest.mark.parametrize("scale", [1e-30, 1e15, 1e30])
+def test_tiny_and_huge_movements_stay_finite(run, name, scale) -> None:
+    result = run(build(name), movements_of(5, scale=scale))
+    assert np.isfinite(result.parameters).all()
+    assert result.weights.sum() == pytest.approx(1)
+
+
+@pytest.mark.parametrize("name", sorted(set(ALL) - {"simprox"}))
+def test_the_step_does_not_depend_on_where_one_stands(run, name) -> None:
+    # SimProx's cosines are seen from zero; all others only look at differences.
+    movements = np.round(movements_of(6) * 64) / 64
+    movements[:, -1] = 0
+    there = np.full(10, 8.0, dtype=np.float32)
+    there[-1] = 0
+    far, near = run(build(name), movements, current=there), run(build(name), movements)
+    np.testing.assert_allclose(far.parameters - there, near.parameters, atol=2e-6)
+    np.testing.assert_allclose(far.weights, near.weights, rtol=1e-9)
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_the_servers_rate_scales_parameters_but_not_running_statistics(run, name) -> None:
+    movements = movements_of(7)
+    rate = build(name).server_lr
+    full, half = run(build(name), movements), run(build(name, server_lr=rate / 2), movements)
+    np.testing.assert_allclose(half.parameters[:7], full.parameters[:7] / 2, rtol=1e-5, atol=1e-7)
+    np.testing.assert_array_equal(half.parameters[7:9], full.parameters[7:9])
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_running_statistics_stay_between_the_clients(run, name) -> None:
+    movements = movements_of(8)
+    for _ in range(3):
+        result = run(build(name), movements)
+        assert (result.parameters[7:9] <= movements[:, 7:9].max(axis=0)).all()
+        assert (result.parameters[7:9] >= movements[:, 7:9].min(axis=0)).all()
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_counters_come_from_the_heaviest_client(run, name) -> None:
+    movements = movements_of(9)
+    movements[:, -1] = np.arange(100, 107)
+    result = run(build(name), movements, sizes=[1, 1, 9, 1, 1, 1, 1])
+    assert result.parameters[-1] == 100 + np.argmax(result.weights)
+
+
+@pytest.mark.parametrize("name", STREAMING)
+def test_a_stream_and_a_matrix_give_the_same_bits(layout, cohort, population, name) -> None:
+    spec = layout([50_000, 20_000], buffers=100, counters=1)
+    rng = np.random.default_rng(10)
+    updates = cohort(
+        rng.normal(size=(5, spec.size)),
+        sizes=[3, 1, 4, 1, 5],
+        steps=[3, 1, 4, 1, 5],
+        extra={"control_change": rng.normal(size=(5, spec.size)).astype(np.float32)},
+    )
+    matrix, stream = build(name), build(name)
+    current = rng.normal(size=spec.size).astype(np.float32)
+    for aggregator in (matrix, stream):
+        aggregator.prepare(population(20))
+    for _ in range(2):
+        whole = matrix.aggregate(current, updates, spec)
+        row_by_row = StreamingAggregator.aggregate(stream, current, updates, spec)
+        np.testing.assert_array_equal(whole.parameters, row_by_row.parameters)
+        np.testing.assert_array_equal(whole.weights, row_by_row.weights)
+
+
+@pytest.mark.parametrize("name", [*ALL, "simprox own_last"])
+def test_restoring_in_the_middle_changes_no_bit(run, name) -> None:
+    name, _, prev = name.partition(" ")
+    options = {"prev": prev} if prev else {}
+    through, interrupted = build(name, **options), build(name, **options)
+    for seed in range(2):
+        run(through, movements_of(seed))
+        run(interrupted, movements_of(seed))
+    resumed = build(name, **options)
+    resumed.load_state_dict(copy.deepcopy(interrupted.state_dict()))
+    for seed in range(2, 4):
+        expected, got = run(through, movements_of(seed)), run(resumed, movements_of(seed))
+        np.testing.assert_array_equal(got.parameters, expected.parameters)
+        np.testing.assert_array_equal(got.weights, expected.weights)
+
+
+@pytest.mark.parametrize("name", [name for name in ALL if aggregators.get(name).honours_multiplicity])
+def test_drawn_twice_counts_like_two_clients(run, name) -> None:
+    movements = movements_of(11, clients=4)
+    doubled = np.concatenate([movements, movements[-1:]])
+    once = run(build(name), doubled)
+    twice = run(build(name), movements, multiplicity=[1, 1, 1, 2])
+    if name in ("simprox", "norm-bounding"):
+        # Similarities and median lengths are of the distinct models; only the weight counts twice.
+        assert twice.weights[3] > run(build(name), movements).weights[3]
+        return
+    np.testing.assert_allclose(twice.parameters[:-1], once.parameters[:-1], rtol=1e-5, atol=1e-6)
+    assert twice.weights[3] == pytest.approx(once.weights[3] + once.weights[4])
+
+
+@pytest.mark.parametrize("name", [name for name in ALL if aggregators.get(name).honours_weights])
+def test_weights_of_the_selector_replace_the_methods_own(run, name) -> None:
+    result = run(build(name), movements_of(12, clients=3), sizes=[100, 1, 1], weights=np.array([0.0, 3.0, 1.0]))
+    if name == "geometric-median":
+        assert result.weights[0] == 0
+        return
+    np.testing.assert_allclose(result.weights, [0, 0.75, 0.25])
+
+
+@pytest.mark.parametrize("name", ALL)
+@pytest.mark.parametrize(
+    ("option", "value"), [("server_lr", 0.0), ("server_lr", float("nan")), ("clip_norm", -1.0)]
+)
+def test_impossible_options_are_refused_before_the_first_round(population, name, option, value) -> None:
+    with pytest.raises(ConfigError, match=option):
+        build(name, **{option: value}).check(population(20))
+    build(name).check(population(20))
