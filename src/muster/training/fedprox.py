@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import torch
@@ -19,7 +20,7 @@ class FedProx(LocalAlgorithm):
     mu: float = 0.1
 
     def check(self, population: Population) -> None:
-        if not self.mu >= 0:
+        if not 0 <= self.mu < math.inf:
             raise ConfigError(f"fedprox: mu is {self.mu}", expected="zero or a positive number")
 
     @property
