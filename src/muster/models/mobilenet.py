@@ -97,5 +97,5 @@ def mobilenetv2(
     input_shape: tuple[int, ...], classes: int, *, norm: Norm = "group", groups: int = 8, dropout: float = 0.2
 ) -> nn.Module:
     """MobileNetV2 with group normalisation (or batch normalisation: `norm = "batch"`)."""
-    channels, _, _ = image_size("mobilenetv2", input_shape, smallest=32)
+    channels, _, _ = image_size("mobilenetv2", input_shape, smallest=28)
     return MobileNetV2(channels, classes, normalisation(norm, groups), dropout)
