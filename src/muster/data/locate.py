@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
 
-from muster.data.cache import Arrays, NewArray, cache_dir, cached
+from muster.data.cache import Arrays, cache_dir, cached
+from muster.data.packages import Package
 from muster.errors import DataError
 
 #: The files of a data set in a folder (or the folders that hold its many files); empty when it is not there.
@@ -53,6 +54,12 @@ class DataFiles:
     #: What would have been found, for the message to a user who lacks it.
     needs: str
     layouts: Mapping[str, Layout]
+    #: The data set on the Hugging Face hub whose Parquet files can be read, `owner/name` or `owner/name@revision`.
+    hub: str | None = None
+    #: The package that carries it.
+    package: Package | None = None
+    #: Where people get it by hand.
+    home: str = ""
 
     def __post_init__(self) -> None:
         known[self.name] = self
@@ -87,9 +94,17 @@ class DataFiles:
         return DataError(
             f"the data set '{self.name}' is not here (looked in: {looked})",
             expected=self.needs,
-            fix=f"run `muster data fetch {self.name}`, or set the environment variable MUSTER_DATA to a folder "
-            f"that contains '{self.name}/', or set 'data.data_dir'",
+            fix=f"{self.how_to_get()}. When it is elsewhere on this machine, set the environment variable MUSTER_DATA "
+            f"to the folder that contains '{self.name}/', or set 'data.data_dir'",
         )
+
+    def how_to_get(self) -> str:
+        """All ways to get the data set, in one sentence."""
+        ways = [f"the Hugging Face hub's {self.hub.partition('@')[0]} (extra `hub`)"] if self.hub else []
+        ways += [f"`{self.package.command}`"] if self.package else []
+        automatic = [f"`muster data fetch {self.name}` takes it from {' or '.join(ways)}"] if ways else []
+        by_hand = [f"by hand: {self.home}, into a folder '{self.name}/'"] if self.home else []
+        return "; ".join(automatic + by_hand)
 
 
 #: Every data set that comes as files, by name; filled when the sources are imported.

@@ -78,6 +78,8 @@ BANKING77 = DataFiles(
     needs="train.csv and test.csv with the columns text and category (and categories.json), or Parquet files with "
     "the columns text and label",
     layouts={"csv": Layout(_find_csv, _read_csv), "parquet": Layout(find_parquet, _read_parquet)},
+    hub="PolyAI/banking77@refs/convert/parquet",
+    home="https://github.com/PolyAI-LDN/task-specific-datasets",
 )
 
 

@@ -37,6 +37,8 @@ CIFAR10 = DataFiles(
         "parquet": Layout(find_parquet, partial(read_picture_parquet, mode="RGB")),
         "pickle": Layout(_find_pickles, _read_pickles),
     },
+    hub="uoft-cs/cifar10",
+    home="https://www.cs.toronto.edu/~kriz/cifar.html",
 )
 
 

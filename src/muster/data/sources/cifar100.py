@@ -53,6 +53,8 @@ CIFAR100 = DataFiles(
         "parquet": Layout(find_parquet, _read_parquet),
         "pickle": Layout(_find_pickles, _read_pickles),
     },
+    hub="uoft-cs/cifar100",
+    home="https://www.cs.toronto.edu/~kriz/cifar.html",
 )
 
 

@@ -81,6 +81,8 @@ FEMNIST = DataFiles(
         "leaf": Layout(find_leaf, _read_leaf),
         "parquet": Layout(find_unsplit_parquet, _read_parquet),
     },
+    hub="flwrlabs/femnist",
+    home="LEAF's scripts (https://leaf.cmu.edu)",
 )
 
 

@@ -129,6 +129,7 @@ MEDIC = DataFiles(
     needs="tables *train.tsv and *test.tsv with the columns image_path, tweet_text and a label, or a folder for "
     "every class with images/ and text/",
     layouts={"tables": Layout(_find_tables, _read_tables), "folders": Layout(_find_folders, _read_folders)},
+    home="https://crisisnlp.qcri.org",
 )
 
 

