@@ -1,0 +1,109 @@
+"""What a client tells about classes and attributes: its table of counts, or only three numbers about it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import ClassVar, Literal
+
+import numpy as np
+import torch
+from torch import nn
+
+from muster.arrays import Floats, Ints
+from muster.component import Population
+from muster.errors import ConfigError
+from muster.heterogeneity.estimate import Estimator, Recipe
+from muster.heterogeneity.metrics import triplet
+from muster.signals.base import ClientContext, Signal, signals
+
+_NO_ATTRIBUTES = "the data set has no attributes"
+
+
+def _counts(client: ClientContext) -> Ints:
+    if client.attributes is None or client.attribute_values is None:
+        raise ConfigError(f"client {client.client} cannot count attributes: {_NO_ATTRIBUTES}")
+    cells = client.labels.cpu().numpy() * client.attribute_values + client.attributes
+    flat = np.bincount(cells, minlength=client.classes * client.attribute_values)
+    return flat.reshape(client.classes, client.attribute_values)
+
+
+@signals.register("interaction_matrix")
+@dataclass(frozen=True)
+class InteractionMatrix(Signal):
+    """How many local samples each pair of class and attribute has, class by class."""
+
+    name: ClassVar[str] = "interaction_matrix"
+    discloses: ClassVar[str] = "how many samples of each class and attribute the client has"
+
+    def width(self, population: Population) -> int:
+        return population.classes * (population.attributes or 0)
+
+    def unavailable(self, population: Population) -> str | None:
+        return _NO_ATTRIBUTES if population.attributes is None else None
+
+    def measure(self, client: ClientContext) -> Floats:
+        return _counts(client).astype(np.float64).ravel()
+
+
+@signals.register("heterogeneity_triplet")
+@dataclass(frozen=True)
+class HeterogeneityTriplet(Signal):
+    """Class imbalance, attribute imbalance and spurious correlation of the local data: three numbers.
+
+    "estimated": attributes are not known, and are guessed with a biased model that starts from the global one
+    (which stays as it is). "true": from known attributes, for comparison.
+    """
+
+    name: ClassVar[str] = "heterogeneity_triplet"
+    discloses: ClassVar[str] = (
+        "how uneven classes and attributes are, and how much they go together (three numbers)"
+    )
+
+    estimate: Literal["estimated", "true"] = "estimated"
+    #: When no class splits into two groups: "single" counts one attribute only, "skip" leaves attributes out.
+    degenerate: Literal["single", "skip"] = "single"
+    recipe: Recipe = field(default_factory=Recipe)
+    #: How many biased models a client trains, for the accounting: 1 for two classes, else one for each class.
+    models: int = 1
+
+    @property
+    def uses_model(self) -> bool:  # type: ignore[override]
+        return self.estimate == "estimated"
+
+    def width(self, population: Population) -> int:
+        return 3
+
+    def samples(self, size: int, batch_size: int) -> int:
+        if self.estimate == "true":
+            return 0
+        return self.models * (self.recipe.biased_steps * self.recipe.batch_size + size)
+
+    def unavailable(self, population: Population) -> str | None:
+        if self.estimate == "true":
+            return _NO_ATTRIBUTES if population.attributes is None else None
+        if not population.spec.final_layer_name or len(population.spec.final_weight.shape) != 2:
+            return "the model does not end in a linear classification layer"
+        return None
+
+    def measure(self, client: ClientContext) -> Floats:
+        if self.estimate == "true":
+            return triplet(_counts(client))
+        matrix = self._estimated(client)
+        if matrix is not None:
+            return triplet(matrix)
+        known = np.bincount(client.labels.cpu().numpy(), minlength=client.classes)
+        alone = 1.0 if self.degenerate == "single" else 0.0
+        return np.array([triplet(known[:, None])[0], alone, 0.0])
+
+    def _estimated(self, client: ClientContext) -> Ints | None:
+        module, layer = client.model.module, client.spec.final_layer_name
+        if client.classes < 2:
+            return None
+        if not isinstance(module.get_submodule(layer), nn.Linear):
+            raise ConfigError("the heterogeneity estimate needs a model that ends in nn.Linear")
+        device = client.model.device
+        # Dropout draws from PyTorch's global generator: seed it from the client's own and put it back afterwards.
+        with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+            torch.manual_seed(int(client.rng.integers(2**62)))
+            estimator = Estimator(module, layer, client.classes, self.recipe, client.rng)
+            return estimator.matrix(client.features, client.labels)
