@@ -82,7 +82,7 @@ class Conversation:
             keep_all=not streaming,
         )
         training = TrainingRecord([], [])
-        answers = _Answers(self._valid(order, training), request, self.population.sizes)
+        answers = _Answers(self._valid(order, training), request, self.population)
         result = self._stream(answers) if streaming else self._whole(answers, request, training)
         if result is not None:
             server.parameters = result.parameters
@@ -172,8 +172,8 @@ class Conversation:
 class _Answers:
     """The valid answers to one training request: handed on one by one, and what must be known afterwards."""
 
-    def __init__(self, stream: Iterator[Trained], request: Train, sizes: Ints) -> None:
-        self._stream, self._sizes = stream, sizes
+    def __init__(self, stream: Iterator[Trained], request: Train, population: Population) -> None:
+        self._stream, self._population = stream, population
         ones = np.ones(len(request.clients), dtype=np.int64)
         multiplicity = request.multiplicity if request.multiplicity is not None else ones
         self._multiplicity = dict(zip(request.clients.tolist(), multiplicity.tolist(), strict=True))
@@ -212,7 +212,7 @@ class _Answers:
         return Update(
             client=answer.client,
             movement=answer.movement,
-            size=int(self._sizes[answer.client]),
+            size=int(self._population.sizes[answer.client]),
             steps=answer.steps,
             multiplicity=self._multiplicity[answer.client],
             weight=None if self._weights is None else float(self._weights[answer.client]),
@@ -225,7 +225,7 @@ class _Answers:
         return Updates(
             clients=clients,
             movements=movements,
-            sizes=self._sizes[clients],
+            sizes=self._population.sizes[clients],
             steps=np.array([self._facts[c].steps for c in ids], dtype=np.int64),
             multiplicity=np.array([self._multiplicity[c] for c in ids], dtype=np.int64),
             weights=None if self._weights is None else np.array([self._weights[c] for c in ids]),
@@ -234,7 +234,7 @@ class _Answers:
         )
 
     def replies(self, report: tuple[Signal, ...]) -> Replies:
-        return collect_replies(self._reports, [signal.name for signal in report])
+        return collect_replies(self._reports, report, self._population)
 
     def _columns(self, ids: list[int]) -> dict[str, Floats]:
         names = list(self._reports[ids[0]]) if ids else []

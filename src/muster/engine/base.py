@@ -168,12 +168,14 @@ def schedule(clients: Ints, sizes: Ints) -> Ints:
     return clients[np.argsort(-sizes[clients], kind="stable")]
 
 
-def collect_replies(values: dict[int, dict[str, Floats]], names: list[str]) -> Replies:
+def collect_replies(
+    values: dict[int, dict[str, Floats]], signals: tuple[Signal, ...], population: Population
+) -> Replies:
     """Answers by client, as aligned arrays; signals of one number become one-dimensional."""
     clients = np.array(sorted(values), dtype=np.int64)
     columns = {}
-    for name in names:
-        rows = [values[int(client)][name] for client in clients]
-        stacked = np.stack(rows) if rows else np.empty((0, 1))
-        columns[name] = stacked[:, 0] if stacked.shape[1] == 1 else stacked
+    for signal in signals:
+        rows = [values[int(client)][signal.name] for client in clients]
+        stacked = np.stack(rows) if rows else np.empty((0, signal.width(population)))
+        columns[signal.name] = stacked[:, 0] if stacked.shape[1] == 1 else stacked
     return Replies(clients, columns)

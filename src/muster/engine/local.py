@@ -241,7 +241,7 @@ class LocalEngine(Engine):
                 continue
             self._take_back(client, task % memory.slots, answer.present)
             values[client] = answer.values
-        return collect_replies(values, [signal.name for signal in order.signals]), failures
+        return collect_replies(values, order.signals, self.population), failures
 
     def train(self, order: TrainOrder) -> Iterator[Trained | Failed]:
         clients = schedule(order.clients, self._data.sizes)
