@@ -30,6 +30,8 @@ class PowerOfChoice(Selector):
     d: int | None = None
     #: cpow-d: samples in the mini-batch; None: as in training.
     batch: int | None = None
+    #: All chosen clients count alike in the aggregation; otherwise the aggregation weights them itself.
+    equal_weights: bool = True
 
     def check(self, population: Population) -> None:
         check_count(self, self.clients_per_round, population)
@@ -37,6 +39,9 @@ class PowerOfChoice(Selector):
             raise ConfigError(f"power-of-choice: d is {self.d}", expected=f"1 to {population.clients} candidates")
         if self.batch is not None and self.batch < 1:
             raise ConfigError(f"power-of-choice: batch is {self.batch}", expected="at least 1 sample")
+
+    def gives_weights(self) -> bool:
+        return self.equal_weights
 
     @property
     def candidates(self) -> int:
@@ -68,7 +73,8 @@ class PowerOfChoice(Selector):
             # When nobody knows its loss, nobody is better than the others.
             tie = fed.rng.random(len(candidates)) if np.isnan(losses).all() else None
             report = ()
-        yield Train(candidates[highest(losses, self.clients_per_round, tie)], report=report)
+        clients = candidates[highest(losses, self.clients_per_round, tie)]
+        yield Train(clients, report=report, weights=np.ones(len(clients)) if self.equal_weights else None)
 
 
 def answers(clients: Ints, signal: Signal) -> Generator[Request, Replies, Floats]:

@@ -22,16 +22,26 @@ class SizeWeighted(Selector):
     clients_per_round: int
     #: Draw every time from all clients: the same client may come several times and then counts as often.
     replace: bool = False
+    #: All chosen clients count alike in the aggregation (times their multiplicity), which makes sampling with
+    #: replacement unbiased; otherwise the aggregation weights them itself.
+    equal_weights: bool = True
 
     def check(self, population: Population) -> None:
         check_count(self, self.clients_per_round, population)
 
+    def gives_multiplicity(self) -> bool:
+        return self.replace
+
+    def gives_weights(self) -> bool:
+        return self.equal_weights
+
     def round(self, fed: View) -> Plan:
         pool = fed.available
         sizes = fed.sizes[pool].astype(np.float64)
-        if not self.replace:
-            yield Train(fed.weighted_sample(self.clients_per_round, sizes))
-            return
-        draws = fed.rng.choice(pool, size=self.clients_per_round, p=sizes / sizes.sum())
-        clients, times = np.unique(draws, return_counts=True)
-        yield Train(clients, multiplicity=times)
+        times = None
+        if self.replace:
+            draws = fed.rng.choice(pool, size=self.clients_per_round, p=sizes / sizes.sum())
+            clients, times = np.unique(draws, return_counts=True)
+        else:
+            clients = fed.weighted_sample(self.clients_per_round, sizes)
+        yield Train(clients, multiplicity=times, weights=np.ones(len(clients)) if self.equal_weights else None)
