@@ -88,7 +88,7 @@ class LocalTraining:
     def samples_for(self, size: int) -> int:
         """How many samples that is: every epoch ends with a shorter batch rather than dropping it."""
         full, rest = divmod(self.steps_for(size), math.ceil(size / self.batch_size))
-        return full * size + min(rest * self.batch_size, size)
+        return full * size + rest * self.batch_size
 
     def progress(self, steps: int, shrink: float = 0.0) -> float:
         """How much of a constant gradient `steps` local steps add up to, in units of the learning rate.
