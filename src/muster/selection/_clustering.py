@@ -24,11 +24,13 @@ _BLOCK = 1024
 _FEWEST_FOR_SILHOUETTE = 4
 
 
-def gram(rows: np.ndarray[Any, Any]) -> Floats:
-    """All inner products of the rows, in float64."""
+def gram(rows: np.ndarray[Any, Any], centred: bool = False) -> Floats:
+    """All inner products of the rows, or of their differences from the mean row, in float64."""
     products = np.zeros((len(rows), len(rows)))
     for start in range(0, rows.shape[1], _BLOCK):
-        block = np.ascontiguousarray(rows[:, start : start + _BLOCK], dtype=np.float64)
+        block = np.array(rows[:, start : start + _BLOCK], dtype=np.float64, order="C")
+        if centred:
+            block -= block.mean(axis=0)
         products += block @ block.T
     return products
 
@@ -57,7 +59,7 @@ def angles(rows: np.ndarray[Any, Any], unknown: float = 0.0) -> Floats:
 def squared_distances(rows: np.ndarray[Any, Any]) -> Floats:
     """Squared Euclidean distance of every pair."""
     # Differences do not see the mean, and without it the subtraction below loses fewer digits.
-    products = gram(rows - rows.mean(axis=0)) if len(rows) else np.zeros((0, 0))
+    products = gram(rows, centred=True)
     norms = np.diag(products).copy()
     products *= -2.0
     products += norms[:, None]

@@ -49,8 +49,6 @@ class FedCor(Selector):
     steps: tuple[int, int] = (1000, 100)
     #: Adam's learning rate.
     lr: float = 0.01
-    #: Whose loss counts in the score: those not chosen yet, or everybody's.
-    sum_over: Literal["remaining", "all"] = "remaining"
     #: Chance that a pick is random instead.
     epsilon: float = 0.0
 
@@ -143,7 +141,6 @@ class FedCor(Selector):
             self.clients_per_round,
             annealed=self._annealed[pool],
             floor=self.noise**2,
-            sum_over=self.sum_over,
             epsilon=self.epsilon,
             rng=fed.rng,
         )
@@ -252,14 +249,14 @@ def select(
     *,
     annealed: Floats | None = None,
     floor: float = 0.0,
-    sum_over: Literal["remaining", "all"] = "remaining",
     epsilon: float = 0.0,
     rng: np.random.Generator | None = None,
 ) -> Ints:
     """Positions of `count` clients, greedily: the one whose loss change says most about the others', and again.
 
-    After each pick the covariance is conditioned on it. `annealed` multiplies scores, `floor` is the least
-    variance that a score is divided by, and with probability `epsilon` a pick is random.
+    After each pick the covariance is conditioned on it, which takes the chosen out of all sums. `annealed`
+    multiplies scores, `floor` is the least variance that a score is divided by, and with probability `epsilon`
+    a pick is random.
     """
     covariance = covariance.copy()
     left = np.ones(len(covariance), dtype=np.bool_)
@@ -267,8 +264,7 @@ def select(
     picked = np.empty(min(count, len(covariance)), dtype=np.int64)
     for i in range(len(picked)):
         variances = np.maximum(np.diag(covariance), max(floor, np.finfo(np.float64).tiny))
-        counted = shares * left if sum_over == "remaining" else shares
-        scores = np.where(left, factors * (counted @ covariance) / np.sqrt(variances), -np.inf)
+        scores = np.where(left, factors * (shares @ covariance) / np.sqrt(variances), -np.inf)
         best = int(np.argmax(scores))
         if rng is not None and epsilon > 0 and rng.random() < epsilon:
             best = int(rng.choice(np.flatnonzero(left)))

@@ -1,0 +1,151 @@
+"""FedCor."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from muster.errors import ConfigError
+from muster.selection.fedcor import FedCor, fit, gradient, initial, log_likelihood, select
+
+COVARIANCE = np.array([[1, 0.8, 0.1], [0.8, 1, 0.2], [0.1, 0.2, 1]])
+QUICK = {"warmup": 2, "interval": 3, "steps": (20, 5)}
+
+
+@pytest.mark.parametrize("options", [{}, {"likelihood": "leave-one-out", "epsilon": 0.3}])
+def test_contract(keeps_contract, options):
+    keeps_contract(lambda: FedCor(clients_per_round=4, **QUICK, **options), 4)
+
+
+def scores(covariance, shares, left):
+    return [
+        sum(shares[i] * covariance[i, k] for i in left) / np.sqrt(covariance[k, k]) if k in left else None
+        for k in range(len(covariance))
+    ]
+
+
+def test_worked_example():
+    thirds = np.full(3, 1 / 3)
+    assert scores(COVARIANCE, thirds, [0, 1, 2]) == pytest.approx([0.633333, 0.666667, 0.433333], abs=5e-7)
+    conditioned = COVARIANCE - np.outer(COVARIANCE[1], COVARIANCE[1])
+    np.testing.assert_allclose(conditioned, [[0.36, 0, -0.06], [0, 0, 0], [-0.06, 0, 0.96]], atol=1e-12)
+    left = scores(conditioned, thirds, [0, 2])
+    assert (left[0], left[2]) == pytest.approx((0.166667, 0.306186), abs=5e-7)
+    assert select(COVARIANCE, thirds, 2).tolist() == [1, 2]
+
+
+def textbook(covariance, shares, count, annealed, floor):
+    covariance, left, picked = covariance.copy(), list(range(len(covariance))), []
+    for _ in range(count):
+        best = max(
+            left,
+            key=lambda k: (
+                annealed[k]
+                * sum(shares[i] * covariance[i, k] for i in left)
+                / np.sqrt(max(covariance[k, k], floor)),
+                -k,
+            ),
+        )
+        covariance = covariance - np.outer(covariance[:, best], covariance[best]) / max(
+            covariance[best, best], floor
+        )
+        left.remove(best)
+        picked.append(best)
+    return picked
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(2, 9), st.integers(0, 1000))
+def test_selection_equals_the_textbook(clients, seed):
+    rng = np.random.default_rng(seed)
+    x, shares, annealed = rng.normal(size=(3, clients)), rng.dirichlet(np.ones(clients)), rng.random(clients)
+    covariance = x.T @ x + 0.01 * np.eye(clients)
+    count = int(rng.integers(1, clients))
+    picked = select(covariance, shares, count, annealed=annealed, floor=0.01)
+    assert picked.tolist() == textbook(covariance, shares, count, annealed, 0.01)
+
+
+@pytest.mark.parametrize("likelihood", ["marginal", "leave-one-out"])
+def test_gradient_equals_finite_differences(likelihood):
+    rng = np.random.default_rng(0)
+    changes, x = rng.normal(size=(4, 6)), 0.5 * rng.normal(size=(3, 6))
+    changes[1, 2] = changes[3, :2] = np.nan
+    numeric = np.zeros_like(x)
+    for cell in np.ndindex(*x.shape):
+        step = np.zeros_like(x)
+        step[cell] = 1e-6
+        up, down = (log_likelihood(changes, x + sign * step, 0.3, 0.8, likelihood) for sign in (1, -1))
+        numeric[cell] = (up - down) / 2e-6
+    np.testing.assert_allclose(gradient(changes, x, 0.3, 0.8, likelihood), numeric, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("likelihood", ["marginal", "leave-one-out"])
+def test_fit_learns_which_losses_move_together(likelihood):
+    rng = np.random.default_rng(1)
+    groups = np.repeat([0, 1], 4)
+    changes = rng.normal(size=(10, 2))[:, groups] + 0.1 * rng.normal(size=(10, 8))
+    start = initial(changes, 4, rng)
+    found = fit(changes, start, noise=0.1, discount=0.95, steps=600, lr=0.02, likelihood=likelihood)
+    assert log_likelihood(changes, found, 0.1, 0.95, likelihood) > log_likelihood(
+        changes, start, 0.1, 0.95, likelihood
+    )
+    if likelihood == "leave-one-out":
+        return  # its optimum need not show the groups
+    unit = found / np.linalg.norm(found, axis=0)
+    cosine = unit.T @ unit
+    same = groups[:, None] == groups[None, :]
+    assert cosine[same].min() > np.abs(cosine[~same]).max()
+
+
+def test_measurements_in_warm_up_and_fitting_rounds_only(federation):
+    fed = federation(8)
+    played = fed.run(FedCor(clients_per_round=3, **QUICK), 8)
+    # Losses after a round are those before the next one, and are not asked for twice.
+    assert [len(round.asks) for round in played] == [2, 1, 1, 1, 0, 0, 2, 0]
+
+
+def test_selected_clients_are_annealed_until_the_next_fit(federation):
+    fed, selector = federation(8), FedCor(clients_per_round=3, **QUICK)
+    fed.run(selector, 4)
+    chosen = fed.play(selector).trained
+    annealed = selector.state_dict()["_annealed"]
+    assert annealed[chosen].tolist() == [0.9] * 3
+    assert annealed.sum() == pytest.approx(5 + 2.7)
+    fed.run(selector, 2)
+    assert selector.state_dict()["_annealed"].tolist() == [1.0] * 8
+
+
+def test_losses_that_are_not_numbers_leave_gaps(federation):
+    fed, selector = federation(6), FedCor(clients_per_round=3, **QUICK)
+    fed.play(selector, nan={"loss": [2]})
+    fed.play(selector, nan={"loss": range(6)})
+    changes = selector.state_dict()["_changes"]
+    assert changes.shape == (1, 6)
+    assert np.isnan(changes[0]).tolist() == [k == 2 for k in range(6)]
+
+
+def test_memory_is_limited(federation):
+    fed, selector = federation(6), FedCor(clients_per_round=3, warmup=9, memory=4)
+    fed.run(selector, 6)
+    assert len(selector.state_dict()["_changes"]) == 4
+
+
+def test_it_picks_from_both_groups_of_losses(federation):
+    def loss(clients, round):
+        shared = np.random.default_rng(round).normal(size=2)
+        return 2 + shared[clients // 5]
+
+    fed = federation(10, sizes=[50] * 10, script={"loss": loss})
+    selector = FedCor(clients_per_round=2, warmup=8, interval=100)
+    fed.run(selector, 9)
+    for _ in range(5):
+        first, second = fed.play(selector).trained
+        assert first < 5 <= second
+
+
+@pytest.mark.parametrize(
+    "options", [{"warmup": 0}, {"noise": 0.0}, {"discount": 1.5}, {"epsilon": -0.1}, {"steps": (0, 1)}]
+)
+def test_bad_options_are_refused(federation, options):
+    with pytest.raises(ConfigError):
+        FedCor(**{"clients_per_round": 4, **options}).check(federation(10).population)
