@@ -333,6 +333,7 @@ class LocalEngine(Engine):
             if self._count == 0:
                 self._inline = factory()
             else:
+                _load_lazy_parts()
                 self._pool = Pool(self._count, factory, self._start_method)
         return self._memory
 
@@ -369,6 +370,11 @@ class LocalEngine(Engine):
 
 def _make_runner(recipe: _Recipe, memory: _Memory, names: tuple[str, ...]) -> Handler:
     return _TaskRunner(recipe.runtime(), memory, names)
+
+
+def _load_lazy_parts() -> None:
+    """PyTorch imports a second's worth of modules with the first optimiser: once, before workers are forked."""
+    torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=0.1)
 
 
 @contextmanager

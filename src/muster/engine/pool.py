@@ -85,17 +85,25 @@ class Pool:
         # A second task in a worker's pipe hides the hand-over, but near the end it would spoil the balance.
         depth = 2 if len(waiting) > 4 * len(self._workers) else 1
         for level in range(1, depth + 1):
-            for position, worker in enumerate(self._workers):
-                if len(worker.outstanding) >= level or not waiting or waiting[0] >= limit:
-                    continue
-                task = heapq.heappop(waiting)
-                try:
-                    worker.connection.send(message(task))
-                    worker.outstanding.append(task)
-                except OSError:  # it died while it was idle: its successor gets the task
-                    for undone in (task, *worker.outstanding):
-                        heapq.heappush(waiting, undone)
-                    self._replace(position)
+            for position in range(len(self._workers)):
+                if len(self._workers[position].outstanding) < level and waiting and waiting[0] < limit:
+                    self._send(position, waiting, message)
+
+    def _send(self, position: int, waiting: list[int], message: Callable[[int], Any]) -> None:
+        """Give the next task to a worker; to its successor, when it died while nobody looked."""
+        for _ in range(ATTEMPTS + 1):
+            worker = self._workers[position]
+            task = heapq.heappop(waiting)
+            try:
+                worker.connection.send(message(task))
+            except OSError:
+                for undone in (task, *worker.outstanding):
+                    heapq.heappush(waiting, undone)
+                self._replace(position)
+            else:
+                worker.outstanding.append(task)
+                return
+        raise EngineError("worker processes die as soon as they start", fix="use workers = 0 to see why")
 
     def _collect(self, waiting: list[int], answers: dict[int, Any], crashes: dict[int, int]) -> None:
         busy = {w.connection: n for n, w in enumerate(self._workers) if w.outstanding}

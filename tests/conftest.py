@@ -1,0 +1,43 @@
+"""Shared by all tests: a federation that is small enough to train in a second."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+import muster
+from muster.experiment import from_dict
+
+TINY: dict[str, Any] = {
+    "rounds": 3,
+    "data": {"source": "digits"},
+    "partition": {"scheme": "dirichlet", "clients": 12, "alpha": 0.5},
+    "model": {"name": "mlp", "hidden": [16]},
+    "training": {"lr": 0.1, "batch_size": 16},
+    "selection": {"method": "random", "clients_per_round": 5},
+    "aggregation": {"method": "fedavg"},
+}
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _one_thread() -> None:
+    # Tests run side by side; more threads would only get into each other's way.
+    torch.set_num_threads(1)
+
+
+@pytest.fixture
+def tiny():
+    """Makes experiments on digits with 12 clients; keyword arguments replace or extend sections."""
+
+    def make(**changes: Any) -> muster.Experiment:
+        values = {key: dict(value) if isinstance(value, dict) else value for key, value in TINY.items()}
+        for key, value in changes.items():
+            if isinstance(value, dict) and isinstance(values.get(key), dict) and "method" not in value:
+                values[key] = values[key] | value
+            else:
+                values[key] = value
+        return from_dict(values)
+
+    return make

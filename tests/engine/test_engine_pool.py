@@ -1,0 +1,111 @@
+"""The pool hands answers back in order, within its window, whatever happens to its workers."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+
+import psutil
+import pytest
+
+from muster.engine.pool import Crashed, Pool
+from muster.errors import ConfigError, TrainingError
+
+
+def handler_factory():
+    def handle(message):
+        kind, value = message
+        match kind:
+            case "square":
+                time.sleep(0.002 * (value % 5))
+                return value * value
+            case "die":
+                os._exit(9)
+            case "mistake":
+                raise ValueError("client code broke")
+            case "config":
+                raise ConfigError("bad thing", expected="good thing")
+
+    return handle
+
+
+@pytest.fixture
+def pool():
+    made = Pool(3, handler_factory)
+    yield made
+    made.close()
+
+
+def test_answers_come_in_order(pool):
+    assert list(pool.run(40, lambda task: ("square", task), window=5)) == [(n, n * n) for n in range(40)]
+
+
+def test_never_more_than_the_window_is_under_way(pool):
+    sent, received = [], []
+
+    def message(task):
+        sent.append(task)
+        assert task < len(received) + 4
+        return "square", task
+
+    for task, _ in pool.run(30, message, window=4):
+        received.append(task)
+    assert sent == received == list(range(30))
+
+
+def test_a_task_that_kills_its_worker_is_given_up_after_two_attempts(pool):
+    answers = dict(pool.run(10, lambda task: ("die" if task == 4 else "square", task), window=10))
+    assert isinstance(answers.pop(4), Crashed)
+    assert answers == {n: n * n for n in range(10) if n != 4}
+    assert len(set(pool.pids)) == 3
+
+
+def test_idle_workers_that_were_killed_are_replaced(pool):
+    list(pool.run(6, lambda task: ("square", task), window=6))
+    for pid in pool.pids:
+        os.kill(pid, signal.SIGKILL)
+    time.sleep(0.05)
+    assert list(pool.run(6, lambda task: ("square", task), window=6)) == [(n, n * n) for n in range(6)]
+
+
+def test_errors_in_client_code_reach_the_caller_with_the_place(pool):
+    with pytest.raises(TrainingError, match="ValueError: client code broke"):
+        list(pool.run(3, lambda task: ("mistake", task), window=3))
+    with pytest.raises(ConfigError, match="bad thing"):
+        list(pool.run(3, lambda task: ("config", task), window=3))
+
+
+def test_answers_to_an_abandoned_run_are_not_mistaken(pool):
+    for _ in pool.run(20, lambda task: ("square", task + 100), window=20):
+        break
+    assert list(pool.run(5, lambda task: ("square", task), window=5)) == [(n, n * n) for n in range(5)]
+
+
+def test_close_leaves_no_process_behind():
+    pool = Pool(2, handler_factory)
+    pids = pool.pids
+    pool.close()
+    assert not any(psutil.pid_exists(pid) for pid in pids)
+
+
+def test_workers_end_when_the_main_process_is_killed(tmp_path):
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        pool = Pool(2, handler_factory)
+        list(pool.run(4, lambda task: ("square", task), window=4))
+        os.write(writer, " ".join(map(str, pool.pids)).encode())
+        time.sleep(60)
+        os._exit(0)
+    pids = [int(pid) for pid in os.read(reader, 100).split()]
+    os.kill(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    deadline = time.monotonic() + 10
+    while any(_alive(pid) for pid in pids):
+        assert time.monotonic() < deadline, "workers outlived the process that made them"
+        time.sleep(0.05)
+
+
+def _alive(pid: int) -> bool:
+    return psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
