@@ -94,7 +94,7 @@ class DataFiles:
         return DataError(
             f"the data set '{self.name}' is not here (looked in: {looked})",
             expected=self.needs,
-            fix=f"{self.how_to_get()}. When it is elsewhere on this machine, set the environment variable MUSTER_DATA "
+            fix=f"{self.how_to_get()}. When it is elsewhere here, set the environment variable MUSTER_DATA "
             f"to the folder that contains '{self.name}/', or set 'data.data_dir'",
         )
 

@@ -57,18 +57,29 @@ def of_split(files: Sequence[Path], split: str) -> list[Path]:
     return exact or chosen
 
 
-def columns_of(file: Path) -> list[str]:
-    return list(pq.read_schema(file).names)
-
-
-def column(files: Sequence[Path], name: str) -> pa.ChunkedArray:
-    """One column of all files, in the files' order."""
+def opened(file: Path) -> Any:
+    """A Parquet file, or a DataError when it is damaged."""
     try:
-        return pa.chunked_array(
-            [chunk for file in files for chunk in pq.read_table(file, columns=[name])[name].chunks]
-        )
-    except (KeyError, OSError, pa.ArrowException) as problem:
-        raise DataError(f"cannot read the column '{name}' of {files[0].parent}: {problem}") from problem
+        return pq.ParquetFile(file)
+    except (OSError, pa.ArrowException) as problem:
+        raise DataError(f"cannot read {file}: {problem}", fix="fetch the file again") from problem
+
+
+def columns_of(file: Path) -> list[str]:
+    return list(opened(file).schema_arrow.names)
+
+
+def column(files: Sequence[Path], name: str) -> Any:
+    """One column of all files as a pyarrow.ChunkedArray, in the files' order."""
+    chunks = []
+    for file in files:
+        if name not in columns_of(file):
+            raise DataError(f"{file} has no column '{name}' (it has: {', '.join(columns_of(file))})")
+        try:
+            chunks += opened(file).read([name])[name].chunks
+        except (OSError, pa.ArrowException) as problem:
+            raise DataError(f"cannot read {file}: {problem}", fix="fetch the file again") from problem
+    return pa.chunked_array(chunks)
 
 
 def integers(files: Sequence[Path], name: str) -> Ints:
@@ -77,7 +88,7 @@ def integers(files: Sequence[Path], name: str) -> Ints:
 
 def class_names(file: Path, name: str) -> list[str]:
     """The class names that the hub keeps in the schema's metadata, or none."""
-    metadata = pq.read_schema(file).metadata or {}
+    metadata = opened(file).schema_arrow.metadata or {}
     features = json.loads(metadata.get(b"huggingface", b"{}")).get("info", {}).get("features", {})
     names: list[str] = features.get(name, {}).get("names", [])
     return names
@@ -93,7 +104,7 @@ def fill_from_parquet(
     name = next((c for c in PICTURE_COLUMNS if c in columns_of(files[0])), None)
     if name is None:
         raise DataError(f"{files[0]} has no pictures", expected=f"a column {' or '.join(PICTURE_COLUMNS)}")
-    rows = sum(pq.read_metadata(file).num_rows for file in files)
+    rows = sum(opened(file).metadata.num_rows for file in files)
     target, start = None, 0
     for contents in _encoded_pictures(files, name):
         if target is None:
@@ -109,7 +120,7 @@ def fill_from_parquet(
 def _encoded_pictures(files: Sequence[Path], name: str) -> Iterator[list[bytes]]:
     for file in files:
         try:
-            for batch in pq.ParquetFile(file).iter_batches(batch_size=2000, columns=[name]):
+            for batch in opened(file).iter_batches(batch_size=2000, columns=[name]):
                 values = batch.column(0)
                 encoded = values.field("bytes") if pa.types.is_struct(values.type) else values
                 yield encoded.to_pylist()
