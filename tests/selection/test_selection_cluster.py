@@ -43,8 +43,8 @@ def test_fewer_slots_than_groups(federation):
 
 def test_members_of_a_group_are_equally_likely(federation):
     fed = federation(6, script=one_hot(np.repeat([0, 1], 3)))
-    fed.run(Cluster(clients_per_round=2, groups=2), 1000)
-    np.testing.assert_allclose(fed.history.trainings / 1000, 1 / 3, atol=0.06)
+    fed.run(Cluster(clients_per_round=2, groups=2), 500)
+    np.testing.assert_allclose(fed.history.trainings / 500, 1 / 3, atol=0.08)
 
 
 def test_the_medoid_is_the_most_central(federation):

@@ -58,23 +58,23 @@ def test_running_form_equals_the_definition(clients, classes, seed):
 def test_second_picks_follow_the_weights():
     rng, seen = np.random.default_rng(0), np.zeros((4, 4))
     candidates = Candidates.of(EXAMPLE)
-    for _ in range(6000):
+    for _ in range(4000):
         first, second = build_group(candidates, 2, np.full(4, 1e9), "sample", rng)
         seen[first, second] += 1
-    np.testing.assert_allclose(seen.sum(axis=1) / 6000, 0.25, atol=0.02)
-    np.testing.assert_allclose(seen[1] / seen[1].sum(), [0.927536, 0, 0.057971, 0.014493], atol=0.025)
+    np.testing.assert_allclose(seen.sum(axis=1) / 4000, 0.25, atol=0.03)
+    np.testing.assert_allclose(seen[1] / seen[1].sum(), [0.927536, 0, 0.057971, 0.014493], atol=0.03)
 
 
 def test_first_picks_explore_in_later_rounds(federation):
     histograms = np.tile([10.0, 10, 10, 0], (6, 1))
     histograms[0] = [10, 10, 10, 9]
     fed = federation(6, script={"label_histogram": histograms})
-    fed.run(FedCBS(clients_per_round=1, exploration=0.0), 400)
-    without = fed.history.trainings[0] / 400
+    fed.run(FedCBS(clients_per_round=1, exploration=0.0), 200)
+    without = fed.history.trainings[0] / 200
     fed = federation(6, script={"label_histogram": histograms})
-    fed.run(FedCBS(clients_per_round=1, exploration=1e6), 400)
+    fed.run(FedCBS(clients_per_round=1, exploration=1e6), 200)
     assert without > 0.9
-    assert fed.history.trainings.min() > 40
+    assert fed.history.trainings.min() > 15
 
 
 def test_greedy_takes_the_most_balanced_group(federation):
@@ -111,8 +111,8 @@ def test_clients_that_do_not_tell_come_last(federation):
 
 def test_one_class_means_uniform(federation):
     fed = federation(6, classes=1, sizes=[5] * 6, script={"label_histogram": np.full((6, 1), 5.0)})
-    fed.run(FedCBS(clients_per_round=2), 1000)
-    np.testing.assert_allclose(fed.history.trainings / 1000, 1 / 3, atol=0.06)
+    fed.run(FedCBS(clients_per_round=2), 500)
+    np.testing.assert_allclose(fed.history.trainings / 500, 1 / 3, atol=0.08)
 
 
 @pytest.mark.parametrize("length", [1, 5, 4096, 4097, 10_000])

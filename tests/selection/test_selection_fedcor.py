@@ -35,20 +35,17 @@ def test_worked_example():
 
 
 def textbook(covariance, shares, count, annealed, floor):
-    covariance, left, picked = covariance.copy(), list(range(len(covariance))), []
+    left, picked = list(range(len(covariance))), []
+
+    def score(k):
+        return (
+            annealed[k] * sum(shares[i] * covariance[i, k] for i in left) / np.sqrt(max(covariance[k, k], floor))
+        )
+
     for _ in range(count):
-        best = max(
-            left,
-            key=lambda k: (
-                annealed[k]
-                * sum(shares[i] * covariance[i, k] for i in left)
-                / np.sqrt(max(covariance[k, k], floor)),
-                -k,
-            ),
-        )
-        covariance = covariance - np.outer(covariance[:, best], covariance[best]) / max(
-            covariance[best, best], floor
-        )
+        best = max(left, key=lambda k: (score(k), -k))
+        variance = max(covariance[best, best], floor)
+        covariance = covariance - np.outer(covariance[:, best], covariance[best]) / variance
         left.remove(best)
         picked.append(best)
     return picked
