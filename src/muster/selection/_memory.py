@@ -1,4 +1,4 @@
-"""What a selector asks every client once and keeps."""
+"""What a selector asks every client once and keeps: an array with a row for each client, NaN while not known."""
 
 from __future__ import annotations
 
@@ -6,28 +6,37 @@ from collections.abc import Generator
 
 import numpy as np
 
-from muster.arrays import Floats
+from muster.arrays import Bools, Floats
 from muster.component import grown
 from muster.selection.base import Ask, Request, View
 from muster.signals.base import Replies, Signal
 
 
-def ask_once(signal: Signal, known: Floats, width: int, fed: View) -> Generator[Request, Replies, Floats]:
-    """`known` with a row of `width` numbers for every client, after asking those whose row is missing (NaN).
+def ask_once(signal: Signal, known: Floats, fed: View) -> Generator[Request, Replies, Floats]:
+    """`known` with a row for every client, after asking the available ones that have not told theirs.
 
-    Clients that do not answer, or not with numbers, keep NaN and are asked again in the next round.
+    Clients that do not answer, or not with numbers, are asked again in the next round. The rows are as wide as the
+    first answers.
     """
-    known = grown(known if len(known) else np.zeros((0, width)), fed.clients, np.nan)
-    unknown = fed.available[np.isnan(known[fed.available, 0])]
+    known = grown(known, fed.clients, np.nan)
+    unknown = fed.available[~told(known)[fed.available]]
     if len(unknown):
         replies = (yield Ask(unknown, (signal,))).finite(signal.name)
-        known[replies.clients] = replies[signal.name].reshape(len(replies), width)
+        if len(replies):
+            rows = replies[signal.name].reshape(len(replies), -1)
+            known = known if known.shape[1] else np.full((fed.clients, rows.shape[1]), np.nan)
+            known[replies.clients] = rows
     return known
 
 
 def ask_histograms(signal: Signal, known: Floats, fed: View) -> Generator[Request, Replies, Floats]:
     """As `ask_once`, for label histograms: noise may have made counts negative, or left none at all."""
-    known = yield from ask_once(signal, known, fed.classes, fed)
+    known = yield from ask_once(signal, known, fed)
     known = np.maximum(known, 0.0)
     known[known.sum(axis=1) == 0] = np.nan
     return known
+
+
+def told(known: Floats) -> Bools:
+    """Whose row is known."""
+    return np.asarray(np.isfinite(known[:, :1]).any(axis=1))

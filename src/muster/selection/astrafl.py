@@ -20,7 +20,7 @@ from muster.heterogeneity.divergences import euclidean, shares
 from muster.heterogeneity.metrics import entropies
 from muster.selection._allocation import largest_remainder
 from muster.selection._clustering import silhouette_clusters
-from muster.selection._memory import ask_histograms
+from muster.selection._memory import ask_histograms, told
 from muster.selection.base import Ask, Plan, Selector, Train, View, check_count, selectors
 from muster.signals.base import Signal
 from muster.signals.content import ContentDiversity
@@ -96,7 +96,7 @@ class ASTraFL(Selector):
 
     def _choose(self, fed: View, loss: Floats, content: Floats) -> Ints:
         count = min(self.clients_per_round, len(fed.available))
-        pool = fed.available[~np.isnan(self.histograms[fed.available, 0])]
+        pool = fed.available[told(self.histograms)[fed.available]]
         chosen: Ints = np.empty(0, dtype=np.int64)
         if len(pool):
             everybody = np.nansum(self.histograms, axis=0)

@@ -16,7 +16,7 @@ from muster.component import Population, grown, state
 from muster.errors import ConfigError
 from muster.heterogeneity.divergences import js_distance, shares
 from muster.selection._mean_js import mean_js
-from muster.selection._memory import ask_histograms
+from muster.selection._memory import ask_histograms, told
 from muster.selection._scaling import min_max
 from muster.selection.base import Plan, Selector, Train, View, check_count, selectors
 from muster.signals.base import Signal
@@ -75,7 +75,7 @@ class DiversityScore(Selector):
     def _score(self, fed: View) -> None:
         """Scores of all clients whose labels are known, again only when more have become known."""
         self.weights = grown(self.weights, fed.clients, self.epsilon)
-        known = np.flatnonzero(~np.isnan(self.histograms[:, 0]))
+        known = np.flatnonzero(told(self.histograms))
         if len(known) == self.scored:
             return
         values = scores(self.histograms[known], self.alpha, self.lam, js=self.js, unit=self.unit, rng=fed.rng)

@@ -1,0 +1,115 @@
+"""FedDiverse's ablation: known tables of counts, and weights that even out their sum (Németh et al., 2025)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from scipy.optimize import nnls
+
+from muster.arrays import Floats, Ints
+from muster.component import Population, grown, state
+from muster.errors import ConfigError
+from muster.selection._memory import ask_once, told
+from muster.selection.base import Plan, Selector, Train, View, check_count, selectors
+from muster.signals.base import Signal
+from muster.signals.heterogeneity import InteractionMatrix
+
+#: Ridge, as a share of the mean variance of a client's table: makes the best weights unique.
+RIDGE = 1e-6
+#: The programme takes time in proportion to the cube of the clients: minutes, beyond this many.
+MOST_CLIENTS = 4000
+
+
+@selectors.register("feddiverse-qp")
+@dataclass
+class FedDiverseQP(Selector):
+    """Draw clients with the probabilities that balance classes and attributes of all data together."""
+
+    clients_per_round: int
+    #: "programme": probabilities from the convex programme; "greedy": add whoever evens the cohort's table most.
+    rule: Literal["programme", "greedy"] = "programme"
+    #: ρ: share of the probability that is spread over everybody, so that nobody is left out for ever.
+    floor: float = 0.0
+
+    #: A row for every client: its table of counts, class by class.
+    matrices: Floats = state(lambda: np.zeros((0, 0)))
+    #: Probabilities from the programme; 0 for those whose table is not known.
+    omega: Floats = state(lambda: np.zeros(0))
+    known: int = state(int)
+
+    def check(self, population: Population) -> None:
+        check_count(self, self.clients_per_round, population)
+        if not 0 <= self.floor <= 1:
+            raise ConfigError(f"FedDiverseQP: floor is {self.floor}", expected="0 to 1")
+        if self.rule == "programme" and population.clients > MOST_CLIENTS:
+            raise ConfigError(
+                f"FedDiverseQP: the programme for {population.clients} clients would take too long",
+                expected=f"at most {MOST_CLIENTS} clients",
+                fix="use rule = 'greedy'",
+            )
+
+    def needs(self) -> tuple[Signal, ...]:
+        return (InteractionMatrix(),)
+
+    def round(self, fed: View) -> Plan:
+        self.matrices = yield from ask_once(InteractionMatrix(), self.matrices, fed)
+        if self.rule == "greedy":
+            yield Train(self._greedy(fed))
+        else:
+            self._solve(fed)
+            yield Train(fed.weighted_sample(self.clients_per_round, self.omega[fed.available]))
+
+    def _solve(self, fed: View) -> None:
+        """The programme for all clients whose tables are known, again only when more have become known."""
+        self.omega = grown(self.omega, fed.clients, 0.0)
+        known = np.flatnonzero(told(self.matrices))
+        if len(known) != self.known:
+            best = weights(self.matrices[known])
+            self.omega[known] = (1 - self.floor) * best + self.floor / len(known)
+            self.known = len(known)
+
+    def _greedy(self, fed: View) -> Ints:
+        count = min(self.clients_per_round, len(fed.available))
+        pool = fed.available[told(self.matrices)[fed.available]]
+        chosen = pool[greedy(self.matrices[pool], count, fed.rng)]
+        if len(chosen) < count:
+            # Clients that have not told their tables only fill up.
+            chosen = np.concatenate([chosen, fed.sample(count - len(chosen), np.setdiff1d(fed.available, pool))])
+        return np.sort(chosen)
+
+
+def weights(matrices: Floats) -> Floats:
+    """Shares ω ≥ 0, Σω = 1, for which Σ ω_k · table_k varies least over its cells; one row a table.
+
+    With d_k the table minus its mean, this is the point of the convex hull of the d_k that lies nearest to zero.
+    Such a point is a non-negative least-squares solution x of "Σ x_k d_k = 0 and Σ x_k = 1", divided by its sum:
+    for any direction, the best length depends on the distance alone, so both problems rank directions alike.
+    """
+    clients, _ = matrices.shape
+    deviations = matrices - matrices.mean(axis=1, keepdims=True)
+    scale = np.sqrt((deviations**2).sum() / clients)
+    if not scale > 0:
+        return np.full(clients, 1 / clients)
+    equations = np.vstack([deviations.T / scale, np.sqrt(RIDGE) * np.eye(clients), np.ones((1, clients))])
+    wanted = np.zeros(len(equations))
+    wanted[-1] = 1
+    solution, _ = nnls(equations, wanted, maxiter=30 * clients)
+    return np.asarray(solution / solution.sum())
+
+
+def greedy(matrices: Floats, count: int, rng: np.random.Generator) -> Ints:
+    """Positions of `count` clients: one at random, then always whoever leaves the summed table most even."""
+    clients = len(matrices)
+    if count >= clients:
+        return np.arange(clients)
+    deviations = matrices - matrices.mean(axis=1, keepdims=True)
+    squares = (deviations**2).sum(axis=1)
+    picked = [int(rng.integers(clients))]
+    while len(picked) < count:
+        together = deviations[picked].sum(axis=0)
+        growth = 2 * (deviations @ together) + squares
+        growth[picked] = np.inf
+        picked.append(int(np.argmin(growth)))
+    return np.array(picked, dtype=np.int64)
