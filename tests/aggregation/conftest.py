@@ -1,4 +1,4 @@
-"""Fixtures for tests of aggregators: layouts, cohorts of updates, and quadratic federations with a known optimum."""
+"""Fixtures for tests of aggregators: layouts, cohorts of updates, quadratic federations with a known optimum."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -61,7 +61,7 @@ def population() -> Callable[..., Population]:
 
 @pytest.fixture
 def advance(population) -> Callable[..., Aggregated]:
-    """`advance(aggregator, current, movements, sizes=…)`: one aggregation of a model with trainable entries only."""
+    """`advance(aggregator, current, movements, sizes=…)`: one aggregation of a model without buffers."""
 
     def run(aggregator: Aggregator, current, movements, **more) -> Aggregated:
         updates = _cohort(movements, **more)

@@ -21,18 +21,17 @@ def build(name, **options):
     return aggregators.build(name, {"attackers": 1} | options if "krum" in name else options)
 
 
-def aggregate(aggregator, layout, cohort, population, movements, current=None, **more):
-    spec = layout([4, 3], buffers=2, counters=1)
-    aggregator.prepare(population(40))
-    current = np.zeros(spec.size, dtype=np.float32) if current is None else current
-    return aggregator.aggregate(current, cohort(movements, **more), spec)
-
-
 @pytest.fixture
 def run(layout, cohort, population):
-    return lambda aggregator, movements, **more: aggregate(
-        aggregator, layout, cohort, population, movements, **more
-    )
+    """`run(aggregator, movements, …)`: one aggregation of a model with buffers and a counter."""
+    spec = layout([4, 3], buffers=2, counters=1)
+
+    def aggregate(aggregator, movements, current=None, **more):
+        aggregator.prepare(population(40))
+        current = np.zeros(spec.size, dtype=np.float32) if current is None else current
+        return aggregator.aggregate(current, cohort(movements, **more), spec)
+
+    return aggregate
 
 
 def movements_of(seed, clients=7, scale=1.0):
@@ -55,17 +54,15 @@ def test_weights_are_shares_and_inputs_stay_as_they_were(run, name) -> None:
 @pytest.mark.parametrize("name", ALL)
 @settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(seed=st.integers(0, 1000), order=st.permutations(range(7)))
-def test_who_is_who_does_not_matter(layout, cohort, population, name, seed, order) -> None:
+def test_who_is_who_does_not_matter(run, name, seed, order) -> None:
     order = np.array(order)
     movements = movements_of(seed)
     movements[:, -1] = 5
     sizes = np.array([1, 5, 2, 8, 3, 1, 1])
     losses = {"start_loss": np.linspace(0.5, 2, 7), "local_progress": np.arange(1.0, 8)}
-    first = aggregate(build(name), layout, cohort, population, movements, sizes=sizes, reports=losses)
+    first = run(build(name), movements, sizes=sizes, reports=losses)
     shuffled = {key: values[order] for key, values in losses.items()}
-    second = aggregate(
-        build(name), layout, cohort, population, movements[order], sizes=sizes[order], reports=shuffled
-    )
+    second = run(build(name), movements[order], sizes=sizes[order], reports=shuffled)
     np.testing.assert_allclose(first.parameters, second.parameters, rtol=1e-5, atol=1e-6)
     if name != "krum":
         np.testing.assert_allclose(first.weights[order], second.weights, rtol=1e-6, atol=1e-9)
@@ -76,7 +73,7 @@ def test_identical_models_give_that_model(run, name) -> None:
     one = movements_of(2, clients=1)
     result = run(build(name), np.repeat(one, 7, axis=0))
     np.testing.assert_allclose(result.parameters, one[0], rtol=1e-6)
-    if name != "krum" and name != "multi-krum":
+    if name not in {"krum", "multi-krum"}:
         np.testing.assert_allclose(result.weights, 1 / 7)
 
 

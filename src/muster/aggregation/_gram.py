@@ -21,6 +21,8 @@ from muster.randomness import generator
 SMALL = 2**22
 #: A squared distance below this share of the squared norms has lost too many digits in float32.
 CANCELLED = 1e-2
+#: A squared distance below this share of the squared norms is zero as far as float64 can tell.
+RESOLUTION = 1e-13
 #: Mean squares outside this range come near float32's underflow and overflow.
 SAFE_MEAN_SQUARE = (1e-28, 1e28)
 
@@ -76,11 +78,14 @@ def _trustworthy(gram: Floats, columns: int) -> bool:
 
 
 def squared_distances(gram: Floats) -> Floats:
-    """‖x_i − x_j‖² from inner products; exactly zero on the diagonal, never negative."""
+    """‖x_i − x_j‖² from inner products; exactly zero for equal rows, never negative."""
     squares = np.diagonal(gram)
-    distances = np.add.outer(squares, squares) - 2 * gram
+    sums = np.add.outer(squares, squares)
+    distances = sums - 2 * gram
+    # What is left of a difference of equal rows is rounding, which must not pass for a distance.
+    distances[distances < RESOLUTION * sums] = 0.0
     np.fill_diagonal(distances, 0.0)
-    return np.maximum(distances, 0.0)
+    return distances
 
 
 def sketched(rows: Vector, dimension: int, seed: int = 0) -> Floats:

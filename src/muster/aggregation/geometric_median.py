@@ -21,7 +21,7 @@ def weiszfeld(
 
     Every iterate is a convex combination of the points, so its distances to them follow from their inner products:
     an iteration costs O(points²), whatever their dimension. It ends when the iterate moves less than `tolerance`
-    times the mean distance to the points.
+    times the distance to the nearest point (a mean distance would let one far point end it early).
     """
     gram = _centred(gram)
     coefficients = weights
@@ -32,7 +32,7 @@ def weiszfeld(
         closer /= closer.sum()
         change = closer - coefficients
         coefficients = closer
-        if float(change @ gram @ change) <= (tolerance * float(weights @ lengths)) ** 2:
+        if float(change @ gram @ change) <= (tolerance * float(lengths.min())) ** 2:
             break
     return coefficients
 

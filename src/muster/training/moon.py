@@ -88,7 +88,7 @@ class _Frozen:
 
     def __init__(self, model: FlatModel, parameters: torch.Tensor) -> None:
         self._memory: dict[str, Any] = {}
-        self._module = copy.deepcopy(model.module).eval().requires_grad_(False)
+        self._module = copy.deepcopy(model.module).eval()
         FlatModel(self._module, model.device).load(parameters.to(model.device))
         layer = self._module.get_submodule(model.spec.final_layer_name)
         layer.register_forward_pre_hook(lambda _, inputs: _keep(self._memory, inputs))

@@ -1,0 +1,85 @@
+"""FedNova, and the measure of local work that clients report for it."""
+
+import numpy as np
+import pytest
+import torch
+
+from muster.aggregation.fedavg import FedAvg
+from muster.aggregation.fednova import FedNova
+from muster.errors import ConfigError
+from muster.training import LocalTraining
+
+SIZES, STEPS = [5, 3, 2], [2, 5, 10]
+MOVEMENTS = [[-0.2], [-1.0], [-1.0]]
+
+
+def step(advance, server, progress=STEPS, **more) -> float:
+    reports = {"local_progress": np.array(progress, dtype=float)}
+    return float(
+        advance(server, [0.0], MOVEMENTS, sizes=SIZES, steps=STEPS, reports=reports, **more).parameters[0]
+    )
+
+
+def test_worked_example(advance) -> None:
+    assert step(advance, FedNova()) == pytest.approx(-0.585)
+    assert step(advance, FedAvg()) == pytest.approx(-0.6)
+    assert step(advance, FedNova(normalise="average")) == pytest.approx(-0.393939, abs=1e-6)
+
+
+def test_local_work_of_momentum_and_of_a_proximal_term() -> None:
+    momentum = LocalTraining(momentum=0.9)
+    assert [momentum.progress(n) for n in STEPS] == pytest.approx([2.9, 13.1441, 41.38106], abs=1e-5)
+    assert np.dot([0.5, 0.3, 0.2], [momentum.progress(n) for n in STEPS]) == pytest.approx(13.669442, abs=1e-6)
+    plain = LocalTraining()
+    assert [plain.progress(n) for n in STEPS] == STEPS
+    assert [plain.progress(n, shrink=0.01) for n in STEPS] == pytest.approx([1.99, 4.900995, 9.561792], abs=1e-6)
+    assert LocalTraining(optimizer="adam").progress(7) == 7
+
+
+@pytest.mark.parametrize("nesterov", [False, True])
+def test_local_work_is_what_a_constant_gradient_adds_up_to(nesterov) -> None:
+    training = LocalTraining(lr=0.1, momentum=0.8, nesterov=nesterov)
+    weight = torch.nn.Parameter(torch.zeros(1, dtype=torch.float64))
+    optimizer = torch.optim.SGD([weight], lr=0.1, momentum=0.8, nesterov=nesterov)
+    for _ in range(6):
+        weight.grad = torch.ones_like(weight)
+        optimizer.step()
+    assert -weight.item() / 0.1 == pytest.approx(training.progress(6))
+
+
+def test_mean_work_can_be_counted_in_steps(advance) -> None:
+    shrunk = [LocalTraining().progress(n, shrink=0.01) for n in STEPS]
+    expected = 4.5 * sum(p * d[0] / a for p, d, a in zip([0.5, 0.3, 0.2], MOVEMENTS, shrunk, strict=True))
+    assert step(advance, FedNova(effective="steps"), shrunk) == pytest.approx(expected)
+
+
+def test_clients_without_a_step_are_left_out(advance) -> None:
+    result = advance(
+        FedNova(), [0.0], [[7.0], [1.0]], steps=[0, 2], reports={"local_progress": np.array([0.0, 2.0])}
+    )
+    assert result.parameters[0] == 1.0
+    np.testing.assert_array_equal(result.weights, [0, 1])
+
+
+def test_momentum_acts_on_the_normalised_step(advance) -> None:
+    server = FedNova(momentum=0.5)
+    first = step(advance, server)
+    second = step(advance, server)
+    assert second == pytest.approx(1.5 * first)
+
+
+def test_removes_the_inconsistency_of_unequal_steps(quadratic) -> None:
+    """With unequal steps FedAvg ends elsewhere; FedNova ends at the optimum as the learning rate goes to 0."""
+    steps = [1, 8, 3]
+    quadratic.lr = 0.002
+    averaged = quadratic.run(FedAvg(weights="equal"), 2500, steps)
+    normalised = quadratic.run(FedNova(weights="equal"), 2500, steps)
+    weighted = np.array(steps) * quadratic.curvatures
+    np.testing.assert_allclose(averaged, weighted @ quadratic.centres / weighted.sum(), atol=0.03)
+    assert np.linalg.norm(averaged - quadratic.optimum) > 1
+    np.testing.assert_allclose(normalised, quadratic.optimum, atol=0.03)
+
+
+def test_impossible_options_are_refused(population) -> None:
+    with pytest.raises(ConfigError, match="momentum"):
+        FedNova(momentum=1.0).check(population())

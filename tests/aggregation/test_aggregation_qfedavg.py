@@ -1,0 +1,64 @@
+"""q-FedAvg."""
+
+import numpy as np
+import pytest
+
+from muster.aggregation.fedavg import FedAvg
+from muster.aggregation.qfedavg import QFedAvg
+from muster.errors import ConfigError
+
+MOVEMENTS = np.array([[1.0, 0.0], [0.0, -2.0], [0.5, 0.5]])
+LOSSES = np.array([0.5, 2.0, 1.0])
+
+
+def textbook(movements, losses, q, lr) -> np.ndarray:
+    """The paper's update with gradients L(w − w_k), L = 1/η."""
+    gradients = -movements / lr
+    top = (losses**q) @ gradients
+    bottom = (q * losses ** (q - 1) * (gradients**2).sum(axis=1) + losses**q / lr).sum()
+    return -top / bottom
+
+
+@pytest.mark.parametrize("q", [0.0, 0.3, 1.0, 5.0])
+def test_equals_the_textbook_formula(advance, q) -> None:
+    result = advance(QFedAvg(q=q), [0.0, 0.0], MOVEMENTS, reports={"start_loss": LOSSES}, lr=0.1)
+    np.testing.assert_allclose(result.parameters, textbook(MOVEMENTS, LOSSES, q, 0.1), rtol=1e-5, atol=1e-8)
+    np.testing.assert_allclose(result.weights, LOSSES**q / (LOSSES**q).sum())
+
+
+def test_without_fairness_it_is_the_equal_mean(advance) -> None:
+    reports = {"start_loss": LOSSES}
+    fair = advance(QFedAvg(q=0.0), [0.0, 0.0], MOVEMENTS, sizes=[1, 5, 9], reports=reports)
+    plain = advance(FedAvg(weights="equal"), [0.0, 0.0], MOVEMENTS, reports=reports)
+    np.testing.assert_allclose(fair.parameters, plain.parameters)
+
+
+def test_lipschitz_constant_may_be_given(advance) -> None:
+    reports = {"start_loss": LOSSES}
+    given = advance(QFedAvg(lipschitz=10.0), [0.0, 0.0], MOVEMENTS, reports=reports, lr=float("nan"))
+    derived = advance(QFedAvg(), [0.0, 0.0], MOVEMENTS, reports=reports, lr=0.1)
+    np.testing.assert_allclose(given.parameters, derived.parameters)
+
+
+def test_a_loss_of_zero_is_no_division_by_zero(advance) -> None:
+    result = advance(QFedAvg(q=0.5), [0.0, 0.0], MOVEMENTS, reports={"start_loss": np.zeros(3)})
+    assert np.isfinite(result.parameters).all()
+
+
+def test_larger_q_makes_the_losses_more_equal(advance) -> None:
+    """Two clients on a line, losses 1 + 4(w − 1)² and 1 + (w + 1)²: the plain optimum is bad for the second."""
+    gaps = []
+    for q in (0.0, 1.0, 4.0):
+        w = np.zeros(1, dtype=np.float32)
+        for _ in range(800):
+            losses = np.array([1 + 4 * (w[0] - 1) ** 2, 1 + (w[0] + 1) ** 2], dtype=float)
+            gradients = np.array([[8 * (w[0] - 1)], [2 * (w[0] + 1)]])
+            w = advance(QFedAvg(q=q), w, -0.02 * gradients, lr=0.02, reports={"start_loss": losses}).parameters
+        gaps.append(abs(losses[0] - losses[1]))
+    assert gaps[0] > gaps[1] > gaps[2]
+
+
+@pytest.mark.parametrize("option", [{"q": -1.0}, {"lipschitz": 0.0}])
+def test_impossible_options_are_refused(population, option) -> None:
+    with pytest.raises(ConfigError, match=next(iter(option))):
+        QFedAvg(**option).check(population())

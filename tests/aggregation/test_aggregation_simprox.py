@@ -1,0 +1,171 @@
+"""SimProx."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+from muster.aggregation._gram import InnerProducts
+from muster.aggregation.simprox import SimProx, gaussian, weights, weights_from
+from muster.errors import ConfigError
+
+MODELS = np.array([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]])
+GLOBAL = np.array([0.5, 0.5])
+
+
+def textbook(models, global_model, previous=None, lam=0.7, threshold=0.9) -> np.ndarray:
+    """The paper's equations one by one, with loops over pairs."""
+    m = len(models)
+    if m == 1:
+        return np.ones(1)
+
+    def cosine(a, b) -> float:
+        norms = np.linalg.norm(a) * np.linalg.norm(b)
+        return float(a @ b / norms) if norms else 0.0
+
+    pairs = [(i, j) for i in range(m) for j in range(i + 1, m)]
+    sigma = sum(np.linalg.norm(models[i] - models[j]) for i, j in pairs) / len(pairs)
+    mean = sum(cosine(w, global_model) for w in models) / m
+    if mean < threshold:
+        lam = lam * max(mean, 0) / threshold
+    alpha = np.zeros(m)
+    for i in range(m):
+        total = 0.0
+        for j in range(m):
+            if j != i:
+                distance = np.linalg.norm(models[i] - models[j])
+                near = math.exp(-(distance**2) / (2 * sigma**2)) if sigma else 1.0
+                total += lam * cosine(models[i], models[j]) + (1 - lam) * near
+        start = global_model if previous is None else previous[i]
+        alpha[i] = math.exp(-np.linalg.norm(models[i] - start)) * (1 + total / (m - 1))
+    alpha = alpha / alpha.sum()
+    return np.exp(alpha) / np.exp(alpha).sum()
+
+
+def test_worked_example() -> None:
+    np.testing.assert_allclose(weights(MODELS, GLOBAL, threshold=0.5), [0.326403, 0.326403, 0.347195], atol=1e-6)
+    np.testing.assert_allclose(weights(MODELS, GLOBAL), [0.326899, 0.326899, 0.346203], atol=1e-6)
+    shares = weights(MODELS, GLOBAL, threshold=0.5, post="normalise")
+    np.testing.assert_allclose(shares, [0.312749, 0.312749, 0.374503], atol=1e-6)
+
+
+def test_worked_example_as_an_aggregation(advance) -> None:
+    result = advance(SimProx(threshold=0.5), GLOBAL, MODELS - GLOBAL, sizes=[1, 100, 10])
+    np.testing.assert_allclose(result.parameters, [0.673597, 0.673597], atol=1e-6)
+    np.testing.assert_allclose(result.weights, [0.326403, 0.326403, 0.347195], atol=1e-6)
+
+
+def test_gaussian_similarity_of_the_worked_example() -> None:
+    squared = ((MODELS[:, None] - MODELS[None]) ** 2).sum(axis=2)
+    similarity = gaussian(squared)
+    np.testing.assert_allclose(similarity[0, 1], 0.462052, atol=1e-6)
+    np.testing.assert_allclose(similarity[0, 2], 0.679744, atol=1e-6)
+
+
+def test_long_changes_do_not_underflow() -> None:
+    change = np.array([800.0, 801.0, 805.0])
+    inner = InnerProducts(np.diag(np.full(3, 1.0)), np.zeros(3), 0.0)
+    shares = weights_from(inner, change, post="normalise")
+    np.testing.assert_allclose(shares, [0.727475, 0.267623, 0.004902], atol=1e-6)
+
+
+#: A grid: models are either equal or visibly different.
+values = st.integers(-80, 80).map(lambda n: n / 16)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    arrays(np.float32, st.tuples(st.integers(1, 7), st.just(6)), elements=values),
+    arrays(np.float32, 6, elements=values),
+)
+def test_equals_the_textbook_on_any_models(models, global_model) -> None:
+    models, global_model = models.astype(float), global_model.astype(float)
+    got = weights(models, global_model)
+    np.testing.assert_allclose(got, textbook(models, global_model), atol=1e-6)
+    assert (got >= 0).all()
+    assert got.sum() == pytest.approx(1)
+    # What the softmax of shares does, whatever the clients send.
+    assert got.max() / got.min() <= math.e + 1e-9
+
+
+@settings(max_examples=20, deadline=None)
+@given(arrays(np.float32, (4, 5), elements=values), arrays(np.float32, (4, 5), elements=values))
+def test_change_from_a_previous_model(models, previous) -> None:
+    start = np.ones(5)
+    got = weights(models, start, previous)
+    np.testing.assert_allclose(got, textbook(models.astype(float), start, previous.astype(float)), atol=1e-6)
+
+
+def test_similarity_from_movements_equals_similarity_from_models(advance) -> None:
+    rng = np.random.default_rng(0)
+    current = rng.normal(size=3000).astype(np.float32)
+    movements = (0.1 * rng.normal(size=(6, 3000))).astype(np.float32)
+    result = advance(SimProx(), current, movements)
+    expected = textbook(current.astype(float) + movements.astype(float), current.astype(float))
+    np.testing.assert_allclose(result.weights, expected, atol=1e-9)
+
+
+def test_bounds_of_the_softmax_are_reached_in_the_limit() -> None:
+    inner = InnerProducts(np.eye(6), np.zeros(6), 0.0)
+    got = weights_from(inner, np.array([0.0, 900, 900, 900, 900, 900]))
+    assert got.max() == pytest.approx(0.3522, abs=1e-4)
+    assert got.min() == pytest.approx(0.1296, abs=1e-4)
+
+
+def test_temperature_widens_the_range_and_one_is_the_paper() -> None:
+    plain = weights(MODELS, GLOBAL)
+    sharp = weights(MODELS, GLOBAL, temperature=0.1)
+    shares = weights(MODELS, GLOBAL, post="normalise")
+    assert sharp.max() / sharp.min() > plain.max() / plain.min()
+    np.testing.assert_allclose(sharp, np.exp(10 * shares) / np.exp(10 * shares).sum())
+
+
+def test_opposite_models_are_told_apart_by_nothing() -> None:
+    models = np.array([[1.0, 0.0], [-1.0, 0.0]])
+    np.testing.assert_allclose(weights(models, np.zeros(2), lam=1.0), [0.5, 0.5])
+
+
+def test_models_at_zero_have_no_direction() -> None:
+    models = np.array([[0.0, 0.0], [1.0, 0.0], [0.0, 1.0]])
+    np.testing.assert_allclose(weights(models, np.ones(2)), textbook(models, np.ones(2)), atol=1e-9)
+
+
+def test_own_last_model_is_remembered_per_client(advance) -> None:
+    server = SimProx(prev="own_last")
+    rng = np.random.default_rng(3)
+    current = rng.normal(size=4).astype(np.float32)
+    first = rng.normal(size=(3, 4)).astype(np.float32)
+    second = rng.normal(size=(3, 4)).astype(np.float32)
+    start = advance(server, current, first, clients=[0, 2, 5])
+    np.testing.assert_allclose(start.weights, textbook(current + first, current), atol=1e-6)
+    # Client 7 is new: its change is measured from the global model it received.
+    later = start.parameters
+    after = advance(server, later, second, clients=[2, 5, 7])
+    sent_before = [(current + first)[1], (current + first)[2], later]
+    np.testing.assert_allclose(after.weights, textbook(later + second, later, sent_before), atol=1e-6)
+
+
+def test_sketch_gives_nearly_the_same_weights(advance) -> None:
+    rng = np.random.default_rng(4)
+    current = rng.normal(size=30_000).astype(np.float32)
+    groups = rng.normal(size=(3, 30_000))
+    movements = 0.004 * (groups[np.arange(40) % 3] + rng.normal(size=(40, 30_000)))
+    exact = advance(SimProx(temperature=0.01), current, movements).weights
+    previous = np.inf
+    for dimension in (64, 1024, 16384):
+        estimated = advance(SimProx(temperature=0.01, sketch=dimension), current, movements).weights
+        error = np.abs(estimated / exact - 1).max()
+        assert error < 2 / math.sqrt(dimension)
+        assert error < previous
+        previous = error
+
+
+@pytest.mark.parametrize(
+    "option", [{"lam": 1.1}, {"threshold": 0.0}, {"temperature": 0.0}, {"sketch": 0}, {"memory_limit_mb": -1}]
+)
+def test_impossible_options_are_refused(population, option) -> None:
+    with pytest.raises(ConfigError, match=next(iter(option))):
+        SimProx(**option).check(population())
