@@ -14,12 +14,21 @@ def lowest(values: Floats | Ints, count: int, tie: Floats | None = None) -> Ints
         return np.arange(len(values))
     if count < 1:
         return np.zeros(0, dtype=np.int64)
-    level = np.partition(values, count - 1)[count - 1]
+    level = _level(values, count)
     below, equal = np.flatnonzero(values < level), np.flatnonzero(values == level)
     missing = count - len(below)
     if tie is not None and missing < len(equal):
         equal = equal[np.argpartition(tie[equal], missing - 1)]
     return np.sort(np.concatenate([below, equal[:missing]]))
+
+
+def _level(values: Floats | Ints, count: int) -> float:
+    """The `count`-th smallest value."""
+    if np.issubdtype(values.dtype, np.integer) and np.ptp(values) <= len(values):
+        # Counts of participations have few distinct values, with which partitioning is several times slower.
+        start = int(values.min())
+        return start + int(np.searchsorted(np.cumsum(np.bincount(values - start)), count))
+    return float(np.partition(values, count - 1)[count - 1])
 
 
 def highest(scores: Floats, count: int, tie: Floats | None = None) -> Ints:
