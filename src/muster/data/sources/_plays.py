@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter, defaultdict
 
-_HEADING = re.compile(r"^(ACT|SCENE|PROLOGUE|INDUCTION|EPILOGUE)\b", re.IGNORECASE)
+_HEADING = re.compile(r"^((ACT|SCENE|PROLOGUE|INDUCTION|EPILOGUE)\b|(THE END|FINIS)\.?$)", re.IGNORECASE)
 _FIRST_ACT = re.compile(r"^(ACT\s+(I|1|ONE|FIRST)\b|INDUCTION\b|PROLOGUE\b)", re.IGNORECASE)
 #: THESEUS, FIRST WITCH., QUINTUS & MARTIUS.
 _CAPITALS = re.compile(r"^[A-Z][A-Z'’,&. -]*[A-Z]\.?$")
@@ -14,7 +14,7 @@ _ABBREVIATED = re.compile(r"^(\d |[A-Z] )?[A-Z][A-Za-z'’-]*( [A-Za-z][A-Za-z'�
 _NUMERAL = re.compile(r"^[IVXLC]+$")
 _DIRECTION = re.compile(r"\[[^\]]*\]")
 _LINE_OF_DIRECTION = re.compile(r"^[ \t]*\[[^\]]*\][ \t]*\n", re.MULTILINE)
-_NOT_SPEAKERS = {"SONG", "THE END", "FINIS", "EXEUNT", "EXIT", "CURTAIN", "DRAMATIS PERSONAE"}
+_NOT_SPEAKERS = {"SONG", "EXEUNT", "EXIT", "CURTAIN", "DRAMATIS PERSONAE"}
 
 
 def is_play(text: str) -> bool:
@@ -47,7 +47,7 @@ def speeches(text: str) -> dict[str, list[str]]:
         if i in speakers:
             current = said[speakers[i]]
             current.append("")
-        elif _HEADING.match(line):
+        elif _HEADING.match(line) and not lines[i - 1]:
             current = None
         elif current is not None and line:
             current[-1] = f"{current[-1]}\n{line}" if current[-1] else line

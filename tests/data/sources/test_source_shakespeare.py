@@ -1,0 +1,213 @@
+"""Shakespeare: who says what, windows that never cross speakers or splits, LEAF's files."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from muster.data.sources import sources
+from muster.data.sources._plays import is_play, speeches
+from muster.data.sources.shakespeare import VOCABULARY, encode, windows
+from muster.errors import ConfigError, DataError
+
+PLAY = """THE PLAY
+
+Persons represented.
+
+ADAM, a gardener.
+Somebody else.
+
+ACT I.
+
+SCENE I. A garden.
+
+[Enter ADAM
+and EVE.]
+
+ADAM.
+What have you got there?
+It looks good.
+
+EVE.
+[Aside.]
+He noticed.
+
+[She hides it.]
+
+An apple. [Laughs.] Nothing else.
+
+Snake.
+Psst.
+
+SCENE II.
+
+Adam.
+Come here.
+
+ADAM.
+Well.
+
+Snake.
+Eat!
+
+FIRST ANGEL
+Out.
+
+THE END
+"""
+
+
+def decoded(ids) -> str:
+    return "".join(VOCABULARY[i] for i in ids)
+
+
+def test_speeches():
+    assert speeches(PLAY) == {
+        "ADAM": ["What have you got there?\nIt looks good.", "Come here.", "Well."],
+        "EVE": ["He noticed.\nAn apple. Nothing else."],
+        "SNAKE": ["Psst.", "Eat!"],
+        "FIRST ANGEL": ["Out."],
+    }
+
+
+def test_short_sentences_are_not_speakers():
+    text = "ACT I\n\nHAM.\nOne.\n\n[Exit.]\n\nSaddle my horse.\nQuick.\n\nHAM.\nTwo.\n"
+    assert speeches(text) == {"HAM": ["One.\nSaddle my horse.\nQuick.", "Two."]}
+
+
+def test_a_verse_may_begin_like_a_heading():
+    text = "ACT I\n\nQUINCE.\nWrite me a\nprologue; and let it seem\nact of kindness.\n\nSCENE II\n\nOTHER.\nNo.\n"
+    assert speeches(text) == {
+        "QUINCE": ["Write me a\nprologue; and let it seem\nact of kindness."],
+        "OTHER": ["No."],
+    }
+
+
+def test_poems_are_not_plays():
+    assert is_play(PLAY)
+    assert not is_play("SONNETS\n\nI.\n\nFrom fairest creatures we desire increase\n")
+
+
+def test_windows_and_labels():
+    ids = np.arange(100, dtype=np.uint8)
+    features, labels = windows(ids)
+    assert features.shape == (20, 80)
+    assert (features[7] == np.arange(7, 87)).all()
+    assert labels.tolist() == list(range(80, 100))
+    assert windows(ids, stride=6)[1].tolist() == [80, 86, 92, 98]
+    assert windows(ids, stride=1, max_windows=4)[1].tolist() == [80, 85, 90, 95]
+    assert windows(ids[:80])[0].shape == (0, 80)
+
+
+def test_encoding_is_one_to_one_and_knows_strangers():
+    assert len(VOCABULARY) == 80
+    assert decoded(encode(VOCABULARY)) == VOCABULARY
+    assert decoded(encode("a_é€b")) == "a  ?b"
+
+
+def make_play(folder, name: str, **said: str) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    lines = "".join(f"{speaker}.\n{text}\n\n" for speaker, text in said.items())
+    (folder / f"{name}_gut.txt").write_text(f"TITLE\n\nACT I\n\n{lines}")
+
+
+@pytest.fixture
+def plays(isolated):
+    rng = np.random.default_rng(0)
+    words = ["thou", "art", "a", "villain", "my", "lord", "King"]
+
+    def text(count: int) -> str:
+        return " ".join(rng.choice(words, count))
+
+    folder = isolated / "shakespeare"
+    said = {"ADAM": text(200), "EVE": text(400)}
+    make_play(folder, "old_play", **said, NOBODY="Too short.")
+    make_play(folder, "new_play", ADAM=text(300))
+    (folder / "poem_gut.txt").write_text("I\n\nShall I compare thee\nto a summer's day\n")
+    return said
+
+
+@pytest.mark.usefixtures("plays")
+def test_clients_are_plays_and_speakers(plays):
+    data = sources.build("shakespeare", {"stride": 1})
+    assert data.owner_names == ("new play: ADAM", "old play: ADAM", "old play: EVE")
+    assert data.tokens
+    assert (data.classes, data.sample_shape, data.train.features.dtype) == (80, (80,), np.uint8)
+    text = plays["EVE"]
+    border = len(text) - int(0.1 * len(text))
+    for part, spoken in ((data.train, text[:border]), (data.test, text[border:])):
+        mine = np.flatnonzero(part.owners == 2)
+        assert len(mine) == len(spoken) - 80
+        whole = decoded(part.features[mine[0]]) + decoded(part.labels[mine])
+        assert whole == spoken
+
+
+@pytest.mark.usefixtures("plays")
+def test_merged_plays_and_limits():
+    data = sources.build("shakespeare", {"merge_plays": True, "max_windows": 20, "stride": 3})
+    assert data.owner_names == ("ADAM", "EVE")
+    assert np.bincount(data.train.owners).tolist() == [20, 20]
+
+
+@pytest.mark.parametrize("options", [{"stride": 0}, {"max_windows": 0}, {"test_fraction": 1.0}])
+@pytest.mark.usefixtures("plays")
+def test_bad_options(options):
+    with pytest.raises(ConfigError):
+        sources.build("shakespeare", options)
+
+
+def leaf(path, **users) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    content = {"users": list(users), "num_samples": [len(y) for _, y in users.values()]}
+    content["user_data"] = {user: {"x": x, "y": y} for user, (x, y) in users.items()}
+    path.write_text(json.dumps(content))
+
+
+def slices(text: str) -> tuple[list[str], list[str]]:
+    return [text[i : i + 80] for i in range(len(text) - 80)], list(text[80:])
+
+
+def test_leaf_files_keep_their_split(isolated):
+    text = "So foul and fair a day I have not seen. " * 5
+    leaf(isolated / "shakespeare/train/a.json", MACBETH=slices(text), BANQUO=slices(text[1:]))
+    leaf(isolated / "shakespeare/test/a.json", MACBETH=slices(text[5:95]), STRANGER=slices(text[:90]))
+    data = sources.build("shakespeare", {"stride": 1})
+    assert data.owner_names == ("MACBETH", "BANQUO")
+    assert np.bincount(data.train.owners).tolist() == [120, 119]
+    assert data.test.owners.tolist() == [0] * 10
+    assert decoded(data.test.features[0]) == text[5:85]
+    assert decoded(data.test.labels) == text[85:95]
+
+
+@pytest.mark.parametrize("form", ["leaf", "parquet"])
+def test_overlapping_windows_are_split_without_overlap(isolated, form, write_parquet):
+    # Every character says its position in the text, so that overlap would show.
+    text = "".join(VOCABULARY[2 + i // 70] + VOCABULARY[2 + i % 70] for i in range(1000))
+    x, y = slices(text)
+    if form == "leaf":
+        leaf(isolated / "shakespeare/all_data/a.json", TIME=(x, y))
+    else:
+        write_parquet(isolated / "shakespeare/data/train-0.parquet", character_id=["TIME"] * len(x), x=x, y=y)
+    data = sources.build("shakespeare", {"stride": 1})
+    assert data.owner_names == ("TIME",)
+    assert len(data.test) == 192
+    last_trained = text.index(decoded(data.train.features[-1])) + 80
+    first_tested = text.index(decoded(data.test.features[0]))
+    assert last_trained < first_tested
+
+
+def test_leaf_files_cannot_be_merged_and_must_fit(isolated):
+    leaf(isolated / "shakespeare/all_data/a.json", A=slices("x" * 90))
+    with pytest.raises(ConfigError, match="merge_plays"):
+        sources.build("shakespeare", {"merge_plays": True})
+    leaf(isolated / "shakespeare/all_data/a.json", A=(["short"], ["x"]))
+    with pytest.raises(DataError, match="80 characters"):
+        sources.build("shakespeare", {})
+
+
+def test_nothing_said(isolated):
+    make_play(isolated / "shakespeare", "play", ADAM="Hm.")
+    with pytest.raises(DataError, match="no speaker"):
+        sources.build("shakespeare", {})
