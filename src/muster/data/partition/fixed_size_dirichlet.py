@@ -1,6 +1,6 @@
 """Clients of one exact size whose label distributions are drawn with one Dirichlet parameter a group.
 
-The workloads of ASTraFL (Xie et al., 2024): 12 clients, 2,000 CIFAR-10 samples each, β from 0.1 to 0.8.
+The workloads of ASTraFL (Xie et al.): 12 clients, 2,000 CIFAR-10 samples each, β from 0.1 to 0.8.
 """
 
 from __future__ import annotations

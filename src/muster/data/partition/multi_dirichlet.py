@@ -1,5 +1,5 @@
 """Groups of clients with different label skew: one Dirichlet parameter a group (Chen and Vikalo, "Heterogeneity-
-guided client sampling", 2024; also the scenarios of Terraform, Balivada et al., 2025)."""
+guided client sampling", 2024; also the scenarios of Terraform, Balivada et al.)."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """A random number of classes for each client, so that narrow and broad clients are mixed.
 
 After the sampled sharder of De Cesare, Cappellino and Bevilacqua, "Federated learning beyond uniform
-participation" (2025).
+participation".
 """
 
 from __future__ import annotations
