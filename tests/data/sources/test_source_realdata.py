@@ -104,4 +104,4 @@ def test_banking77_embeddings_separate_intents(load):
     data = load("banking77", encoder="minilm")
     assert data.sample_shape == (384,)
     model = NearestCentroid().fit(data.train.features, data.train.labels)
-    assert model.score(data.test.features, data.test.labels) > 0.85
+    assert model.score(data.test.features, data.test.labels) > 0.8
