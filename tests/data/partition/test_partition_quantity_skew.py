@@ -43,6 +43,12 @@ def test_lognormal_weights_have_their_sigma():
     assert np.log(weights).std() == pytest.approx(0.7, rel=0.05)
 
 
+def test_an_enormous_sigma_does_not_overflow():
+    weights = size_weights("lognormal", 50, 1e6, np.random.default_rng(0))
+    assert weights.max() == 1
+    assert np.isfinite(weights).all()
+
+
 def test_labels_are_alike(make_dataset, check_partition):
     dataset = make_dataset(np.repeat(np.arange(4), 5000))
     fed = check_partition(QuantitySkew(5, parameter=2.0).divide(dataset, np.random.default_rng(0)), dataset, 5)

@@ -60,6 +60,13 @@ def test_class_numbers_are_uniform_while_stocks_last(make_dataset, check_partiti
     assert np.isin(np.sort(three, axis=1)[:, -3:], [33, 34]).mean() > 0.95
 
 
+def test_an_infinite_alpha_allocates_equally(make_dataset, check_partition):
+    dataset = make_dataset(np.arange(8000) % 4)
+    scheme = SampledShards(10, 2, 2, allocation="dirichlet", alpha=np.inf)
+    histograms = check_partition(scheme.divide(dataset, np.random.default_rng(0)), dataset, 10).label_histograms
+    assert (np.sort(histograms, axis=1)[:, -2:] == 400).all(axis=1).sum() >= 5
+
+
 def test_poisson_class_numbers_have_their_mean(make_dataset, check_partition):
     dataset = make_dataset(np.arange(400_000) % 40)
     partition = SampledShards(2000, 1, 40, "poisson", 5.0).divide(dataset, np.random.default_rng(0))

@@ -27,7 +27,8 @@ def size_weights(distribution: Distribution, clients: int, parameter: float, rng
     if distribution == "dirichlet":
         return symmetric_dirichlet(parameter, clients, rng)
     if distribution == "lognormal":
-        return rng.lognormal(sigma=parameter, size=clients)
+        logarithms = rng.normal(scale=parameter, size=clients)
+        return np.exp(logarithms - logarithms.max())  # only ratios matter, and these do not overflow
     return np.arange(1.0, clients + 1)[rng.permutation(clients)] ** -parameter
 
 

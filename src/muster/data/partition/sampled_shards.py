@@ -73,6 +73,8 @@ def sampled_shards(
 
 def _gammas(chosen: Bools, order: Ints, alpha: float, rng: np.random.Generator) -> Floats:
     """Dirichlet weights over the chosen classes, not normalised. Where all underflow, the first class has them."""
+    if np.isinf(alpha):
+        return chosen.astype(np.float64)
     weights = np.where(chosen, rng.standard_gamma(alpha, size=chosen.shape), 0.0)
     return np.where(weights.any(axis=1, keepdims=True), weights, order == 0)
 
