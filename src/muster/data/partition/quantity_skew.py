@@ -28,7 +28,8 @@ def size_weights(distribution: Distribution, clients: int, parameter: float, rng
         return symmetric_dirichlet(parameter, clients, rng)
     if distribution == "lognormal":
         logarithms = rng.normal(scale=parameter, size=clients)
-        return np.exp(logarithms - logarithms.max())  # only ratios matter, and these do not overflow
+        logarithms -= logarithms.max()  # only ratios matter, and these do not overflow
+        return np.exp(logarithms)
     return np.arange(1.0, clients + 1)[rng.permutation(clients)] ** -parameter
 
 
