@@ -94,6 +94,14 @@ def test_newcomers_train_first_and_join_the_nearest_cluster(federation):
     assert 12 in selector.state_dict()["_features"]["clients"]
 
 
+def test_clients_that_never_report_do_not_take_all_slots(federation):
+    fed, selector = federation(12), HCSFed(clients_per_round=4, ratio=0.1)
+    broken = range(6)
+    fed.run(selector, 20, nan={"compressed_update": broken})
+    assert fed.history.trainings[6:].min() > 1
+    assert not set(broken) & set(selector.state_dict()["_features"]["clients"])
+
+
 def test_updates_count_alike_unless_the_aggregator_decides(federation):
     assert federation(5).play(HCSFed(clients_per_round=3)).trains[0].weights.tolist() == [1] * 5
     assert federation(5).play(HCSFed(clients_per_round=3, equal_weights=False)).trains[0].weights is None

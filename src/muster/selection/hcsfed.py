@@ -12,8 +12,8 @@ import numpy as np
 from scipy.spatial.distance import cdist
 from sklearn.cluster import KMeans
 
-from muster.arrays import Floats, Ints, State
-from muster.component import Population, state
+from muster.arrays import Bools, Floats, Ints, State
+from muster.component import Population, grown, state
 from muster.errors import ConfigError
 from muster.selection import _vectors
 from muster.selection._sampling import weighted_sample
@@ -42,6 +42,7 @@ class HCSFed(Selector):
     #: Count every update alike; false leaves the weights to the aggregator.
     equal_weights: bool = True
 
+    _tried: Bools = state(lambda: np.zeros(0, dtype=np.bool_))
     _features: State = state(_vectors.nothing)
     #: One row a cluster; None before the first round in which everybody trains.
     _centres: Floats | None = state(lambda: None)
@@ -61,13 +62,15 @@ class HCSFed(Selector):
 
     def round(self, fed: View) -> Plan:
         (report,) = self.needs()
-        known = _vectors.knows(self._features, fed.available)
+        self._tried = grown(self._tried, fed.clients, False)
         if self._centres is None:
             chosen = fed.available
         else:
-            fresh = fed.sample(self.clients_per_round, among=fed.available[~known])
-            drawn = self._draw(fed, fed.available[known], self.clients_per_round - len(fresh), self._centres)
-            chosen = np.sort(np.concatenate([fresh, drawn]))
+            untried = fed.sample(self.clients_per_round, among=fed.available[~self._tried[fed.available]])
+            pool = np.setdiff1d(fed.available, untried)
+            drawn = self._draw(fed, pool, self.clients_per_round - len(untried), self._centres)
+            chosen = np.sort(np.concatenate([untried, drawn]))
+        self._tried[chosen] = True
         unknown = not _vectors.knows(self._features, chosen).all()
         weights = np.ones(len(chosen)) if self.equal_weights else None
         replies = yield Train(chosen, report=(report,) if unknown else (), weights=weights)
@@ -80,6 +83,7 @@ class HCSFed(Selector):
         if count >= len(pool):
             return pool
         features = _vectors.recall(self._features, pool).astype(np.float64)
+        features[~_vectors.knows(self._features, pool)] = self._features["rows"].mean(axis=0)
         labels = np.argmin(cdist(features, centres), axis=1)
         members = [np.flatnonzero(labels == group) for group in np.unique(labels)]
         sizes = np.array([len(group) for group in members])
