@@ -5,11 +5,13 @@ from __future__ import annotations
 import logging
 import os
 import shutil
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from muster.data.cache import cache_dir, cached
+from muster.errors import OutputError
 
 
 class Decoder:
@@ -52,13 +54,15 @@ def test_second_load_is_mapped_from_disk(source):
         assert type(arrays["large"]) is np.ndarray
 
 
-@pytest.mark.parametrize("change", ["content", "time", "options", "name"])
-def test_another_identity_is_another_entry(source, change):
+@pytest.mark.parametrize("change", ["content", "time", "options", "name", "version"])
+def test_another_identity_is_another_entry(source, change, monkeypatch):
     cached("thing", [source], Decoder(1), size=3)
     if change == "content":
         source.write_bytes(b"longer content")
     if change == "time":
         os.utime(source, ns=(1, 1))
+    if change == "version":
+        monkeypatch.setattr("muster.data.cache.__version__", "next")
     options = {"size": 4 if change == "options" else 3}
     again = cached("other" if change == "name" else "thing", [source], Decoder(2), **options)
     assert (again["large"] == 2).all()
@@ -115,6 +119,18 @@ def test_cache_that_cannot_be_written_is_reported_and_not_needed(source, tmp_pat
     arrays = cached("thing", [source], Decoder(4))
     assert (arrays["large"] == 4).all()
     assert "stay in memory" in caplog.text
+
+
+@pytest.mark.parametrize("way", ["mapped", "returned"])
+def test_full_disk_is_an_error_and_not_a_crash(source, monkeypatch, way):
+    monkeypatch.setattr("shutil.disk_usage", lambda folder: SimpleNamespace(free=999))
+
+    def decode(new):
+        return {"large": new("large", (1000,), np.uint8) if way == "mapped" else np.zeros(1000, np.uint8)}
+
+    with pytest.raises(OutputError, match="MUSTER_CACHE"):
+        cached("thing", [source], decode)
+    assert entries() == []
 
 
 def test_mapped_arrays_outlive_a_repair(source):

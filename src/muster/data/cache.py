@@ -1,7 +1,8 @@
 """Decoded arrays on disk: written once as .npy, memory-mapped from then on.
 
-An entry is keyed by the data set's name, the decoding options and the identity (path, size, modification time) of
-the files that it was decoded from, so changed files never meet stale arrays. Entries appear whole or not at all.
+An entry is keyed by the data set's name, the decoding options, the identity (path, size, modification time) of the
+files that it was decoded from and Muster's version, so changed files or decoders never meet stale arrays. Entries
+appear whole or not at all.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
+import math
 import os
 import shutil
 import sys
@@ -21,14 +23,17 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from muster._version import __version__
+from muster.errors import OutputError
+
 log = logging.getLogger(__name__)
 
 Arrays: TypeAlias = dict[str, npt.NDArray[Any]]
 #: Makes an array to fill, from its name, shape and dtype.
 NewArray: TypeAlias = Callable[[str, tuple[int, ...], npt.DTypeLike], npt.NDArray[Any]]
 
-#: Raised when the layout of entries changes, so that entries of older versions are not read.
-_VERSION = 1
+#: Counted up when entries are laid out in another way, so that older ones are not read.
+_FORMAT = 1
 _MANIFEST = "manifest.json"
 _SPOTS, _SPOT_BYTES = 64, 4096
 
@@ -87,12 +92,14 @@ def _digest(name: str, files: Sequence[Path], options: Mapping[str, object]) -> 
     for file in sorted(files):
         status = file.stat()
         identities.append((str(file.resolve()), status.st_size, status.st_mtime_ns))
-    text = json.dumps([_VERSION, name, options, identities], sort_keys=True, default=str)
+    text = json.dumps([_FORMAT, __version__, name, options, identities], sort_keys=True, default=str)
     return hashlib.sha256(text.encode()).hexdigest()[:20]
 
 
 def _fill(scratch: Path, decode: Callable[[NewArray], Mapping[str, npt.NDArray[Any]]]) -> None:
     def new(key: str, shape: tuple[int, ...], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
+        # Writing to a map of a full disk would end the process without a word.
+        _check_space(scratch, math.prod(shape) * np.dtype(dtype).itemsize)
         return np.lib.format.open_memmap(scratch / f"{key}.npy", "w+", np.dtype(dtype), shape)
 
     manifest = {}
@@ -101,9 +108,19 @@ def _fill(scratch: Path, decode: Callable[[NewArray], Mapping[str, npt.NDArray[A
         if isinstance(array, np.memmap) and file.exists():
             array.flush()
         else:
+            _check_space(scratch, array.nbytes)
             np.save(file, array, allow_pickle=False)
         manifest[key] = {"bytes": file.stat().st_size, "checksum": _spot_checksum(file)}
     (scratch / _MANIFEST).write_text(json.dumps(manifest))
+
+
+def _check_space(folder: Path, wanted: int) -> None:
+    free = shutil.disk_usage(folder).free
+    if free < wanted:
+        raise OutputError(
+            f"the decoded data needs {wanted / 1e6:,.0f} MB, but {folder.parent} has {free / 1e6:,.0f} MB left",
+            fix="free some space, or set the environment variable MUSTER_CACHE to a folder on another disk",
+        )
 
 
 def _place(scratch: Path, entry: Path) -> None:

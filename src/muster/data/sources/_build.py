@@ -36,11 +36,9 @@ def labelled(
     class_names = names(arrays, "class_names") or class_names
     train, test = samples(arrays, "train"), samples(arrays, "test")
     for split, part in (("training", train), ("test", test)):
-        if len(part) and not 0 <= part.labels.min() <= part.labels.max() < len(class_names):
-            raise DataError(
-                f"{folder}: the {split} labels go from {part.labels.min()} to {part.labels.max()}",
-                expected=f"0 to {len(class_names) - 1}",
-            )
+        _check_range(part.labels, len(class_names), f"{folder}: the {split} labels")
+        if part.attributes is not None:
+            _check_range(part.attributes, len(attribute_names), f"{folder}: the {split} attributes")
     return Dataset(
         name=name,
         train=train,
@@ -54,6 +52,11 @@ def labelled(
         tokens=tokens,
         origin=str(folder),
     )
+
+
+def _check_range(values: Ints, count: int, what: str) -> None:
+    if len(values) and not 0 <= values.min() <= values.max() < count:
+        raise DataError(f"{what} go from {values.min()} to {values.max()}", expected=f"0 to {count - 1}")
 
 
 def names(arrays: Arrays, key: str) -> tuple[str, ...]:

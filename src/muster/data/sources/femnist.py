@@ -55,10 +55,10 @@ def _read_parquet(files: Sequence[Path], new: NewArray) -> Arrays:
     writers = pc.dictionary_encode(column(files, "writer_id")).combine_chunks()
     owners = np.asarray(writers.indices.to_numpy(), dtype=np.int64)
     names = [str(name) for name in writers.dictionary.to_pylist()]
-    return _split(fill_from_parquet(np_empty, "all", files, "L"), integers(files, "character"), owners, names)
+    return _split(fill_from_parquet(_in_memory, "all", files, "L"), integers(files, "character"), owners, names)
 
 
-def np_empty(key: str, shape: tuple[int, ...], dtype: Any) -> Any:
+def _in_memory(key: str, shape: tuple[int, ...], dtype: Any) -> Any:
     """Room in memory for what is not kept as it is."""
     return np.empty(shape, dtype)
 

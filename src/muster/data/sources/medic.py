@@ -28,11 +28,13 @@ class Post(NamedTuple):
 
 
 def _find_tables(folder: Path) -> Sequence[Path]:
-    """A table for training and one for testing, named like `MEDIC_train.tsv`; tabs or commas."""
+    """A table for training, one for testing (named like `MEDIC_train.tsv`), and the folders beside them."""
     tables = [path for path in sorted(folder.glob("*")) if path.suffix in (".tsv", ".csv")]
     train = [path for path in tables if path.stem.lower().endswith("train")]
     test = [path for path in tables if path.stem.lower().endswith("test")]
-    return [train[0], test[0]] if len(train) == len(test) == 1 else ()
+    if len(train) != 1 or len(test) != 1:
+        return ()
+    return [train[0], test[0], *sorted(path for path in folder.iterdir() if path.is_dir())]
 
 
 def _find_folders(folder: Path) -> Sequence[Path]:
@@ -56,7 +58,7 @@ def _read_tables(
     width: int,
     test_fraction: float,
 ) -> Arrays:
-    splits = {split: _posts_of_table(file, task) for split, file in zip(("train", "test"), files, strict=True)}
+    splits = {split: _posts_of_table(file, task) for split, file in zip(("train", "test"), files, strict=False)}
     return _arrays(new, splits, image_size, encoder, width)
 
 

@@ -23,14 +23,15 @@ _PLACE_COLUMNS = ("place", "background", "attribute")
 
 
 def _find_metadata(folder: Path) -> Sequence[Path]:
+    """The table and the folders of pictures beside it."""
     for place in (folder, folder / "waterbird_complete95_forest2water2"):
         if (place / "metadata.csv").is_file():
-            return [place / "metadata.csv"]
+            return [place / "metadata.csv", *sorted(path for path in place.iterdir() if path.is_dir())]
     return ()
 
 
 def _read_metadata(files: Sequence[Path], new: NewArray, size: int) -> Arrays:
-    (metadata,) = files
+    metadata = files[0]
     with metadata.open(newline="") as stream:
         rows = list(csv.DictReader(stream))
     absent = {"img_filename", "y", "split", "place"} - set(rows[0] if rows else {})
