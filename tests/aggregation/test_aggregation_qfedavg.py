@@ -40,6 +40,11 @@ def test_lipschitz_constant_may_be_given(advance) -> None:
     np.testing.assert_allclose(given.parameters, derived.parameters)
 
 
+def test_an_unknown_learning_rate_is_an_error(advance) -> None:
+    with pytest.raises(ConfigError, match="lipschitz"):
+        advance(QFedAvg(), [0.0, 0.0], MOVEMENTS, reports={"start_loss": LOSSES}, lr=float("nan"))
+
+
 def test_a_loss_of_zero_is_no_division_by_zero(advance) -> None:
     result = advance(QFedAvg(q=0.5), [0.0, 0.0], MOVEMENTS, reports={"start_loss": np.zeros(3)})
     assert np.isfinite(result.parameters).all()

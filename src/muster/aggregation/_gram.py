@@ -101,8 +101,8 @@ def sketched(rows: Vector, dimension: int, seed: int = 0) -> Floats:
     result = np.zeros((len(rows), dimension))
     for block in column_blocks(rows.shape[1], dimension):
         width = block.stop - block.start
-        signs = 2.0 * np.unpackbits(np.frombuffer(rng.bytes((width + 7) // 8), np.uint8))[:width] - 1.0
-        signed = rows[:, block] * signs
+        bits = np.unpackbits(np.frombuffer(rng.bytes((width + 7) // 8), np.uint8))[:width]
+        signed = rows[:, block] * (2 * bits.astype(np.float32) - 1)
         shift = int(rng.integers(dimension))
         before_end = min(width, dimension - shift)
         result[:, shift : shift + before_end] += signed[:, :before_end]

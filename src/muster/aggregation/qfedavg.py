@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -9,6 +10,7 @@ from muster.aggregation._blocks import norms
 from muster.aggregation.base import MeanAggregator, Update, aggregators
 from muster.arrays import Floats, Vector
 from muster.component import Population
+from muster.errors import ConfigError
 from muster.parameters import ParameterSpec
 from muster.signals.base import Signal
 from muster.signals.start_loss import StartLoss
@@ -51,6 +53,10 @@ class QFedAvg(MeanAggregator):
     def _take_note(self, update: Update) -> tuple[float, float]:
         coefficient, weight = super()._take_note(update)
         lipschitz = 1 / update.lr if self.lipschitz is None else self.lipschitz
+        if not math.isfinite(lipschitz):
+            raise ConfigError(
+                f"qfedavg: the local learning rate is {update.lr}", fix="give the option `lipschitz` of qfedavg"
+            )
         square = float(norms(update.movement[None, self._spec.trainable])[0]) ** 2
         # Both sums of the paper divided by L: the movement itself takes the place of the gradient L·(w − w_k).
         steepness = self.q * _loss(update) ** (self.q - 1) * lipschitz * square
