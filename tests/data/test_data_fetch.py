@@ -176,13 +176,21 @@ class TestPackages:
         with pytest.raises(DataError, match="holds no package/data"):
             fetch("thing")
 
-    def test_incomplete_folder_is_replaced(self, thing, registry, caplog):
+    def test_somebodys_folder_is_left_alone(self, thing, registry, tmp_path):
         thing()
         registry.put(tarball(**{"a.thing": b"A"}))
-        (fetched_dir() / "thing").mkdir(parents=True)
-        (fetched_dir() / "thing/rest").write_text("of something")
-        assert [path.name for path in fetch("thing").iterdir()] == ["a.thing"]
-        assert "replaced" in caplog.text
+        (tmp_path / "mine/thing").mkdir(parents=True)
+        (tmp_path / "mine/thing/notes").write_text("precious")
+        with pytest.raises(OutputError, match="move it away"):
+            fetch("thing", tmp_path / "mine")
+        assert (tmp_path / "mine/thing/notes").read_text() == "precious"
+        assert registry.calls() == 0
+
+    def test_empty_folder_is_filled(self, thing, registry, tmp_path):
+        thing()
+        registry.put(tarball(**{"a.thing": b"A"}))
+        (tmp_path / "mine/thing").mkdir(parents=True)
+        assert [path.name for path in fetch("thing", tmp_path / "mine").iterdir()] == ["a.thing"]
 
     def test_place_that_cannot_be_written(self, thing, registry, tmp_path):
         thing()

@@ -72,13 +72,17 @@ def fetch(name: str, data_dir: str | Path | None = None, progress: Progress | No
     target = (Path(data_dir).expanduser() if data_dir is not None else fetched_dir()) / files.name
     if _holds(target, files):
         return target
+    if target.is_dir() and any(target.iterdir()):
+        raise OutputError(
+            f"{target} is there already, but what it holds is not {files.name}",
+            expected=files.needs,
+            fix="move it away, or choose another folder with data_dir",
+        )
     staging = target.parent / f".{files.name}.partial"
     try:
         staging.mkdir(parents=True, exist_ok=True)
         ready = _download(files, staging, progress or _silent)
-        if target.exists():
-            log.warning("%s does not hold %s: it is replaced", target, files.name)
-            shutil.rmtree(target)
+        # An empty folder in the target's place is replaced by this; anything else makes it fail.
         ready.rename(target)
         shutil.rmtree(staging, ignore_errors=True)
     except OSError as problem:

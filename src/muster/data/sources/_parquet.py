@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 
 from muster.arrays import Ints
 from muster.data.cache import Arrays, NewArray
-from muster.data.sources._pictures import fill_pictures, picture
+from muster.data.sources._pictures import MARGIN, fill_pictures, picture
 from muster.errors import DataError
 
 PICTURE_COLUMNS = ("img", "image")
@@ -110,7 +110,7 @@ def fill_from_parquet(
         if target is None:
             first = picture(contents[0], mode, size)
             target = new(key, (rows, *first.shape), np.uint8)
-        fill_pictures(target, contents, crop=size is not None, start=start)
+        fill_pictures(target, contents, margin=None if size is None else MARGIN, start=start)
         start += len(contents)
     if target is None:
         raise DataError(f"{files[0]} is empty", fix="fetch the data set again")

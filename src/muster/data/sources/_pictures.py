@@ -17,8 +17,8 @@ from muster.errors import DataError
 #: Mean and deviation of ImageNet's pictures, which networks that were pretrained on them expect.
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".bmp", ".webp"})
-#: A picture is scaled a little larger than wanted and its middle is cut out, as evaluation on ImageNet does.
-_MARGIN = 256 / 224
+#: How much larger than wanted a picture is made before its middle is cut out, as evaluation on ImageNet does.
+MARGIN = 256 / 224
 
 
 def picture(
@@ -45,17 +45,17 @@ def picture(
 
 
 def fill_pictures(
-    target: npt.NDArray[np.uint8], contents: Sequence[bytes | Path], crop: bool = False, start: int = 0
+    target: npt.NDArray[np.uint8], contents: Sequence[bytes | Path], margin: float | None = None, start: int = 0
 ) -> None:
     """Decode pictures into rows `start`, `start + 1`, … of `target` (n, channels, height, width), on all cores.
 
-    With `crop`, pictures may be of any size; else all must be of the target's.
+    With a `margin`, pictures may be of any size and are scaled and cropped; without, all must be of the target's.
     """
     channels, height, _ = target.shape[1:]
     mode = "L" if channels == 1 else "RGB"
 
     def decode(position: int) -> None:
-        pixels = picture(contents[position], mode, height if crop else None, _MARGIN if crop else 1.0)
+        pixels = picture(contents[position], mode, None if margin is None else height, margin or 1.0)
         if pixels.shape != target.shape[1:]:
             raise DataError(
                 f"picture {start + position} is {pixels.shape[1:]}", expected=f"{target.shape[2:]} like the others"

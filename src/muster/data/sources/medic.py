@@ -118,7 +118,7 @@ def _arrays(new: NewArray, splits: dict[str, list[Post]], size: int, encoder: st
         for start in range(0, len(posts), 256):
             part = [post.picture for post in posts[start : start + 256]]
             pictures = np.empty((len(part), 3, size, size), dtype=np.uint8)
-            fill_pictures(pictures, part, crop=True)
+            fill_pictures(pictures, part, margin=1.0)
             normalised = (pictures.astype(np.float32) / 255 - mean) / std
             packed[start : start + len(part), :pixels] = normalised.reshape(len(part), -1)
         arrays[f"{split}_features"] = packed

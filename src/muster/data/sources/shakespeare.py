@@ -41,7 +41,9 @@ class Cutting(NamedTuple):
 
 def encode(text: str) -> npt.NDArray[np.uint8]:
     """Character ids; a character outside the vocabulary counts as a space."""
-    return _IDS[np.frombuffer(text.encode("latin-1", "replace"), dtype=np.uint8)]
+    codes = np.frombuffer(text.encode("utf-32-le"), dtype="<u4")
+    ids: npt.NDArray[np.uint8] = _IDS[np.minimum(codes, len(_IDS) - 1)]
+    return ids
 
 
 def windows(ids: npt.NDArray[np.uint8], stride: int = 1, max_windows: int | None = None) -> Windows:
@@ -73,8 +75,9 @@ def _cut_windows(
     features: npt.NDArray[np.uint8], labels: npt.NDArray[np.int64], how: Cutting
 ) -> dict[str, Windows]:
     """The same for a text that comes as overlapping windows: those that reach into the test part are left out."""
-    border = len(labels) - int(how.test_fraction * len(labels))
-    cuts = {"train": slice(0, max(1, border - WINDOW)), "test": slice(border, None)}
+    held_out = int(how.test_fraction * len(labels))
+    border = len(labels) - held_out
+    cuts = {"train": slice(0, max(0, border - WINDOW) if held_out else None), "test": slice(border, None)}
     return {split: _thin(features[cut], labels[cut], how) for split, cut in cuts.items()}
 
 

@@ -62,7 +62,7 @@ def _read_folders(
     arrays: Arrays = {}
     for split, part in (("train", ~chosen), ("test", chosen)):
         target = new(f"{split}_features", (int(part.sum()), 3, size, size), np.uint8)
-        fill_pictures(target, [pictures[position] for position in np.flatnonzero(part)], crop=True)
+        fill_pictures(target, [pictures[position] for position in np.flatnonzero(part)], margin=1.0)
         arrays[f"{split}_features"] = target
         arrays[f"{split}_labels"], arrays[f"{split}_attributes"] = y[part], a[part]
     return arrays

@@ -13,7 +13,7 @@ from muster.data.federated import Dataset, Normalisation
 from muster.data.locate import DataFiles, Layout
 from muster.data.sources._build import labelled
 from muster.data.sources._parquet import columns_of, fill_from_parquet, find_parquet, integers, of_split
-from muster.data.sources._pictures import IMAGENET_MEAN, IMAGENET_STD, fill_pictures
+from muster.data.sources._pictures import IMAGENET_MEAN, IMAGENET_STD, MARGIN, fill_pictures
 from muster.data.sources.base import sources
 from muster.errors import ConfigError, DataError
 
@@ -41,7 +41,7 @@ def _read_metadata(files: Sequence[Path], new: NewArray, size: int) -> Arrays:
     for split, code in _SPLITS.items():
         chosen = [row for row in rows if row["split"] == code]
         target = new(f"{split}_features", (len(chosen), 3, size, size), np.uint8)
-        fill_pictures(target, [metadata.parent / row["img_filename"] for row in chosen], crop=True)
+        fill_pictures(target, [metadata.parent / row["img_filename"] for row in chosen], margin=MARGIN)
         arrays[f"{split}_features"] = target
         arrays[f"{split}_labels"] = np.array([int(row["y"]) for row in chosen], dtype=np.int64)
         arrays[f"{split}_attributes"] = np.array([int(row["place"]) for row in chosen], dtype=np.int64)
