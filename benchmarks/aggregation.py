@@ -4,8 +4,8 @@
     python benchmarks/aggregation.py --quick      tiny sizes: does it work?
 
 Every repeat runs all methods one after the other, and ratios are taken within a repeat, so that what slows the
-machine for a while slows both sides. "Memory" is the peak of what a method allocates beside the matrix, as a share of
-the matrix.
+machine for a while slows both sides. "Memory" is the peak of what a method allocates beside the matrix, as a share
+of the matrix.
 """
 
 from __future__ import annotations

@@ -17,9 +17,14 @@ BLOCK = 32768
 
 
 def column_blocks(columns: int, width: int = BLOCK) -> Iterator[slice]:
-    """Slices that cover `columns` from left to right."""
+    """Slices of at most `width` that cover `columns` from left to right."""
     for start in range(0, columns, width):
         yield slice(start, min(start + width, columns))
+
+
+def cached_width(rows: int) -> int:
+    """Columns in a block of which a float64 copy of all rows fits into the cache, as far as that is sensible."""
+    return min(BLOCK, max(512, 4 * BLOCK // rows))
 
 
 def accumulate(total: Floats, rows: Vector, coefficients: Floats) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from muster.aggregation._blocks import column_blocks
+from muster.aggregation._blocks import cached_width, column_blocks
 from muster.arrays import Floats, Vector
 from muster.randomness import generator
 
@@ -27,7 +27,8 @@ RESOLUTION = 1e-13
 SAFE_MEAN_SQUARE = (1e-28, 1e28)
 
 _BLOCK = 65536
-_WIDE_BLOCK = 8192
+#: Rows that a sketch takes at once, to stay in the cache.
+_ROWS = 64
 
 
 @dataclass(frozen=True)
@@ -50,7 +51,7 @@ def inner_products(rows: Vector, reference: Vector | None = None) -> InnerProduc
         fast = _pass(rows, reference, np.float32, _BLOCK)
         if _trustworthy(fast.gram, rows.shape[1]):
             return fast
-    return _pass(rows, reference, np.float64, _WIDE_BLOCK)
+    return _pass(rows, reference, np.float64, cached_width(len(rows)))
 
 
 def _pass(rows: Vector, reference: Vector, dtype: type[np.floating[Any]], width: int) -> InnerProducts:
@@ -102,18 +103,20 @@ def sketched(rows: Vector, dimension: int, seed: int = 0) -> Floats:
     for block in column_blocks(rows.shape[1], dimension):
         width = block.stop - block.start
         bits = np.unpackbits(np.frombuffer(rng.bytes((width + 7) // 8), np.uint8))[:width]
-        signed = rows[:, block] * (2 * bits.astype(np.float32) - 1)
+        signs = 2 * bits.astype(np.float32) - 1
         shift = int(rng.integers(dimension))
         before_end = min(width, dimension - shift)
-        result[:, shift : shift + before_end] += signed[:, :before_end]
-        result[:, : width - before_end] += signed[:, before_end:]
+        for group in column_blocks(len(rows), _ROWS):
+            signed = rows[group, block] * signs
+            result[group, shift : shift + before_end] += signed[:, :before_end]
+            result[group, : width - before_end] += signed[:, before_end:]
     return result
 
 
 def sketched_inner_products(rows: Vector, reference: Vector, dimension: int) -> InnerProducts:
     """As `inner_products`, with those between rows estimated from a sketch; those with the reference are exact."""
     products, squared = np.zeros(len(rows)), 0.0
-    for block in column_blocks(rows.shape[1], _WIDE_BLOCK):
+    for block in column_blocks(rows.shape[1], cached_width(len(rows))):
         along = reference[block].astype(np.float64)
         products += rows[:, block].astype(np.float64) @ along
         squared += float(along @ along)

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from muster.aggregation._blocks import column_blocks
+from muster.aggregation._blocks import cached_width, column_blocks
 from muster.aggregation.base import Aggregated, Aggregator, Updates, aggregators
 from muster.arrays import Floats, Vector
 from muster.parameters import ParameterSpec
@@ -16,7 +16,7 @@ from muster.parameters import ParameterSpec
 def coordinate_median(rows: Vector) -> Floats:
     """The median of each column; between the two middle values when there are two."""
     result = np.empty(rows.shape[1])
-    for block in column_blocks(rows.shape[1], 8192):
+    for block in column_blocks(rows.shape[1], cached_width(len(rows))):
         ordered = np.sort(rows[:, block].T, axis=1)
         low, high = ordered[:, (len(rows) - 1) // 2], ordered[:, len(rows) // 2]
         result[block] = (low.astype(np.float64) + high) / 2

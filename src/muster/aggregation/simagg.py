@@ -7,7 +7,7 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from muster.aggregation._blocks import accumulate, column_blocks
+from muster.aggregation._blocks import accumulate, cached_width, column_blocks
 from muster.aggregation.base import Aggregated, Aggregator, Updates, aggregators, normalised
 from muster.arrays import Floats, Ints, Vector
 from muster.component import Population
@@ -37,7 +37,7 @@ def distances(
     Movements instead of models: all distances are differences, in which the global model cancels.
     """
     totals = np.zeros(len(rows))
-    for block in column_blocks(rows.shape[1], 8192):
+    for block in column_blocks(rows.shape[1], cached_width(len(rows))):
         part = rows[:, block].astype(np.float64)
         if anchor == "mean":
             part -= np.average(part, axis=0, weights=multiplicity)

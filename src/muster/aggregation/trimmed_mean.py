@@ -8,7 +8,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from muster.aggregation._blocks import column_blocks
+from muster.aggregation._blocks import cached_width, column_blocks
 from muster.aggregation.base import Aggregated, Aggregator, Updates, aggregators
 from muster.arrays import Floats, Vector
 from muster.component import Population
@@ -20,7 +20,7 @@ def trimmed_mean(rows: Vector, ratio: float = 0.2) -> Floats:
     # The tolerance keeps 0.2 · 5 from being floored to 0 where the product is a hair below 1.
     drop = math.floor(ratio * len(rows) + 1e-9)
     result = np.empty(rows.shape[1])
-    for block in column_blocks(rows.shape[1], 8192):
+    for block in column_blocks(rows.shape[1], cached_width(len(rows))):
         ordered = np.sort(rows[:, block].T, axis=1)
         result[block] = ordered[:, drop : len(rows) - drop].mean(axis=1, dtype=np.float64)
     return result
