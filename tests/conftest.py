@@ -34,8 +34,10 @@ def tiny():
     def make(**changes: Any) -> muster.Experiment:
         values = {key: dict(value) if isinstance(value, dict) else value for key, value in TINY.items()}
         for key, value in changes.items():
-            if isinstance(value, dict) and isinstance(values.get(key), dict) and "method" not in value:
-                values[key] = values[key] | value
+            # A section that names another component starts afresh; one that does not adds to what is there.
+            named = isinstance(value, dict) and {"method", "name", "scheme", "source"} & set(value)
+            if isinstance(value, dict) and not named:
+                values[key] = values.get(key, {}) | value
             else:
                 values[key] = value
         return from_dict(values)

@@ -104,7 +104,7 @@ def test_a_round_without_a_valid_update_keeps_the_model_and_is_recorded(tiny):
 
 def test_a_run_that_only_fails_stops_and_says_why(tiny):
     made = server(tiny, Fixed((2,), {}), change=spoiled(2, math.nan, range(99)), guard=Guard(max_failed_rounds=3))
-    with pytest.raises(TrainingError, match="3 rounds in a row had no valid update.*client 2: non-finite"):
+    with pytest.raises(TrainingError, match=r"3 rounds in a row had no valid update.*client 2: non-finite"):
         made.run(20)
 
 

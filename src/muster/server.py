@@ -117,6 +117,8 @@ class Server:
         self.aggregator.check(population)
         check_fit(self.selector, self.aggregator, self.engine.algorithm)
         self.engine.algorithm.check(population)
+        if self.availability is not None:
+            self.availability.check(population)
         self.aggregator.prepare(population)
         if policy and policy.resume and policy.path.exists():
             self._restore(checkpoint.load(policy.path, policy.experiment))

@@ -11,6 +11,7 @@ import typer
 
 from muster._version import __version__
 from muster.cli.console import err, out
+from muster.cli.data import data_app
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -20,6 +21,8 @@ app = typer.Typer(
     help="**Muster**: client selection and aggregation for federated learning on heterogeneous data.\n\n"
     "Start with `muster quickstart`, look at `muster list`, then `muster run CONFIG.toml`.",
 )
+
+app.add_typer(data_app, name="data")
 
 Settings = Annotated[
     list[str] | None,
@@ -114,7 +117,8 @@ def quickstart(
 @app.command("list")
 def list_components(
     kind: Annotated[
-        str | None, typer.Argument(help="selection, aggregation, algorithms, data, partitions, models or signals.")
+        str | None,
+        typer.Argument(help="selection, aggregation, algorithms, data, partitions, models, workloads, …"),
     ] = None,
     privacy: Annotated[bool, typer.Option("--privacy", help="What leaves the clients, for each method.")] = False,
 ) -> None:

@@ -15,6 +15,7 @@ from muster.cli.console import out
 from muster.data.partition.base import schemes
 from muster.data.sources.base import sources
 from muster.errors import ConfigError, nearest
+from muster.experiment.workloads import workload_summaries
 from muster.models.base import models
 from muster.registry import Registry
 from muster.report.tables import comparison_rows, readable_bytes
@@ -37,15 +38,17 @@ KINDS: dict[str, Registry[Any]] = {
 
 def show_components(kind: str | None) -> None:
     """Names with one line each."""
-    if kind is not None and kind not in KINDS:
-        raise ConfigError(f"unknown kind '{kind}'", expected=nearest(kind, KINDS))
-    for name, registry in KINDS.items():
+    known = {name: {entry: registry.summary(entry) for entry in registry} for name, registry in KINDS.items()}
+    known["workloads"] = workload_summaries()
+    if kind is not None and kind not in known:
+        raise ConfigError(f"unknown kind '{kind}'", expected=nearest(kind, known))
+    for name, entries in known.items():
         if kind in (None, name):
             table = Table(title=name, title_justify="left", title_style="bold", box=None, pad_edge=False)
             table.add_column("name", style="cyan", no_wrap=True)
             table.add_column("what it is")
-            for entry in registry:
-                table.add_row(entry, registry.summary(entry))
+            for entry, summary in entries.items():
+                table.add_row(entry, summary)
             out.print(table)
             out.print()
 

@@ -19,6 +19,7 @@ from typing import Any, TypeAlias
 
 import torch
 
+from muster.allocator import keep_freed_memory
 from muster.errors import EngineError, MusterError, TrainingError
 
 #: Carries out one message in a worker and gives an answer that can be pickled.
@@ -179,6 +180,7 @@ def _serve(connection: Connection, factory: HandlerFactory, inherited: list[Conn
     # Ctrl-C goes to the whole group; only the main process decides what it means.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     torch.set_num_threads(1)
+    keep_freed_memory()
     handler: Handler | None = None
     while True:
         try:

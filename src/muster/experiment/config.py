@@ -19,11 +19,15 @@ from muster.aggregation.base import Aggregator
 from muster.component import Component
 from muster.data.federated import Dataset, FederatedData
 from muster.errors import ConfigError, nearest
+from muster.experiment.workloads import workload
 from muster.registry import build
 from muster.selection.base import Selector
 from muster.training.base import LocalAlgorithm
 
 Section: TypeAlias = dict[str, Any]
+
+#: The keys with which sections name their component.
+NAMING_KEYS = ("method", "name", "scheme", "source")
 
 
 def _section(**defaults: Any) -> Callable[[], Section]:
@@ -112,11 +116,17 @@ class Experiment:
 
 
 def from_dict(values: Mapping[str, Any]) -> Experiment:
-    """An experiment from nested dicts, with errors that name the key."""
+    """An experiment from nested dicts, with errors that name the key.
+
+    The key `workload` names a preset from a paper; sections given beside it change or replace what it says.
+    """
+    values = dict(values)
+    if (name := values.pop("workload", None)) is not None:
+        values = on_workload(str(name), values)
     allowed = {f.name: f for f in fields(Experiment)}
     for key, value in values.items():
         if key not in allowed:
-            raise ConfigError(f"unknown key or section '{key}'", expected=nearest(key, allowed))
+            raise ConfigError(f"unknown key or section '{key}'", expected=nearest(key, [*allowed, "workload"]))
         if key not in ("name", "seed", "rounds") and not isinstance(value, dict) and _is_plain(value):
             raise ConfigError(f"bad value for '{key}': {value!r}", expected=f"a section [{key}] with keys")
     scalars = {k: v for k, v in values.items() if k in ("name", "seed", "rounds")}
@@ -124,6 +134,19 @@ def from_dict(values: Mapping[str, Any]) -> Experiment:
     if checked.seed < 0:
         raise ConfigError(f"bad value for 'seed': {checked.seed}", expected="zero or a positive integer")
     return replace(checked, **{k: v for k, v in values.items() if k not in scalars})
+
+
+def on_workload(name: str, changes: Mapping[str, Any]) -> dict[str, Any]:
+    """A paper's workload with changes. A section that names another component starts afresh."""
+    merged = workload(name)
+    for key, change in changes.items():
+        before = merged.get(key)
+        if isinstance(before, dict) and isinstance(change, dict):
+            renamed = any(k in change and k in before and change[k] != before[k] for k in NAMING_KEYS)
+            merged[key] = dict(change) if renamed else before | change
+        else:
+            merged[key] = change
+    return {"name": name} | merged
 
 
 def load(path: Path | str, settings: Iterable[str] = ()) -> Experiment:

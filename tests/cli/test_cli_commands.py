@@ -1,0 +1,92 @@
+"""The command line as a new user meets it."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from muster.cli.app import app
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def call(*arguments: str) -> str:
+    result = CliRunner().invoke(app, [*arguments], catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    return result.output
+
+
+def test_help_teaches():
+    text = call("--help")
+    assert "quickstart" in text
+    assert "run" in text
+    assert "--resume" in call("run", "--help")
+
+
+@pytest.mark.parametrize(
+    ("kind", "names"),
+    [
+        ("selection", ["random", "terraform"]),
+        ("aggregation", ["fedavg"]),
+        ("data", ["digits", "fashion-mnist"]),
+        ("partitions", ["iid", "dirichlet", "multi-dirichlet"]),
+        ("models", ["mlp", "femnist-cnn"]),
+    ],
+)
+def test_list_has_one_line_for_each(kind, names):
+    lines = {line.split()[0]: line for line in call("list", kind).splitlines() if line.strip()}
+    for name in names:
+        assert len(lines[name].split()) > 3, f"{name} has no description"
+
+
+def test_everything_that_is_registered_has_a_description():
+    from muster.cli.show import KINDS
+
+    assert [f"{kind}/{n}" for kind, registry in KINDS.items() for n in registry if not registry.summary(n)] == []
+
+
+def test_run_writes_plain_files(here):
+    Path("c.toml").write_text('rounds = 2\n[selection]\nmethod = "terraform"\nclients_per_round = 10\n')
+    text = call("run", "c.toml", "--workers", "0", "--out", "out", "--set", "training.lr=0.1")
+    assert "accuracy" in text
+    rows = list(csv.DictReader(Path("out/metrics.csv").read_text().splitlines()))
+    assert [row["round"] for row in rows] == ["1", "2"]
+    summary = json.loads(Path("out/summary.json").read_text())
+    assert summary["complete"]
+    assert summary["costs"]["client_trainings"] >= 20
+    assert json.loads(Path("out/config.json").read_text())["training"] == {"lr": 0.1}
+
+
+def test_json_lines_are_json(here):
+    Path("c.toml").write_text("rounds = 2\n")
+    lines = [json.loads(line) for line in call("run", "c.toml", "-w", "0", "--json").splitlines()]
+    assert [line["event"] for line in lines] == ["round", "round", "result"]
+    assert Path(lines[-1]["out"]).is_dir()
+
+
+def test_quickstart_compares_and_draws(here):
+    text = call("quickstart", "--rounds", "2", "--out", "q")
+    assert "at equal work" in text
+    assert "terraform" in text
+    assert Path("q/comparison.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_the_installed_command_reports_mistakes_without_a_traceback(here):
+    command = [sys.executable, "-m", "muster.cli.main", "run", "missing.toml"]
+    done = subprocess.run(
+        command, capture_output=True, text=True, check=False, env=os.environ | {"COLUMNS": "200"}
+    )
+    assert done.returncode == 2
+    assert "Traceback" not in done.stderr
+    assert done.stderr.startswith("Error: cannot read the config missing.toml")
