@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from muster.aggregation.base import Aggregator
+from muster.aggregation.base import Aggregator, aggregators
 from muster.errors import ConfigError
 from muster.selection.base import Ask, Selector, Train
 from muster.training.base import LocalAlgorithm, algorithms
@@ -28,6 +28,12 @@ def check_fit(selector: Selector, aggregator: Aggregator, algorithm: LocalAlgori
         raise ConfigError(
             f"{type(aggregator).__name__} needs clients that run {' or '.join(needed)}, not {given}",
             fix=f"set method = '{needed[0]}' in the section [algorithm]",
+        )
+    wanted, used = algorithm.requires_aggregation, aggregators.name_of(aggregator)
+    if wanted is not None and used not in wanted:
+        raise ConfigError(
+            f"the local algorithm {given} needs the aggregation {' or '.join(wanted)}, not {used}",
+            fix=f"set method = '{wanted[0]}' in the section [aggregation]",
         )
 
 

@@ -82,7 +82,7 @@ class Conversation:
             keep_all=not streaming,
         )
         training = TrainingRecord([], [])
-        answers = _Answers(self._valid(order, training), request, self.population)
+        answers = _Answers(self._valid(order, training), request, self.population, order.lr)
         result = self._stream(answers) if streaming else self._whole(answers, request, training)
         if result is not None:
             server.parameters = result.parameters
@@ -172,8 +172,8 @@ class Conversation:
 class _Answers:
     """The valid answers to one training request: handed on one by one, and what must be known afterwards."""
 
-    def __init__(self, stream: Iterator[Trained], request: Train, population: Population) -> None:
-        self._stream, self._population = stream, population
+    def __init__(self, stream: Iterator[Trained], request: Train, population: Population, lr: float) -> None:
+        self._stream, self._population, self._lr = stream, population, lr
         ones = np.ones(len(request.clients), dtype=np.int64)
         multiplicity = request.multiplicity if request.multiplicity is not None else ones
         self._multiplicity = dict(zip(request.clients.tolist(), multiplicity.tolist(), strict=True))
@@ -216,6 +216,7 @@ class _Answers:
             steps=answer.steps,
             multiplicity=self._multiplicity[answer.client],
             weight=None if self._weights is None else float(self._weights[answer.client]),
+            lr=self._lr,
             extra=answer.extra,
             reports=answer.reports,
         )
@@ -229,6 +230,7 @@ class _Answers:
             steps=np.array([self._facts[c].steps for c in ids], dtype=np.int64),
             multiplicity=np.array([self._multiplicity[c] for c in ids], dtype=np.int64),
             weights=None if self._weights is None else np.array([self._weights[c] for c in ids]),
+            lr=self._lr,
             extra={name: np.stack([rows[c] for c in ids]) for name, rows in self._extra.items()},
             reports=self._columns(ids),
         )
