@@ -98,7 +98,7 @@ def test_clients_that_never_report_do_not_take_all_slots(federation):
     fed, selector = federation(12), HCSFed(clients_per_round=4, ratio=0.1)
     broken = range(6)
     fed.run(selector, 20, nan={"compressed_update": broken})
-    assert fed.history.trainings[6:].min() > 1
+    assert fed.history.trainings[6:].sum() > 6 + 20
     assert not set(broken) & set(selector.state_dict()["_features"]["clients"])
 
 
