@@ -15,12 +15,12 @@ def distances(points) -> np.ndarray:
 
 def test_worked_example(advance) -> None:
     scores = krum_scores(distances(POINTS), attackers=1)
-    np.testing.assert_allclose(scores, [0.02, 0.02, 0.02, 0.02, 394.03], atol=0.015)
+    np.testing.assert_allclose(scores, [0.02, 0.02, 0.02, 0.02, 394.03])
     one = advance(Krum(attackers=1), [0.0, 0.0], POINTS)
     np.testing.assert_allclose(one.parameters, [0, 0], atol=1e-7)
     three = advance(MultiKrum(attackers=1, keep=3), [0.0, 0.0], POINTS)
-    assert set(np.flatnonzero(three.weights)) < {0, 1, 2, 3}
-    np.testing.assert_allclose(three.weights[three.weights > 0], 1 / 3)
+    np.testing.assert_allclose(three.weights, [1 / 3, 1 / 3, 1 / 3, 0, 0])
+    np.testing.assert_allclose(three.parameters, [0.033333, 0.033333], atol=1e-6)
 
 
 def test_scores_equal_the_textbook_loop() -> None:
