@@ -1,0 +1,88 @@
+"""The documentation keeps up with the code: pages, links, and examples that run."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from muster.aggregation.base import aggregators
+from muster.experiment.config import from_dict
+from muster.experiment.runner import build_selector
+from muster.registry import build
+from muster.selection.base import selectors
+from muster.training.base import LocalTraining, algorithms
+
+ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+LINK = re.compile(r"\[[^\]]*\]\(([^)#\s]+)(?:#[^)]*)?\)")
+BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+
+
+def blocks(page: Path, language: str) -> list[str]:
+    return [text for kind, text in BLOCK.findall(page.read_text(encoding="utf-8")) if kind == language]
+
+
+def name_of(page: Path) -> str:
+    return str(page.relative_to(ROOT))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_links_lead_somewhere(page):
+    links = [link for link in LINK.findall(page.read_text(encoding="utf-8")) if "://" not in link]
+    assert [link for link in links if not (page.parent / link).exists()] == []
+
+
+@pytest.mark.parametrize("registry", [selectors, aggregators, algorithms], ids=lambda registry: registry.kind)
+def test_every_method_has_a_page_and_a_test_file(registry):
+    together = {"multi-krum": "krum", "within": "combinators", "mix": "combinators", "warmup": "combinators"}
+    together |= {"limit-gap": "combinators", "plain": "fedavg"}
+    tests = " ".join(path.stem for path in (ROOT / "tests").rglob("test_*.py"))
+    missing = []
+    for name in registry:
+        page = together.get(name, name)
+        stems = {page.replace("-", "_"), page.replace("-score", "").replace("-", "_")}
+        if not (ROOT / "docs" / "methods" / f"{page}.md").exists():
+            missing.append(f"docs/methods/{page}.md")
+        if not any(stem in tests for stem in stems) and page != "fedavg":
+            missing.append(f"a test file for {page}")
+    assert missing == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_toml_examples_are_valid(page):
+    for text in blocks(page, "toml"):
+        values = tomllib.loads(text)
+        if "project" in values or "build-system" in values:
+            continue
+        experiment = from_dict(values)
+        build(LocalTraining, experiment.training, "training").check()
+        if isinstance(experiment.selection, dict) and "method" in values.get("selection", {}):
+            section = {"clients_per_round": 5} | experiment.selection if _takes_count(values) else experiment.selection
+            build_selector(section, clients=100)
+        for section, registry in (("aggregation", aggregators), ("algorithm", algorithms)):
+            options = dict(values.get(section, {}))
+            if "method" in options:
+                registry.build(options.pop("method"), options, section)
+
+
+def _takes_count(values) -> bool:
+    section = values["selection"]
+    return "fraction" not in section and "clients_per_round" in selectors.get(section["method"]).__dataclass_fields__
+
+
+@pytest.mark.parametrize("page", [ROOT / "README.md", ROOT / "docs" / "protocols.md"], ids=name_of)
+def test_python_examples_run(page, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    examples = blocks(page, "python")
+    assert examples
+    for text in examples:
+        exec(compile(text, str(page), "exec"), {"__name__": "example"})
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "examples").glob("*.toml")), ids=lambda path: path.stem)
+def test_example_files_are_valid(path):
+    experiment = from_dict(tomllib.loads(path.read_text(encoding="utf-8")))
+    build_selector(experiment.selection, clients=1000)
