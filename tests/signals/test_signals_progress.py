@@ -1,0 +1,36 @@
+"""How much local work is in an update."""
+
+import numpy as np
+import pytest
+
+from muster.errors import ConfigError
+from muster.signals.progress import LocalProgress
+from muster.training.base import LocalTraining, Plain, train
+from muster.training.fedprox import FedProx
+
+
+@pytest.mark.parametrize(
+    ("training", "algorithm", "expected"),
+    [
+        (LocalTraining(lr=0.1, batch_size=8, epochs=2), Plain(), 8),
+        (LocalTraining(lr=0.1, batch_size=8, steps=2, momentum=0.9), Plain(), 2.9),
+        (LocalTraining(lr=0.1, batch_size=8, steps=5), FedProx(mu=0.1), 4.900995),
+        (LocalTraining(lr=0.1, batch_size=8, steps=5, optimizer="adam"), Plain(), 5),
+    ],
+)
+def test_counts_steps_as_their_gradients_enter_the_movement(make_client, training, algorithm, expected) -> None:
+    client = make_client(training=training)
+    train(client, algorithm, 0.1)
+    np.testing.assert_allclose(LocalProgress().measure(client), [expected], atol=1e-6)
+
+
+def test_steps_of_a_probe_count(make_client) -> None:
+    client = make_client(training=LocalTraining(lr=0.1, batch_size=8, steps=6))
+    train(client, Plain(), 0.1, skip=2)
+    assert client.outcome.steps == 4
+    assert LocalProgress().measure(client)[0] == 6
+
+
+def test_exists_only_after_training(make_client) -> None:
+    with pytest.raises(ConfigError, match="only after training"):
+        LocalProgress().measure(make_client())
