@@ -234,12 +234,17 @@ def test_mistakes_in_parts_are_named(options, message):
         Warmup(1, RandomSelection(2), RandomSelection(20)),
         Mix(RandomSelection(2), RandomSelection(2), 1.5),
         LimitGap(RandomSelection(2), 0),
+        LimitGap(RandomSelection(2), 4),
         Mix(PowerOfChoice(2, "cpow-d", batch=4), PowerOfChoice(2, "cpow-d", batch=8)),
     ],
 )
 def test_bad_combinations_are_refused(federation, selector):
     with pytest.raises(ConfigError):
         selector.check(federation(10).population)
+
+
+def test_the_smallest_limit_that_can_be_kept_is_accepted(federation):
+    LimitGap(RandomSelection(2), 5).check(federation(10).population)
 
 
 def test_needs_are_those_of_the_parts():

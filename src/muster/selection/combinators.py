@@ -231,6 +231,13 @@ class LimitGap(Combinator):
         super().check(population)
         if self.rounds < 1:
             raise ConfigError(f"limit-gap: rounds is {self.rounds}", expected="at least 1")
+        count = self.parts()[0].get_params().get("clients_per_round")
+        if count is not None and count * self.rounds < population.clients:
+            raise ConfigError(
+                f"limit-gap: with {count} clients a round, {population.clients} clients cannot all have their turn "
+                f"within {self.rounds} rounds",
+                expected=f"at least {-(-population.clients // count)} rounds",
+            )
 
     def round(self, fed: View) -> Plan:
         self.last = grown(self.last, fed.clients, fed.round - 1)

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from muster.arrays import Floats
+from muster.arrays import Floats, Ints
 from muster.signals.base import PROBE, ClientContext, Signal, signals
 from muster.training.base import batches
 
@@ -60,7 +60,7 @@ class ProbeNorm(Signal):
         return np.array([np.linalg.norm(moved)])
 
 
-def _train_on(client: ClientContext, chosen: list[np.ndarray[tuple[int], np.dtype[np.int64]]]) -> None:
+def _train_on(client: ClientContext, chosen: list[Ints]) -> None:
     module, training = client.model.module, client.training
     parameters = [parameter for parameter in module.parameters() if parameter.requires_grad]
     optimizer = training.make_optimizer(parameters, client.lr)
