@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -150,3 +152,17 @@ def test_contract(keeps_contract, options):
 def test_refuses_bad_options(federation, options):
     with pytest.raises(ConfigError, match=next(iter(options))):
         ASTraFL(**({"clients_per_round": 4} | options)).check(federation(12).population)
+
+
+@pytest.mark.bench
+def test_five_thousand_clients_with_ten_thousand_numbers(federation):
+    rng = np.random.default_rng(0)
+    kinds = rng.standard_normal((5, 10_000), dtype=np.float32)[rng.integers(5, size=5000)]
+    selector = ASTraFL(clients_per_round=500)
+    selector.histograms = rng.integers(1, 20, (5000, 10)).astype(float)
+    selector.updates = kinds + rng.standard_normal((5000, 10_000), dtype=np.float32)
+    selector.previous_losses = np.full(5000, np.nan)
+    start = time.perf_counter()
+    chosen = selector._choose(federation(5000).view(), rng.random(5000), rng.random(5000))
+    assert time.perf_counter() - start < 60
+    assert len(chosen) == 500

@@ -78,6 +78,14 @@ def test_many_distinct_values_are_interpolated_and_few_are_not(monkeypatch):
     assert len(called) == 5
 
 
+@pytest.mark.parametrize("js", ["divergence", "ref"])
+def test_scores_follow_their_clients(js):
+    rng = np.random.default_rng(3)
+    histograms, order = rng.integers(1, 9, (40, 5)), rng.permutation(40)
+    moved = scores(histograms[order], js=js)
+    np.testing.assert_allclose(moved, scores(histograms, js=js)[order], atol=1e-7)
+
+
 def test_mean_distances_are_estimated_from_a_sample_beyond_the_limit(monkeypatch):
     rows = np.random.default_rng(1).dirichlet(np.full(4, 0.5), 300)
     exact = mean_distances(rows)

@@ -91,6 +91,13 @@ def test_groups_that_lie_far_apart_are_told_apart_exactly():
     np.testing.assert_array_equal(split(magnitudes, np.ones(6, dtype=int)), [3, 4, 5])
 
 
+@pytest.mark.parametrize("scale", [1e-189, 1e-320, 1e190])
+def test_scale_does_not_matter(scale):
+    magnitudes = scale * np.array([5.0, 1.0, 500.0, 520.0])
+    np.testing.assert_array_equal(split(magnitudes, np.ones(4, dtype=int)), [2, 3])
+    np.testing.assert_array_equal(split(np.array([1e-239, 1e-263, 1e-189]), np.full(3, 7)), [2])
+
+
 clients = st.lists(
     st.tuples(
         st.one_of(st.integers(0, 4).map(lambda tenths: tenths / 10), st.floats(0, 1e3), st.just(np.nan)),

@@ -102,6 +102,8 @@ def split(
     if len(order) < 2:
         return order
     u, n = magnitudes[order], sizes[order]
+    # A range near 1, by a power of two: exact, and squares neither vanish nor overflow.
+    u = np.ldexp(u, -int(np.frexp(u[-1] - u[0])[1]))
     cumulated = np.cumsum(n)
     # `first` and `stop` count easy clients, so 1-based quartile positions and 0-based slices agree.
     first, stop = (int(np.searchsorted(cumulated, share * cumulated[-1])) + 1 for share in quartiles)
