@@ -1,5 +1,21 @@
 """Aggregation methods: how much each answer counts."""
 
-from muster.aggregation.base import Aggregated, Aggregator, Update, Updates, aggregators
+from muster.aggregation.base import (
+    Aggregated,
+    Aggregator,
+    MeanAggregator,
+    StreamingAggregator,
+    Update,
+    Updates,
+    aggregators,
+)
 
-__all__ = ["Aggregated", "Aggregator", "Update", "Updates", "aggregators"]
+__all__ = [
+    "Aggregated",
+    "Aggregator",
+    "MeanAggregator",
+    "StreamingAggregator",
+    "Update",
+    "Updates",
+    "aggregators",
+]

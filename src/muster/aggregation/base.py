@@ -17,7 +17,7 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from muster.aggregation._blocks import accumulate
+from muster.aggregation._blocks import accumulate, combination
 from muster.arrays import Floats, Ints, Vector
 from muster.component import Component, Population
 from muster.errors import ConfigError, TrainingError
@@ -127,7 +127,7 @@ class Aggregator(Component):
             raise ConfigError(f"{type(self).__name__}: {option} is {getattr(self, option)}", expected=expected)
 
     def prepare(self, population: Population) -> None:
-        """Learn the population before round 1 (sizes of state vectors)."""
+        """Learn the population before round 1."""
 
     def reports(self) -> tuple[Signal, ...]:
         """Signals that every training client must report, because the weights depend on them."""
@@ -152,14 +152,9 @@ class Aggregator(Component):
         parameters[spec.counted] = updates.movements[int(np.argmax(weights)), spec.counted]
         return Aggregated(parameters, updates.clients, weights)
 
-    def averaged(
-        self, current: Vector, updates: Updates, weights: Floats, spec: ParameterSpec, scale: Floats | float = 1.0
-    ) -> Aggregated:
-        """The result of a mean of the movements with normalised weights, `scale` applied to trainable parts."""
-        step = np.zeros(spec.averaged.stop)
-        buffers = slice(spec.trainable.stop, spec.averaged.stop)
-        accumulate(step[spec.trainable], updates.movements[:, spec.trainable], weights * scale)
-        accumulate(step[buffers], updates.movements[:, buffers], weights)
+    def averaged(self, current: Vector, updates: Updates, weights: Floats, spec: ParameterSpec) -> Aggregated:
+        """The result of a mean of the movements with normalised weights."""
+        step = combination(updates.movements[:, spec.averaged], weights)
         return self.moved(current, step, spec, updates, weights)
 
 
@@ -235,8 +230,7 @@ class MeanAggregator(StreamingAggregator):
         return weight * self.scale(update), weight
 
     def _accumulate(self, rows: Vector, coefficients: float | Floats, buffer_coefficients: float | Floats) -> None:
-        trainable = self._spec.trainable
-        buffers = slice(trainable.stop, self._spec.averaged.stop)
+        trainable, buffers = self._spec.trainable, buffers_of(self._spec)
         accumulate(self._sum[trainable], rows[:, trainable], np.atleast_1d(coefficients))
         accumulate(self._sum[buffers], rows[:, buffers], np.atleast_1d(buffer_coefficients))
 
@@ -259,6 +253,11 @@ class MeanAggregator(StreamingAggregator):
         parameters[self._spec.counted] = self._counters
         del self._sum
         return Aggregated(parameters, clients, weights / total)
+
+
+def buffers_of(spec: ParameterSpec) -> slice:
+    """The float buffers: what is averaged but not trained."""
+    return slice(spec.trainable.stop, spec.averaged.stop)
 
 
 def normalised(weights: Floats) -> Floats:

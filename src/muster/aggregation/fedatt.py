@@ -9,7 +9,7 @@ import numpy as np
 from scipy.special import softmax
 
 from muster.aggregation._blocks import accumulate, norms
-from muster.aggregation.base import Aggregated, Aggregator, Updates, aggregators, normalised
+from muster.aggregation.base import Aggregated, Aggregator, Updates, aggregators, buffers_of, normalised
 from muster.arrays import Floats, Vector
 from muster.component import Population
 from muster.parameters import Entry, ParameterSpec
@@ -45,7 +45,7 @@ class FedAtt(Aggregator):
             weights = normalised(updates.multiplicity * attention(self._lengths(rows, layer)))
             accumulate(step[layer.slice], rows, self.epsilon * weights)
             overall += weights * (rows.shape[1] / spec.trainable.stop)
-        buffers = slice(spec.trainable.stop, spec.averaged.stop)
+        buffers = buffers_of(spec)
         accumulate(step[buffers], updates.movements[:, buffers], overall)
         return self.moved(current, step, spec, updates, overall)
 

@@ -8,7 +8,7 @@ from typing import Literal
 import numpy as np
 
 from muster.aggregation._blocks import accumulate, norms
-from muster.aggregation.base import Aggregated, Aggregator, Updates, aggregators
+from muster.aggregation.base import Aggregated, Aggregator, Updates, aggregators, buffers_of
 from muster.arrays import Floats, Vector
 from muster.component import Population
 from muster.parameters import ParameterSpec
@@ -41,7 +41,7 @@ class NormBounding(Aggregator):
     def aggregate(self, current: Vector, updates: Updates, spec: ParameterSpec) -> Aggregated:
         weights = updates.shares(self.weights)
         step = np.zeros(spec.averaged.stop)
-        buffers = slice(spec.trainable.stop, spec.averaged.stop)
+        buffers = buffers_of(spec)
         for part, bound in ((spec.trainable, self.bound), (buffers, None)):
             lengths = norms(updates.movements[:, part])
             limit = float(np.quantile(lengths, self.quantile)) if bound is None else bound

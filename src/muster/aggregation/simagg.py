@@ -8,7 +8,7 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from muster.aggregation._blocks import accumulate, cached_width, column_blocks
-from muster.aggregation.base import Aggregated, Aggregator, Updates, aggregators, normalised
+from muster.aggregation.base import Aggregated, Aggregator, Updates, aggregators, buffers_of, normalised
 from muster.arrays import Floats, Ints, Vector
 from muster.component import Population
 from muster.parameters import ParameterSpec
@@ -74,6 +74,6 @@ class SimAgg(Aggregator):
             weights = mixed_weights(apart, updates.sizes, self.epsilon, updates.multiplicity)
             accumulate(step[layer], rows, weights)
             overall += weights * ((layer.stop - layer.start) / spec.trainable.stop)
-        buffers = slice(spec.trainable.stop, spec.averaged.stop)
+        buffers = buffers_of(spec)
         accumulate(step[buffers], updates.movements[:, buffers], overall)
         return self.moved(current, step, spec, updates, overall)
