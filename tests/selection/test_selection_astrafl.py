@@ -129,6 +129,10 @@ def test_clients_that_hide_their_labels_only_fill_up(federation):
     assert len(played.trained) == 8
 
 
+def test_when_nobody_answers_the_cohort_is_random(federation):
+    assert len(labelled_federation(federation).play(ASTraFL(clients_per_round=5), drop=range(12)).trained) == 5
+
+
 def test_negative_counts_of_a_noisy_histogram_count_as_none(federation):
     noisy = np.full((12, 4), [30.0, -2.0, 10.0, 10.0])
     noisy[0] = -1

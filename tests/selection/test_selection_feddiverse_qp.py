@@ -113,6 +113,14 @@ def test_tables_are_asked_once_and_again_from_those_who_did_not_answer(federatio
 
 
 @pytest.mark.parametrize("rule", ["programme", "greedy"])
+def test_who_has_not_told_only_fills_up(federation, rule):
+    selector = FedDiverseQP(clients_per_round=3, rule=rule)
+    played = federation_of(federation, [A, B, C, D]).play(selector, drop=[2, 3])
+    assert {0, 1} < set(played.trained.tolist())
+    assert len(played.trained) == 3
+
+
+@pytest.mark.parametrize("rule", ["programme", "greedy"])
 def test_contract(keeps_contract, rule):
     keeps_contract(lambda: FedDiverseQP(clients_per_round=4, rule=rule, floor=0.05), 4)
 

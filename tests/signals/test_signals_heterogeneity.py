@@ -10,6 +10,7 @@ from torch import nn
 from muster.errors import ConfigError
 from muster.heterogeneity.estimate import Recipe
 from muster.heterogeneity.metrics import triplet
+from muster.parameters import Entry, ParameterSpec
 from muster.signals.base import signals
 from muster.signals.heterogeneity import HeterogeneityTriplet, InteractionMatrix
 from muster.testing import FakeFederation
@@ -75,7 +76,17 @@ def test_what_cannot_be_had_is_said_before_the_first_round(make_client):
         InteractionMatrix().measure(make_client())
 
 
+def test_one_class_leaves_nothing_to_estimate(make_client):
+    client = make_client()
+    client.labels, client.classes = torch.zeros(30, dtype=torch.int64), 1
+    np.testing.assert_array_equal(HeterogeneityTriplet().measure(client), [0, 1, 0])
+
+
 def test_a_model_that_ends_in_a_convolution_is_refused(make_client):
+    weight = Entry("last.weight", (3, 1, 6), 0, 18)
+    population = FakeFederation(4, spec=ParameterSpec((weight,), final_layer_name="last")).population
+    assert "linear" in HeterogeneityTriplet().unavailable(population)
+
     class Convolved(nn.Module):
         def __init__(self):
             super().__init__()

@@ -107,10 +107,7 @@ class ProbeFairness(Selector):
         rest = order[len(top) :]
         weights = softmax(scores[rest] / self.temperature) if len(rest) else np.empty(0)
         drawn = rest[weighted_sample(weights, count - len(starved) - len(top), fed.rng)]
-        chosen = np.concatenate([starved, pool[top], pool[drawn]])
-        if len(chosen) < count:
-            chosen = np.concatenate([chosen, fed.sample(count - len(chosen), np.setdiff1d(fed.available, chosen))])
-        return np.sort(chosen)
+        return np.sort(np.concatenate([starved, pool[top], pool[drawn]]))
 
     def _starved(self, clients: Ints, now: int, gap: int) -> Ints:
         """Those who have waited for `gap` rounds or more, longest wait first."""
