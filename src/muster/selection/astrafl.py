@@ -31,7 +31,7 @@ from muster.signals.updates import FinalLayerUpdate
 Budget = Literal["strict", "ceil"]
 Measure = Literal["l2", "mu21", "entropy", "nll"]
 
-#: Quotas that miss an integer by less than this are that integer.
+#: Quotas that miss an integer, and homogeneities that pass the threshold, by less than this do so by rounding.
 _ROUNDING = 1e-9
 
 
@@ -97,25 +97,28 @@ class ASTraFL(Selector):
     def _choose(self, fed: View, loss: Floats, content: Floats) -> Ints:
         count = min(self.clients_per_round, len(fed.available))
         pool = fed.available[told(self.histograms)[fed.available]]
-        chosen: Ints = np.empty(0, dtype=np.int64)
-        if len(pool):
-            everybody = np.nansum(self.histograms, axis=0)
-            even = homogeneity_of(self.histograms[pool], self.homogeneity, pooled=everybody, losses=loss[pool])
-            clusters = silhouette_clusters(self._features(pool), self.most_clusters)
-            slots = quotas(even, clusters, min(count, len(pool)) / len(pool), budget=self.budget)
-            delta = even.mean() if self.threshold == "mean" else self.threshold
-            by_loss = self._loss_scores(pool, loss[pool]) + self.homogeneity_weight * even
-            picks = []
-            for cluster, take in enumerate(slots):
-                members = np.flatnonzero(clusters == cluster)
-                scores = by_loss if even[members].mean() > delta else content[pool]
-                picks.append(pool[members[ranked(scores[members], loss[pool[members]])[:take]]])
-            chosen = np.concatenate(picks)
+        chosen = self._from_clusters(pool, min(count, len(pool)), loss[pool], content[pool])
         if len(chosen) < count:
             # Clients that have never told their labels have no cluster: they only fill up.
             rest = np.setdiff1d(fed.available, pool)
             chosen = np.concatenate([chosen, fed.sample(count - len(chosen), rest)])
         return np.sort(chosen)
+
+    def _from_clusters(self, pool: Ints, count: int, loss: Floats, content: Floats) -> Ints:
+        if not len(pool):
+            return pool
+        everybody = np.nansum(self.histograms, axis=0)
+        even = homogeneity_of(self.histograms[pool], self.homogeneity, pooled=everybody, losses=loss)
+        clusters = silhouette_clusters(self._features(pool), self.most_clusters)
+        delta = even.mean() if self.threshold == "mean" else self.threshold
+        by_loss = self._loss_scores(pool, loss) + self.homogeneity_weight * even
+        picks = []
+        for cluster, take in enumerate(quotas(even, clusters, count / len(pool), budget=self.budget)):
+            members = np.flatnonzero(clusters == cluster)
+            homogeneous = even[members].mean() > delta + _ROUNDING
+            scores = by_loss[members] if homogeneous else content[members]
+            picks.append(pool[members[ranked(scores, loss[members])[:take]]])
+        return np.concatenate(picks)
 
     def _features(self, pool: Ints) -> np.ndarray[Any, Any]:
         updates = self.updates[pool]
