@@ -60,17 +60,19 @@ class Conversation:
 
     def _ask(self, request: Ask) -> Replies:
         server = self.server
-        order = AskOrder(request.clients, server.parameters, self._place(), self.lr, request.signals)
+        signals = self._protected(request.signals)
+        order = AskOrder(request.clients, server.parameters, self._place(), self.lr, signals)
         replies, failures = server.engine.ask(order)
-        names = [signal.name for signal in request.signals]
-        self.books.asked(request.clients, replies.clients, request.signals)
+        names = [signal.name for signal in signals]
+        self.books.asked(request.clients, replies.clients, signals)
+        self.books.released(replies.clients, signals)
         self.record.asks.append((names, len(request.clients), len(replies)))
         self._remember(replies, [failure.client for failure in failures])
         return replies
 
     def _train(self, request: Train) -> Replies:
         server, aggregator = self.server, self.server.aggregator
-        report = _distinct((*request.report, *aggregator.reports()))
+        report = self._protected(_distinct((*request.report, *aggregator.reports())))
         streaming = isinstance(aggregator, StreamingAggregator) and request.keep is None
         order = TrainOrder(
             clients=request.clients,
@@ -149,6 +151,7 @@ class Conversation:
             vectors_down=1 if order.broadcast is None else 2,
             vectors_up=1 + answers.extras,
         )
+        self.books.released(np.array([*answers.clients, *training.rejected], dtype=np.int64), order.report)
         server.history.trained(np.array(training.clients, dtype=np.int64), self.round)
         self._remember(answers.replies(order.report), [*training.failed, *training.rejected])
 
@@ -156,6 +159,10 @@ class Conversation:
         for name, values in replies.values.items():
             self.server.history.reported(name, replies.clients, values)
         self.server.history.failed(np.array(failed, dtype=np.int64))
+
+    def _protected(self, signals: tuple[Signal, ...]) -> tuple[Signal, ...]:
+        privacy = self.server.privacy
+        return signals if privacy is None else privacy.protect(signals, self.population.classes)
 
     def _place(self) -> Place:
         return Place(self.round, self.iteration, self.exchange)

@@ -13,7 +13,9 @@ import numpy as np
 from muster.arrays import Ints, State
 from muster.component import Population
 from muster.devices import Devices
+from muster.privacy import PrivacyAccount
 from muster.signals.base import Signal
+from muster.signals.private import Private
 from muster.training.base import LocalTraining
 
 #: Numbers travel as float32.
@@ -49,6 +51,8 @@ class Ledger:
     rounds: list[Costs] = field(default_factory=list)
     #: For each round: kind of information → number of times that a client sent it.
     disclosed: list[dict[str, int]] = field(default_factory=list)
+    #: What was told with noise, and the guarantee that is left.
+    privacy: PrivacyAccount = field(default_factory=PrivacyAccount)
 
     def open_round(self) -> None:
         self.rounds.append(Costs())
@@ -74,11 +78,16 @@ class Ledger:
             row[kind] = row.get(kind, 0) + times
 
     def state_dict(self) -> State:
-        return {"rounds": [asdict(costs) for costs in self.rounds], "disclosed": self.disclosed}
+        return {
+            "rounds": [asdict(costs) for costs in self.rounds],
+            "disclosed": self.disclosed,
+            "privacy": self.privacy.state_dict(),
+        }
 
     def load_state_dict(self, values: State) -> None:
         self.rounds = [Costs(**row) for row in values["rounds"]]
         self.disclosed = [dict(row) for row in values["disclosed"]]
+        self.privacy.load_state_dict(values.get("privacy", {}))
 
 
 @dataclass(frozen=True)
@@ -130,6 +139,12 @@ class Bookkeeper:
             if not signal.in_update:
                 self.ledger.disclose(signal.discloses, len(answered))
         self._pass_time(answered, samples, down, up)
+
+    def released(self, clients: Ints, signals: tuple[Signal, ...]) -> None:
+        """What clients have told with noise counts, whether or not the server could use their answer."""
+        for signal in signals:
+            if isinstance(signal, Private):
+                self.ledger.privacy.released(signal, clients, self.population.clients)
 
     def _pass_time(self, clients: Ints, samples: Ints, down: int, up: int) -> None:
         """An exchange lasts as long as its slowest client."""

@@ -12,6 +12,7 @@ import numpy as np
 
 from muster.arrays import Floats, Ints
 from muster.engine.base import Evaluation
+from muster.record import GroupAccuracy
 
 NAN = float("nan")
 
@@ -71,6 +72,18 @@ def group_scores(correct: Ints, count: Ints) -> dict[str, float]:
     accuracies = _ratio(correct.astype(np.float64), count)[present]
     worst = float(accuracies.min())
     return {"worst_group_accuracy": worst, "group_gap": float(accuracies.mean()) - worst}
+
+
+def group_table(evaluation: Evaluation) -> list[GroupAccuracy]:
+    """Accuracy of every (class, attribute) group that occurs in the test set; empty without attributes."""
+    correct, count = evaluation.group_correct, evaluation.group_count
+    if correct is None or count is None:
+        return []
+    accuracies = _ratio(correct.astype(np.float64), count)
+    return [
+        GroupAccuracy(label, attribute, float(accuracies[label, attribute]), int(count[label, attribute]))
+        for label, attribute in np.argwhere(count > 0).tolist()
+    ]
 
 
 def _ratio(numerator: Floats, denominator: Ints | Floats) -> Floats:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from muster.arrays import State
 
@@ -24,6 +24,15 @@ class TrainingRecord:
     left_out: list[int] = field(default_factory=list)
 
 
+class GroupAccuracy(NamedTuple):
+    """How well the global model does on the test samples of one class with one attribute value."""
+
+    label: int
+    attribute: int
+    accuracy: float
+    samples: int
+
+
 @dataclass
 class RoundRecord:
     """One round. Round numbers are 1-based here, as people count."""
@@ -33,6 +42,8 @@ class RoundRecord:
     #: Questions that were asked: (signal names, how many clients were asked, how many answered).
     asks: list[tuple[list[str], int, int]] = field(default_factory=list)
     metrics: dict[str, float] = field(default_factory=dict)
+    #: One row for each group of the test set, where the data has attributes and the round was evaluated.
+    groups: list[GroupAccuracy] = field(default_factory=list)
 
     @property
     def failed(self) -> bool:
@@ -46,4 +57,5 @@ class RoundRecord:
     def from_state(cls, values: dict[str, Any]) -> RoundRecord:
         trainings = [TrainingRecord(**row) for row in values["trainings"]]
         asks = [(list(names), asked, answered) for names, asked, answered in values["asks"]]
-        return cls(values["round"], trainings, asks, dict(values["metrics"]))
+        groups = [GroupAccuracy(*row) for row in values.get("groups", [])]
+        return cls(values["round"], trainings, asks, dict(values["metrics"]), groups)

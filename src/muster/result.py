@@ -14,7 +14,7 @@ from muster.errors import ConfigError
 from muster.history import History
 from muster.ledger import Costs, Ledger
 from muster.parameters import ParameterSpec
-from muster.record import RoundRecord
+from muster.record import GroupAccuracy, RoundRecord
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -63,6 +63,11 @@ class Result:
     def selections(self) -> list[list[list[int]]]:
         """For each round, the client ids of each training."""
         return [[training.clients for training in record.trainings] for record in self.records]
+
+    @property
+    def groups(self) -> list[GroupAccuracy]:
+        """Accuracy by (class, attribute) in the last evaluation; empty where the data has no attributes."""
+        return next((record.groups for record in reversed(self.records) if record.groups), [])
 
     @property
     def rejected(self) -> list[tuple[int, int, str]]:
@@ -120,7 +125,9 @@ class Result:
             "complete": self.complete,
             "metrics": self.metrics[-1] if self.metrics else {},
             "best_accuracy": self.best() if self.records else float("nan"),
+            "groups": [row._asdict() for row in self.groups],
             "costs": asdict(self.ledger.total()),
             "disclosed": self.ledger.total_disclosed(),
+            "privacy": [asdict(spent) for spent in self.ledger.privacy.spent()],
             "rejected": len(self.rejected),
         }

@@ -21,7 +21,8 @@ from muster.errors import ConfigError, TrainingError
 from muster.guard import Guard
 from muster.history import History
 from muster.ledger import Bookkeeper, Ledger
-from muster.metrics import NAN, summarise_metrics
+from muster.metrics import NAN, group_table, summarise_metrics
+from muster.privacy import Privacy
 from muster.randomness import generator
 from muster.record import RoundRecord, TrainingRecord
 from muster.result import Result
@@ -70,11 +71,13 @@ class Server:
         evaluate_every: int = 1,
         availability: Availability | None = None,
         devices: Devices | None = None,
+        privacy: Privacy | None = None,
         observers: Sequence[Observer] = (),
     ) -> None:
         self.selector, self.aggregator, self.engine = selector, aggregator, engine
         self.seed, self.guard, self.evaluate_every = seed, guard or Guard(), evaluate_every
-        self.availability, self.devices, self.observers = availability, devices, tuple(observers)
+        self.availability, self.devices, self.privacy = availability, devices, privacy
+        self.observers = tuple(observers)
         self.parameters: Vector = engine.initial_parameters()
         self.history = History(engine.population.clients)
         self.ledger = Ledger()
@@ -119,6 +122,8 @@ class Server:
         self.engine.algorithm.check(population)
         if self.availability is not None:
             self.availability.check(population)
+        if self.privacy is not None:
+            self.privacy.check(population)
         self.aggregator.prepare(population)
         if policy and policy.resume and policy.path.exists():
             self._restore(checkpoint.load(policy.path, policy.experiment))
@@ -158,6 +163,7 @@ class Server:
             took_part = sorted({client for training in record.trainings for client in training.clients})
             evaluation = self.engine.evaluate(self.parameters)
             record.metrics = summarise_metrics(evaluation, np.array(took_part, dtype=np.int64))
+            record.groups = group_table(evaluation)
         else:
             record.metrics = {"accuracy": NAN, "loss": NAN}
 

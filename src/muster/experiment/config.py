@@ -81,6 +81,7 @@ class Experiment:
     checkpoint: Section = field(default_factory=dict)
     availability: Section = field(default_factory=dict)
     devices: Section = field(default_factory=dict)
+    privacy: Section = field(default_factory=dict)
 
     def with_options(self, settings: Iterable[str]) -> Experiment:
         """A copy with `section.key=value` settings applied; values are read as TOML."""
@@ -103,6 +104,9 @@ class Experiment:
         relevant = self.described()
         for key in ("name", "engine", "checkpoint"):
             del relevant[key]
+        if not relevant["privacy"]:
+            # Runs without noise keep the fingerprint that they had before there was a choice.
+            del relevant["privacy"]
         return hashlib.sha256(json.dumps(relevant, sort_keys=True).encode()).hexdigest()[:16]
 
     @property

@@ -21,6 +21,7 @@ from muster.errors import ConfigError, OutputError
 from muster.experiment.config import CheckpointOptions, EngineOptions, EvaluationOptions, Experiment, Section
 from muster.guard import Guard
 from muster.models.base import build_model
+from muster.privacy import Privacy
 from muster.randomness import generator
 from muster.registry import build
 from muster.result import Result
@@ -44,6 +45,7 @@ class Parts:
     evaluation: EvaluationOptions
     availability: Availability | None
     devices: Devices | None
+    privacy: Privacy | None
 
     def server(self, observers: Sequence[Observer] = ()) -> Server:
         return Server(
@@ -55,6 +57,7 @@ class Parts:
             evaluate_every=self.evaluation.every,
             availability=self.availability,
             devices=self.devices,
+            privacy=self.privacy,
             observers=observers,
         )
 
@@ -66,6 +69,7 @@ def build_parts(experiment: Experiment, workers: int | None = None) -> Parts:
     training.check()
     guard = build(Guard, experiment.guard, "guard")
     evaluation = build(EvaluationOptions, experiment.evaluation, "evaluation")
+    privacy = build(Privacy, experiment.privacy, "privacy") if experiment.privacy else None
     # Methods before data: a misspelt name should not cost a decoding.
     _method(experiment.selection, "method", "selection", selectors)
     aggregator = _component(experiment.aggregation, "method", "aggregation", aggregators)
@@ -87,7 +91,7 @@ def build_parts(experiment: Experiment, workers: int | None = None) -> Parts:
         devices=devices,
         client_memory=options.client_memory * 1024**2,
     )
-    return Parts(experiment, data, selector, aggregator, engine, guard, evaluation, availability, devices)
+    return Parts(experiment, data, selector, aggregator, engine, guard, evaluation, availability, devices, privacy)
 
 
 def run(

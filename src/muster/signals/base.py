@@ -82,6 +82,32 @@ class ClientContext:
         return len(self.labels)
 
 
+@dataclass(frozen=True)
+class Sensitivity:
+    """How much a signal can differ between two neighbouring data sets: what noise has to cover."""
+
+    #: Largest sum of absolute differences, and largest Euclidean distance.
+    l1: float
+    l2: float
+    #: Which data sets are neighbours, in words.
+    neighbours: str
+    #: Every number lies between these.
+    low: float = 0.0
+    high: float = float("inf")
+    #: The numbers are counts that add up to the client's number of samples, which the server knows.
+    counts: bool = False
+
+    @classmethod
+    def of_counts(cls) -> Sensitivity:
+        """Replacing a sample takes one from a cell and adds one to another."""
+        return cls(2.0, 2.0**0.5, "one sample replaced", counts=True)
+
+    @classmethod
+    def of_range(cls, width: int, high: float) -> Sensitivity:
+        """Numbers between 0 and `high` of which nothing better is known: covers any change of the data."""
+        return cls(width * high, width**0.5 * high, "any two data sets", high=high)
+
+
 class Signal(ABC):
     """A measurement on a client. Implementations are frozen dataclasses; parameters are fields."""
 
@@ -112,6 +138,10 @@ class Signal(ABC):
 
     def unavailable(self, population: Population) -> str | None:
         """Why this population cannot provide the signal; None when it can."""
+        return None
+
+    def sensitivity(self, classes: int) -> Sensitivity | None:
+        """How much the data can change it, in a federation with so many classes; None: no bound is known."""
         return None
 
     @abstractmethod

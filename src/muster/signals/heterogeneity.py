@@ -14,7 +14,7 @@ from muster.component import Population
 from muster.errors import ConfigError
 from muster.heterogeneity.estimate import Estimator, Recipe
 from muster.heterogeneity.metrics import triplet
-from muster.signals.base import ClientContext, Signal, signals
+from muster.signals.base import ClientContext, Sensitivity, Signal, signals
 
 _NO_ATTRIBUTES = "the data set has no attributes"
 
@@ -40,6 +40,9 @@ class InteractionMatrix(Signal):
 
     def unavailable(self, population: Population) -> str | None:
         return _NO_ATTRIBUTES if population.attributes is None else None
+
+    def sensitivity(self, classes: int) -> Sensitivity:
+        return Sensitivity.of_counts()
 
     def measure(self, client: ClientContext) -> Floats:
         return _counts(client).astype(np.float64).ravel()
@@ -84,6 +87,10 @@ class HeterogeneityTriplet(Signal):
         if not population.spec.final_layer_name or len(population.spec.final_weight.shape) != 2:
             return "the model does not end in a linear classification layer"
         return None
+
+    def sensitivity(self, classes: int) -> Sensitivity:
+        # The estimate goes through two trained models: no smaller bound than the range is known.
+        return Sensitivity.of_range(3, 1.0)
 
     def measure(self, client: ClientContext) -> Floats:
         if self.estimate == "true":

@@ -10,7 +10,7 @@ from scipy.stats import entropy
 
 from muster.arrays import Floats
 from muster.component import Population
-from muster.signals.base import ClientContext, Signal, signals
+from muster.signals.base import ClientContext, Sensitivity, Signal, signals
 
 
 def _histogram(client: ClientContext) -> Floats:
@@ -30,6 +30,9 @@ class LabelHistogram(Signal):
     def width(self, population: Population) -> int:
         return population.classes
 
+    def sensitivity(self, classes: int) -> Sensitivity:
+        return Sensitivity.of_counts()
+
     def measure(self, client: ClientContext) -> Floats:
         return _histogram(client)
 
@@ -42,6 +45,9 @@ class LabelEntropy(Signal):
     name: ClassVar[str] = "label_entropy"
     discloses: ClassVar[str] = "how evenly the client's samples spread over the classes (one number)"
     reportable: ClassVar[bool] = True
+
+    def sensitivity(self, classes: int) -> Sensitivity:
+        return Sensitivity.of_range(1, float(np.log(classes)))
 
     def measure(self, client: ClientContext) -> Floats:
         return np.array([float(entropy(_histogram(client)))])
