@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from muster.errors import ConfigError
+from muster.selection.high_loss import HighLoss
 from muster.selection.power_of_choice import PowerOfChoice
 
 
@@ -63,6 +64,26 @@ def test_rpow_d_learns_from_trainings_and_breaks_ties_by_lot(federation):
     assert fed.play(selector).trained.tolist() == [0, 1]
     starts = {tuple(federation(6, seed=seed).play(PowerOfChoice(2, "rpow-d", 6)).trained) for seed in range(8)}
     assert len(starts) > 1
+
+
+@pytest.mark.parametrize("make", [lambda: PowerOfChoice(4, "rpow-d", 20), lambda: HighLoss(4, "last_train_loss")])
+def test_clients_that_fail_do_not_take_all_places(federation, make):
+    """Four clients never answer; four others train, but their loss is not a number."""
+    fed, selector = federation(20, script={"train_loss": lambda clients, round: 0.9**round + 0 * clients}), make()
+    fed.run(selector, 60, drop=range(4), nan={"train_loss": range(4, 8)})
+    assert (fed.history.failures[:4] >= 1).all()
+    assert fed.history.failures[:4].max() <= fed.history.trainings.mean() + 1
+    assert (fed.history.trainings[4:8] == 1).all()
+    assert (fed.history.trainings[8:] >= 5).all()
+
+
+def test_a_client_that_failed_once_gets_another_turn(federation):
+    fed = federation(6, sizes=[10] * 6, script={"train_loss": lambda clients, round: 0.9**round + 0 * clients})
+    selector = PowerOfChoice(clients_per_round=2, variant="rpow-d", d=6)
+    fed.run(selector, 3, drop=[0])
+    fed.run(selector, 12)
+    assert fed.history.failures[0] == 1
+    assert fed.history.trainings[0] >= 2
 
 
 def test_cost(federation):

@@ -5,12 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-import numpy as np
-
 from muster.component import Population
 from muster.selection._ranking import highest
 from muster.selection.base import Plan, Selector, Train, View, check_count, selectors
-from muster.selection.power_of_choice import answers
+from muster.selection.power_of_choice import answers, last_losses
 from muster.signals.base import Signal
 from muster.signals.losses import Loss, TrainLoss
 
@@ -37,6 +35,5 @@ class HighLoss(Selector):
             losses = yield from answers(clients, Loss())
             yield Train(clients[highest(losses, self.clients_per_round)])
         else:
-            last = fed.history.last(TrainLoss.name)[clients]
-            losses = np.where(np.isnan(last), np.inf, last)
+            losses = last_losses(fed, clients)
             yield Train(clients[highest(losses, self.clients_per_round)], report=(TrainLoss(),))

@@ -64,8 +64,7 @@ class PowerOfChoice(Selector):
         sizes = fed.sizes[fed.available].astype(np.float64)
         candidates = fed.weighted_sample(self.candidates, sizes)
         if self.variant == "rpow-d":
-            last = fed.history.last(TrainLoss.name)[candidates]
-            losses = np.where(np.isnan(last), np.inf, last)
+            losses = last_losses(fed, candidates)
             tie: Floats | None = fed.rng.random(len(candidates))
             report: tuple[Signal, ...] = (self._signal,)
         else:
@@ -83,3 +82,15 @@ def answers(clients: Ints, signal: Signal) -> Generator[Request, Replies, Floats
     values = np.full(len(clients), np.nan)
     values[np.searchsorted(clients, replies.clients)] = replies[signal.name]
     return values
+
+
+def last_losses(fed: View, clients: Ints) -> Floats:
+    """The loss of each client's last training: infinite for those that were never tried, so that they go first.
+
+    A client that was tried in vain (it did not answer, or was refused) is NaN until the others have trained more
+    often, on average, than it has failed: it has another turn then, and broken clients do not take all places.
+    """
+    history = fed.history
+    last = history.last(TrainLoss.name)
+    turn = (history.failures == 0) | (history.failures < history.trainings.mean())
+    return np.asarray(np.where(np.isnan(last) & (history.trainings == 0) & turn, np.inf, last)[clients])
