@@ -118,7 +118,9 @@ def quickstart(
 def list_components(
     kind: Annotated[
         str | None,
-        typer.Argument(help="selection, aggregation, algorithms, data, partitions, models, workloads, …"),
+        typer.Argument(
+            help="methods (selection, aggregation), algorithms, data, partitions, models, workloads, …"
+        ),
     ] = None,
     privacy: Annotated[bool, typer.Option("--privacy", help="What leaves the clients, for each method.")] = False,
 ) -> None:
@@ -126,6 +128,6 @@ def list_components(
     from muster.cli.show import show_components, show_privacy
 
     if privacy:
-        show_privacy()
+        show_privacy(kind)
     else:
         show_components(kind)

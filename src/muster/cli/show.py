@@ -8,15 +8,18 @@ from pathlib import Path
 from typing import Any
 
 from rich.table import Table
+from rich.text import Text
 
 from muster.aggregation.base import aggregators
 from muster.availability import availabilities
 from muster.cli.console import out
 from muster.data.partition.base import schemes
 from muster.data.sources.base import sources
+from muster.disclosures import ROUNDS, Disclosure, of_aggregation, of_selection
 from muster.errors import ConfigError, nearest
 from muster.experiment.workloads import workload_summaries
 from muster.models.base import models
+from muster.privacy import PrivacyAccount
 from muster.registry import Registry
 from muster.report.tables import comparison_rows, readable_bytes
 from muster.result import Result
@@ -35,15 +38,18 @@ KINDS: dict[str, Registry[Any]] = {
     "availability": availabilities,
 }
 
+#: What `muster list methods` shows.
+METHODS = ("selection", "aggregation")
+
 
 def show_components(kind: str | None) -> None:
     """Names with one line each."""
     known = {name: {entry: registry.summary(entry) for entry in registry} for name, registry in KINDS.items()}
     known["workloads"] = workload_summaries()
-    if kind is not None and kind not in known:
-        raise ConfigError(f"unknown kind '{kind}'", expected=nearest(kind, known))
+    if kind is not None and kind not in ("methods", *known):
+        raise ConfigError(f"unknown kind '{kind}'", expected=nearest(kind, [*known, "methods"]))
     for name, entries in known.items():
-        if kind in (None, name):
+        if kind in (None, name) or (kind == "methods" and name in METHODS):
             table = Table(title=name, title_justify="left", title_style="bold", box=None, pad_edge=False)
             table.add_column("name", style="cyan", no_wrap=True)
             table.add_column("what it is")
@@ -79,6 +85,10 @@ def show_result(result: Result, folder: Path) -> None:
     if result.rejected:
         table.add_row("updates refused or missing", f"{len(result.rejected):,}")
     out.print(table)
+    if result.groups:
+        show_groups(result)
+    if result.ledger.privacy.spent():
+        show_spent(result.ledger.privacy)
     out.print(f"Files: {folder}", soft_wrap=True)
 
 
@@ -98,31 +108,70 @@ def show_comparison(results: Sequence[Result]) -> None:
     )
 
 
-def show_privacy() -> None:
-    """Method × what leaves the client beside the model update."""
-    table = Table(title="What leaves the clients, beside the model update", title_justify="left")
-    for name in ("method", "signal", "what it discloses", "when"):
-        table.add_column(name)
-    for name in selectors:
-        component = selectors.get(name)
-        try:
-            needed = component(
-                **({"clients_per_round": 1} if "clients_per_round" in _fields(component) else {})
-            ).needs()
-        except TypeError:
-            continue  # combinators disclose what the methods inside them disclose
-        beyond = [signal for signal in needed if not signal.in_update]
-        for signal in beyond:
-            when = " or ".join(
-                w for w, holds in (("asked", signal.askable), ("reported", signal.reportable)) if holds
-            )
-            table.add_row(name, signal.name, signal.discloses, when)
-        if not beyond:
-            table.add_row(name, "–", "nothing", "–")
+def show_groups(result: Result) -> None:
+    """Accuracy of the last evaluation by class and attribute, the worst group marked."""
+    worst = min(row.accuracy for row in result.groups)
+    cells = {(row.label, row.attribute): row for row in result.groups}
+    labels, attributes = (sorted({cell[axis] for cell in cells}) for axis in (0, 1))
+    table = Table(title="Accuracy by group (test samples)", title_justify="left", box=None)
+    table.add_column("", style="cyan")
+    for attribute in attributes:
+        table.add_column(f"attribute {attribute}", justify="right")
+    for label in labels:
+        rows = [cells.get((label, attribute)) for attribute in attributes]
+        texts = ["–" if row is None else f"{row.accuracy:.4f} ({row.samples:,})" for row in rows]
+        marks = ["bold red" if row is not None and row.accuracy == worst else "" for row in rows]
+        table.add_row(f"class {label}", *(Text(t, style=mark) for t, mark in zip(texts, marks, strict=True)))
     out.print(table)
 
 
-def _fields(component: Any) -> list[str]:
-    from muster.registry import parameters_of
+def show_spent(account: PrivacyAccount) -> None:
+    """What the noise guarantees for the client that told most."""
+    table = Table(title="Told with noise (the client that told most)", title_justify="left", box=None)
+    for name in ("what", "noise", "answers", "ε, δ in all", "or, advanced composition", "neighbours"):
+        table.add_column(name, justify="left" if name in ("what", "noise", "neighbours") else "right")
+    for row in account.spent():
+        table.add_row(
+            row.signal,
+            f"{row.mechanism}, ε = {row.epsilon:g} each",
+            str(row.answers),
+            _guarantee(row.basic),
+            _guarantee(row.advanced),
+            row.neighbours,
+        )
+    out.print(table)
+    out.print(
+        f"In all {_guarantee(account.total())} (basic composition). "
+        "Model updates and other answers have no noise and no such guarantee.",
+        style="dim",
+        soft_wrap=True,
+    )
 
-    return list(parameters_of(component))
+
+def _guarantee(pair: tuple[float, float]) -> str:
+    return f"{pair[0]:.4g}, {pair[1]:.3g}"
+
+
+def show_privacy(kind: str | None = None) -> None:
+    """Method × what leaves the client beside the model update × how often."""
+    if kind is not None and kind not in ("methods", *METHODS):
+        raise ConfigError(
+            f"there is no table of disclosures for '{kind}'", expected=", ".join(("methods", *METHODS))
+        )
+    for title, disclosures in (("selection", of_selection), ("aggregation", of_aggregation)):
+        if kind not in (None, "methods", title):
+            continue
+        table = Table(title=f"What leaves the clients: {title}", title_justify="left", title_style="bold")
+        for name in ("method", "signal", "what it discloses, beside the model update", "how often"):
+            table.add_column(name, no_wrap=name == "method")
+        for name in KINDS[title]:
+            rows = disclosures(name) or [Disclosure(name, "–", "nothing", "–")]
+            for number, row in enumerate(rows):
+                table.add_row(name if number == 0 else "", row.signal, row.what, row.how_often)
+        out.print(table)
+    out.print(
+        "Every client that trains sends its model update, and the server knows how many samples each client has. "
+        f"'How often' was seen in a trial of {ROUNDS} rounds with default options.",
+        style="dim",
+        soft_wrap=True,
+    )
