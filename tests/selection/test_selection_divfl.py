@@ -45,6 +45,24 @@ def test_worked_example():
     assert represented(distances, np.array([1, 3])).tolist() == [3, 2]
 
 
+def test_worked_example_with_similarities():
+    distances = cdist(GRADIENTS, GRADIENTS)
+    for similarity in (-distances, 10 - distances, (1 - distances / 10).tolist(), distances.tolist()):
+        assert greedy(similarity=similarity, count=3).tolist() == [1, 3, 0]
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(2, 15), st.integers(1, 14), st.integers(0, 1000))
+def test_similarities_are_covered_as_in_the_textbook(clients, count, seed):
+    rows = np.random.default_rng(seed).normal(size=(clients, 3))
+    similarity = rows @ rows.T
+    chosen = []
+    for _ in range(min(count, clients - 1)):
+        left = [j for j in range(clients) if j not in chosen]
+        chosen.append(max(left, key=lambda j: (round(similarity[:, [*chosen, j]].max(axis=1).sum(), 7), -j)))
+    assert greedy(similarity, len(chosen)).tolist() == chosen
+
+
 @settings(max_examples=60, deadline=None)
 @given(st.integers(1, 25), st.integers(1, 25), st.integers(0, 1000), st.booleans())
 def test_lazy_search_equals_the_textbook(clients, count, seed, on_a_grid):

@@ -36,6 +36,7 @@ def test_contract(keeps_contract, options):
 def test_worked_example():
     entropies = entropy(BIAS, 0.005)
     np.testing.assert_allclose(entropies, [0.034544, 1.085411, 0.034544], atol=5e-7)
+    assert entropy(BIAS[1].tolist(), 0.005) == pytest.approx(1.085411, abs=5e-7)
     measure = distances(BIAS, entropies, 10.0)
     np.testing.assert_allclose(measure[np.triu_indices(3, 1)], [11.032273, 2.094395, 12.079471], atol=5e-7)
     for tree in (ward_on_rows(measure), ward_on_distances(measure)):

@@ -37,6 +37,12 @@ def test_worked_example_of_scores():
     np.testing.assert_allclose(found, [0.160062, 0.325806, 0.140404, 1.169654], atol=5e-7)
 
 
+def test_scores_take_lists_and_whole_numbers():
+    found = scores([10, 20, 30, 100], [9, 5, 2, 8], [1, 2, 4, 1], 10, 2)
+    np.testing.assert_array_equal(found, scores(REWARDS, LAST, DURATIONS, 10, 2.0))
+    np.testing.assert_array_equal(scores(REWARDS, LAST, DURATIONS.astype(int), 10, 2), found)
+
+
 def textbook_scores(rewards, last, durations, r, *, preferred, clip_bound, alpha):
     ordered = sorted(rewards)
     clip = ordered[min(math.floor(len(ordered) * clip_bound), len(ordered) - 1)]

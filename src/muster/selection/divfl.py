@@ -78,7 +78,7 @@ class DivFL(Selector):
             chosen = fed.sample(self.clients_per_round)
             return chosen, np.ones(len(chosen)) if self.agg == "gamma" else None
         distances = gradient_distances(_vectors.recall(self._gradients, fed.available), known)
-        picked = np.sort(greedy(distances, self.clients_per_round, self.greedy, fed.rng, self.subsample))
+        picked = np.sort(cover(distances, self.clients_per_round, self.greedy, fed.rng, self.subsample))
         weights = represented(distances, picked).astype(np.float64) if self.agg == "gamma" else None
         return fed.available[picked], weights
 
@@ -96,7 +96,7 @@ def gradient_distances(rows: Floats | Vector, known: Bools) -> Floats:
 
 
 def greedy(
-    distances: Floats,
+    similarity: Floats,
     count: int,
     search: Search = "lazy",
     rng: np.random.Generator | None = None,
@@ -104,9 +104,26 @@ def greedy(
 ) -> Ints:
     """Positions of `count` clients, in the order in which the greedy search takes them.
 
-    Each is the one that lowers Σ_i min over the chosen j of `distances[i, j]` most (symmetric, zero diagonal);
-    ties go to the lowest position. The stochastic search looks at max(count, subsample · clients) candidates in
-    each step, which `rng` draws.
+    Each is the one that raises Σ_i max over the chosen j of `similarity[i, j]` most; the matrix is symmetric, of any
+    scale. A matrix of distances (zeros on the diagonal, nothing negative) serves as well: then each lowers Σ_i min
+    most, which is the same with similarity = −distance.
+    """
+    matrix = np.asarray(similarity, dtype=np.float64)
+    distances = matrix if not np.diagonal(matrix).any() and matrix.min() >= 0 else matrix.max() - matrix
+    return cover(distances, count, search, rng, subsample)
+
+
+def cover(
+    distances: Floats,
+    count: int,
+    search: Search = "lazy",
+    rng: np.random.Generator | None = None,
+    subsample: float = 0.1,
+) -> Ints:
+    """Positions of `count` clients, each the one that lowers Σ_i min over the chosen j of `distances[i, j]` most.
+
+    The matrix is symmetric and not negative. Ties go to the lowest position. The stochastic search looks at
+    max(count, subsample · clients) candidates in each step, which `rng` draws.
     """
     clients = len(distances)
     if count >= clients:

@@ -122,14 +122,14 @@ class Hics(Selector):
 def entropy(bias_updates: Floats | Vector, temperature: float | Literal["auto"] = 0.0025) -> Floats:
     """Estimated label entropy of each client, in nats: of the softmax of its row divided by the temperature.
 
-    "auto" takes the median over clients of the row's standard deviation.
+    "auto" takes the median over clients of the row's standard deviation. One row alone gives one number.
     """
     rows = np.asarray(bias_updates, dtype=np.float64)
     if temperature == "auto":
-        spread = float(np.median(rows.std(axis=1)))
+        spread = float(np.median(rows.std(axis=-1)))
         temperature = spread if spread > 0 else 1.0
-    shares = np.exp(log_softmax(rows / temperature, axis=1))
-    return np.asarray(entr(shares).sum(axis=1))
+    shares = np.exp(log_softmax(rows / temperature, axis=-1))
+    return np.asarray(entr(shares).sum(axis=-1))
 
 
 def distances(rows: Floats | Vector, entropies: Floats, lam: float, known: Bools | None = None) -> Floats:

@@ -26,6 +26,7 @@ def utility(losses: Floats) -> float:
 
 def speed_penalty(durations: Floats, preferred: float, alpha: float) -> Floats:
     """Factors for clients that take longer than the preferred duration; 1 for unknown durations."""
+    durations = np.asarray(durations, dtype=np.float64)
     slow = durations > preferred
     return np.where(slow, np.divide(preferred, durations, where=slow, out=np.ones_like(durations)) ** alpha, 1.0)
 
@@ -44,6 +45,7 @@ def scores(
 
     `round` counts from 1, `last_rounds` says when each client took part last.
     """
+    rewards = np.asarray(rewards, dtype=np.float64)
     ordered = np.sort(rewards)
     clip = ordered[min(int(len(ordered) * clip_bound), len(ordered) - 1)]
     low = 0.999 * ordered[0]
