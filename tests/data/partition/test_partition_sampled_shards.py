@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from muster.data.partition._filling import fill_in_order
 from muster.data.partition.sampled_shards import SampledShards, from_fullest, sampled_shards
 from muster.errors import ConfigError
 
@@ -23,6 +24,19 @@ def test_the_last_client_takes_what_is_left(seed):
 def test_shortfall_comes_from_the_fullest_classes():
     assert from_fullest(5, np.zeros(4), np.array([1, 4, 0, 3])).tolist() == [0, 4, 0, 1]
     assert from_fullest(3, np.zeros(2), np.array([2, 2])).tolist() == [2, 1]
+
+
+def test_a_class_that_was_emptied_exactly_is_not_chosen_again():
+    def propose(present, needs):
+        counts = np.zeros((len(needs), len(present)), dtype=np.int64)
+        counts[:, 0] = needs
+        return counts, counts.astype(float)
+
+    def complete(need, weights, stock):
+        raise AssertionError("nobody asks for more than there is")
+
+    taken = fill_in_order(np.array([4, 2, 4]), np.full(5, 2), propose, complete)
+    assert taken.tolist() == [[2, 0, 0], [2, 0, 0], [0, 2, 0], [0, 0, 2], [0, 0, 2]]
 
 
 @settings(max_examples=40, deadline=None)

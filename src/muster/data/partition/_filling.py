@@ -24,7 +24,8 @@ def fill_in_order(stock: Ints, needs: Ints, propose: Propose, complete: Complete
 
     As long as no class runs out, clients do not influence each other: a block of them is drawn at once, and the
     clients before the first one that asks for too much are kept. That one takes what there is, and `complete`
-    says what it takes for the rest. A class runs out at most once, so there are at most as many such clients.
+    says what it takes for the rest. Clients after one that empties a class exactly are drawn anew without it. A
+    class runs out at most once, so there are at most as many blocks that end early.
     """
     clients, classes = len(needs), len(stock)
     stock = stock.copy()
@@ -33,12 +34,14 @@ def fill_in_order(stock: Ints, needs: Ints, propose: Propose, complete: Complete
     while first < clients:
         present = np.flatnonzero(stock)
         counts, weights = propose(present, needs[first : first + _BLOCK])
-        short = (np.cumsum(counts, axis=0) > stock[present]).any(axis=1)
-        kept = int(np.argmax(short)) if short.any() else len(counts)
+        asked = np.cumsum(counts, axis=0)
+        short = (asked > stock[present]).any(axis=1)
+        empty = (asked - counts == stock[present]).any(axis=1)
+        kept = int(np.argmax(short | empty)) if (short | empty).any() else len(counts)
         taken[first : first + kept, present] = counts[:kept]
         stock[present] -= counts[:kept].sum(axis=0)
         first += kept
-        if short.any():
+        if kept < len(counts) and not empty[kept]:
             row = np.zeros(classes, dtype=np.int64)
             row[present] = np.minimum(counts[kept], stock[present])
             preference = np.zeros(classes)
