@@ -42,6 +42,12 @@ def test_what_is_refused(sent, reason):
     assert reason in Guard(max_norm=49).objection(sent, SPEC)
 
 
+def test_counters_do_not_make_a_movement_long():
+    counted = ParameterSpec(SPEC.parameters, SPEC.buffers, counters=(Entry("batches", (1,), 6, 7),))
+    assert Guard(max_norm=10).objection(movement(1, 2, 3, 4, 5, 6, 5000), counted) is None
+    assert "non-finite" in Guard(max_norm=10).objection(movement(1, 2, 3, 4, 5, 6, math.nan), counted)
+
+
 @given(hnp.arrays(np.float32, 6, elements=st.floats(width=32)))
 @settings(max_examples=200, deadline=None)
 def test_length_is_finite_exactly_when_all_entries_are(vector):

@@ -66,6 +66,8 @@ class Registry(Generic[T]):
         return name in self._entries
 
     def get(self, name: str) -> Callable[..., T]:
+        if not isinstance(name, str):
+            raise ConfigError(f"bad name of a {self.kind}: {name!r}", expected=f"one of {', '.join(self.names())}")
         if name not in self._entries:
             self._import_by_name(name)
         if name not in self._entries:

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+import muster
 from muster.cli.app import app
 
 
@@ -32,6 +33,10 @@ def test_help_teaches():
     assert "quickstart" in text
     assert "run" in text
     assert "--resume" in call("run", "--help")
+
+
+def test_version_needs_no_command():
+    assert call("--version").strip() == muster.__version__
 
 
 @pytest.mark.parametrize(

@@ -51,6 +51,8 @@ def settings(*pairs: str) -> list[str]:
     [
         (["selection.method=terrafrom"], 2, ["terrafrom", "did you mean 'terraform'"]),
         (["aggregation.method=fedag"], 2, ["fedag", "did you mean 'fedavg'"]),
+        (["selection.method=3"], 2, ["selection method", "3", "terraform"]),
+        (["aggregation.method=[1]"], 2, ["aggregation method", "[1]", "fedavg"]),
         (["training.lr=-0.1"], 2, ["training.lr", "-0.1", "positive"]),
         (["training.lr=fast"], 2, ["training.lr", "fast", "number"]),
         (["training.learning_rate=0.1"], 2, ["training.learning_rate", "allowed", "lr"]),
