@@ -1,5 +1,8 @@
 """Aggregation methods: how much each answer counts."""
 
+from typing import TYPE_CHECKING
+
+from muster._modules import imported_when_used
 from muster.aggregation.base import (
     Aggregated,
     Aggregator,
@@ -19,3 +22,6 @@ __all__ = [
     "Updates",
     "aggregators",
 ]
+
+if not TYPE_CHECKING:
+    __getattr__ = imported_when_used(__name__)

@@ -1,5 +1,11 @@
 """Selection methods: who trains next."""
 
+from typing import TYPE_CHECKING
+
+from muster._modules import imported_when_used
 from muster.selection.base import Ask, Plan, Selector, Train, View, selectors
 
 __all__ = ["Ask", "Plan", "Selector", "Train", "View", "selectors"]
+
+if not TYPE_CHECKING:
+    __getattr__ = imported_when_used(__name__)

@@ -1,5 +1,11 @@
 """Measurements that a client makes: what leaves it, and what that costs."""
 
+from typing import TYPE_CHECKING
+
+from muster._modules import imported_when_used
 from muster.signals.base import ClientContext, Signal, TrainOutcome, signals
 
 __all__ = ["ClientContext", "Signal", "TrainOutcome", "signals"]
+
+if not TYPE_CHECKING:
+    __getattr__ = imported_when_used(__name__)
