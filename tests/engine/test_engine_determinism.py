@@ -75,6 +75,20 @@ def test_torch_random_state_of_the_caller_is_left_alone(tiny):
     assert torch.equal(torch.rand(3), expected)
 
 
+def test_seeding_a_client_touches_no_other_device(tiny, monkeypatch):
+    """`torch.manual_seed` formats the call stack for every device that is not in use: slow for small clients."""
+    import torch
+
+    expected = muster.run(tiny(), workers=0)
+    made = muster.experiment.build_parts(tiny(), workers=0)
+
+    def refuse(seed):
+        raise AssertionError("torch.manual_seed was called for a client")
+
+    monkeypatch.setattr(torch, "manual_seed", refuse)
+    assert np.array_equal(made.server().run(3).parameters, expected.parameters)
+
+
 @dataclass(frozen=True)
 class KillsItsWorker(LocalAlgorithm):
     """Ends the process in which a client trains, as the kernel does when memory runs out."""

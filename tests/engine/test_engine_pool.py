@@ -8,6 +8,7 @@ import time
 
 import psutil
 import pytest
+import torch
 
 from muster.engine.pool import Crashed, Pool
 from muster.errors import ConfigError, TrainingError
@@ -22,6 +23,10 @@ def handler_factory():
                 return value * value
             case "die":
                 os._exit(9)
+            case "memory":
+                raise MemoryError
+            case "tensor":
+                return torch.empty(10**15)
             case "mistake":
                 raise ValueError("client code broke")
             case "config":
@@ -59,6 +64,13 @@ def test_a_task_that_kills_its_worker_is_given_up_after_two_attempts(pool):
     assert isinstance(answers.pop(4), Crashed)
     assert answers == {n: n * n for n in range(10) if n != 4}
     assert len(set(pool.pids)) == 3
+
+
+@pytest.mark.parametrize("kind", ["memory", "tensor"])
+def test_a_task_without_enough_memory_is_given_up_like_one_that_the_kernel_ended(pool, kind):
+    answers = dict(pool.run(6, lambda task: (kind if task == 4 else "square", task), window=6))
+    assert "out of memory" in answers.pop(4).reason
+    assert answers == {n: n * n for n in range(6) if n != 4}
 
 
 def test_idle_workers_that_were_killed_are_replaced(pool):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import heapq
 import multiprocessing as mp
+import os
 import signal
 import traceback
 from collections import deque
@@ -28,6 +29,8 @@ Handler: TypeAlias = Callable[[Any], Any]
 HandlerFactory: TypeAlias = Callable[[], Handler]
 
 ATTEMPTS = 2
+#: Exit code of a worker that ran out of memory.
+OUT_OF_MEMORY = 12
 _STOP_SECONDS = 3.0
 
 
@@ -131,7 +134,9 @@ class Pool:
         if crashes[suspect] < ATTEMPTS:
             heapq.heappush(waiting, suspect)
         else:
-            answers[suspect] = Crashed(f"its worker died {ATTEMPTS} times (exit code {worker.process.exitcode})")
+            code = worker.process.exitcode
+            why = "out of memory" if code == OUT_OF_MEMORY else f"exit code {code}"
+            answers[suspect] = Crashed(f"its worker died {ATTEMPTS} times ({why})")
         self._replace(position)
 
     def _replace(self, position: int) -> None:
@@ -139,6 +144,8 @@ class Pool:
         old.connection.close()
         if old.process.is_alive():
             old.process.kill()
+            # Until it is gone it may write into buffers that the next task uses.
+            old.process.join()
         self._workers[position] = self._start()
 
     def _start(self) -> _Worker:
@@ -191,11 +198,21 @@ def _serve(connection: Connection, factory: HandlerFactory, inherited: list[Conn
             handler = handler or factory()
             answer: tuple[str, Any] = ("ok", handler(message))
         except Exception as error:
+            if _out_of_memory(error):
+                # As if the kernel had ended it: its memory is given back, and the task is tried once more.
+                os._exit(OUT_OF_MEMORY)
             answer = ("error", as_muster_error(error))
         try:
             connection.send(answer)
         except OSError:
             return
+
+
+def _out_of_memory(error: Exception) -> bool:
+    return isinstance(error, MemoryError | torch.OutOfMemoryError) or (
+        # The CPU's allocator has no error class of its own.
+        isinstance(error, RuntimeError) and "can't allocate memory" in str(error)
+    )
 
 
 def as_muster_error(error: Exception) -> MusterError:
