@@ -69,6 +69,20 @@ def test_damage_is_noticed(saved, where):
         checkpoint.load(saved, "abc")
 
 
+def test_damage_anywhere_is_noticed_or_harmless(tmp_path):
+    path = tmp_path / "c.muster"
+    checkpoint.save(path, "abc", {"round": 3})
+    content = path.read_bytes()
+    for position in range(len(content)):
+        damaged = bytearray(content)
+        damaged[position] ^= 0xFF
+        path.write_bytes(damaged)
+        try:
+            assert checkpoint.load(path, "abc") == {"round": 3}
+        except CheckpointError:
+            continue
+
+
 @pytest.mark.parametrize("length", [0, 10, 2000])
 def test_a_file_that_was_cut_off_is_noticed(saved, length):
     saved.write_bytes(saved.read_bytes()[:length])

@@ -14,7 +14,7 @@ from muster.aggregation.fedavg import FedAvg
 from muster.component import state
 from muster.engine.base import Failed, Trained, TrainOrder
 from muster.engine.local import LocalEngine
-from muster.errors import ConfigError, TrainingError
+from muster.errors import CheckpointError, ConfigError, TrainingError
 from muster.experiment.runner import build_parts
 from muster.guard import Guard
 from muster.selection.base import Ask, Plan, Selector, Train, View
@@ -262,6 +262,13 @@ def test_going_on_from_a_checkpoint_equals_never_stopping(tiny, tmp_path):
     assert [len(s[0]) for s in rest.selections] == [1, 2, 3, 4, 5]
     assert str(whole.metrics) == str(rest.metrics)
     assert whole.history.trainings.tolist() == rest.history.trainings.tolist()
+
+
+def test_a_checkpoint_whose_components_have_changed_is_refused(tiny, tmp_path):
+    policy = CheckpointPolicy(tmp_path / "c", "same", resume=True)
+    server(tiny, Fixed((1,), {})).run(1, policy)
+    with pytest.raises(CheckpointError, match="does not fit"):
+        server(tiny, Counting()).run(2, policy)
 
 
 def test_a_selector_of_fifteen_lines_needs_no_registration(tiny):

@@ -22,6 +22,8 @@ from muster.errors import CheckpointError, OutputError
 FORMAT = 1
 _ARRAY = "__array__"
 _TREE = "tree.json"
+#: What reading a damaged archive raises; the last two for headers that name encryption or an unknown method.
+_DAMAGE = (zipfile.BadZipFile, ValueError, KeyError, EOFError, OSError, NotImplementedError, RuntimeError)
 
 
 def save(path: Path, experiment: str, values: State) -> None:
@@ -65,7 +67,7 @@ def load(path: Path, experiment: str) -> State:
         )
     try:
         values: State = _unpack(tree["values"], read_array)
-    except (zipfile.BadZipFile, ValueError, KeyError, EOFError, OSError) as error:
+    except _DAMAGE as error:
         raise _damaged(path, error) from error
     return values
 
@@ -78,7 +80,7 @@ def _open(path: Path) -> tuple[dict[str, Any], Any]:
     try:
         archive = zipfile.ZipFile(io.BytesIO(content))
         tree = json.loads(archive.read(_TREE))
-    except (zipfile.BadZipFile, ValueError, KeyError, EOFError) as error:
+    except _DAMAGE as error:
         raise _damaged(path, error) from error
 
     def read_array(number: int) -> np.ndarray[Any, Any]:

@@ -17,7 +17,7 @@ from muster.component import Population
 from muster.conversation import Conversation
 from muster.devices import Devices
 from muster.engine.base import Engine, Failed, Trained
-from muster.errors import ConfigError, TrainingError
+from muster.errors import CheckpointError, ConfigError, TrainingError
 from muster.guard import Guard
 from muster.history import History
 from muster.ledger import Bookkeeper, Ledger
@@ -126,7 +126,14 @@ class Server:
             self.privacy.check(population)
         self.aggregator.prepare(population)
         if policy and policy.resume and policy.path.exists():
-            self._restore(checkpoint.load(policy.path, policy.experiment))
+            values = checkpoint.load(policy.path, policy.experiment)
+            try:
+                self._restore(values)
+            except (KeyError, TypeError, ValueError) as error:
+                raise CheckpointError(
+                    f"the checkpoint {policy.path} does not fit this version's components ({error!r})",
+                    fix="continue it with the version of Muster that wrote it",
+                ) from error
 
     # --- one round ---------------------------------------------------------------------------------------
 

@@ -80,6 +80,26 @@ def test_json_lines_are_json(here):
     assert Path(lines[-1]["out"]).is_dir()
 
 
+def test_json_has_null_where_nothing_was_measured(here):
+    def refuse(constant):
+        raise AssertionError(f"{constant} is not JSON")
+
+    Path("c.toml").write_text("rounds = 3\n[evaluation]\nevery = 3\n")
+    text = call("run", "c.toml", "-w", "0", "--json", "--out", "out")
+    first, *_ = [json.loads(line, parse_constant=refuse) for line in text.splitlines()]
+    assert first["metrics"]["accuracy"] is None
+    rows = json.loads(Path("out/selections.json").read_text(), parse_constant=refuse)
+    assert [row["metrics"]["accuracy"] is None for row in rows] == [True, True, False]
+
+
+def test_the_command_to_go_on_with_is_the_one_that_was_stopped(here, monkeypatch):
+    monkeypatch.setattr("muster.cli.progress.StopAfterRound.wants_stop", lambda self: True)
+    Path("c.toml").write_text("rounds = 3\n")
+    result = CliRunner().invoke(app, ["run", "c.toml", "-w", "0", "--out", "out", "--set", "training.lr=0.1"])
+    assert result.exit_code == 130
+    assert "muster run c.toml --set training.lr=0.1 --out out --resume" in result.output
+
+
 def test_quickstart_compares_and_draws(here):
     text = call("quickstart", "--rounds", "2", "--out", "q")
     assert "at equal work" in text

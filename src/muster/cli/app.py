@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import logging
+import shlex
 from pathlib import Path
 from typing import Annotated
 
@@ -12,6 +12,7 @@ import typer
 from muster._version import __version__
 from muster.cli.console import err, out
 from muster.cli.data import data_app
+from muster.cli.inspect import inspect
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -23,6 +24,7 @@ app = typer.Typer(
 )
 
 app.add_typer(data_app, name="data")
+app.command()(inspect)
 
 Settings = Annotated[
     list[str] | None,
@@ -71,18 +73,21 @@ def run(  # noqa: PLR0917 (the options are what they are)
     from muster.cli.show import show_result
     from muster.experiment import load
     from muster.experiment import run as run_experiment
+    from muster.report.files import to_json
 
     experiment = load(config, settings or [])
     folder = folder or Path("runs") / f"{experiment.title}-{experiment.fingerprint[:8]}"
     with progress_for(err, experiment.title, json_lines) as progress, StopAfterRound() as stopper:
         result = run_experiment(experiment, workers, out=folder, resume=resume, observers=[progress, stopper])
     if json_lines:
-        print(json.dumps({"event": "result", "out": str(folder), **result.summary()}))
+        print(to_json({"event": "result", "out": str(folder), **result.summary()}))
     else:
         show_result(result, folder)
     if not result.complete:
+        changed = [word for setting in settings or [] for word in ("--set", setting)]
+        command = shlex.join(["muster", "run", str(config), *changed, "--out", str(folder), "--resume"])
         err.print(
-            f"stopped after round {len(result.records)}; go on with: muster run {config} --out {folder} --resume"
+            f"stopped after round {len(result.records)}; go on with: {command}", soft_wrap=True, markup=False
         )
         raise typer.Exit(130)
 

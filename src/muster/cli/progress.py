@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import signal
 import sys
@@ -16,6 +15,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from muster.engine.base import Failed, Trained
 from muster.ledger import Ledger
 from muster.record import RoundRecord
+from muster.report.files import to_json
 from muster.server import Observer, Server
 
 
@@ -116,7 +116,7 @@ class JsonProgress(Observer):
 
     def round_ended(self, record: RoundRecord, ledger: Ledger) -> None:
         row: dict[str, Any] = {"event": "round", **record.state_dict()}
-        print(json.dumps(row), flush=True)
+        print(to_json(row), flush=True)
 
 
 def warnings(record: RoundRecord) -> list[str]:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import csv
 import json
+import math
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -40,4 +41,20 @@ def write_rows(path: Path, rows: list[dict[str, float]]) -> None:
 
 
 def write_json(path: Path, content: object) -> None:
-    path.write_text(json.dumps(content, indent=1), encoding="utf-8")
+    path.write_text(to_json(content, indent=1), encoding="utf-8")
+
+
+def to_json(content: object, indent: int | None = None) -> str:
+    """JSON as every reader understands it: what was not measured (NaN) and infinities are null."""
+    return json.dumps(_finite(content), indent=indent, allow_nan=False)
+
+
+def _finite(content: Any) -> Any:
+    match content:
+        case float():
+            return content if math.isfinite(content) else None
+        case dict():
+            return {key: _finite(value) for key, value in content.items()}
+        case list() | tuple():
+            return [_finite(item) for item in content]
+    return content
