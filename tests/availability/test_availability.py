@@ -63,7 +63,7 @@ def test_infinite_gamma_has_no_skew():
 def test_dirichlet_gives_the_asked_number_of_distinct_clients(clients, share, gamma, redraw, round_):
     availability = DirichletParticipation(gamma=gamma, share=share, redraw=redraw)
     ids = availability.available(round_, clients, seed=1)
-    assert len(ids) == max(1, int(share * clients))
+    assert len(ids) == max(1, int(share * clients + 1e-9))
     assert (np.diff(ids) > 0).all()
     assert ids[0] >= 0
     assert ids[-1] < clients
@@ -83,3 +83,8 @@ def test_dirichlet_gives_the_asked_number_of_distinct_clients(clients, share, ga
 def test_values_out_of_range_are_refused(name, options):
     with pytest.raises(ConfigError, match="availability"):
         availabilities.build(name, options).check(None)
+
+
+def test_a_share_that_means_a_whole_number_is_one():
+    assert int(0.29 * 100) == 28
+    assert len(DirichletParticipation(share=0.29).available(0, 100, seed=0)) == 29

@@ -48,4 +48,5 @@ class DirichletParticipation(Availability):
         rng = generator(seed, "availability", round)
         skew = generator(seed, "availability") if self.redraw == "never" else rng
         probabilities = participation_probabilities(clients, self.gamma, skew)
-        return np.sort(weighted_sample(probabilities, max(1, int(self.share * clients)), rng))
+        # The small number makes up for products such as 0.29 · 100, which fall short of a whole number.
+        return np.sort(weighted_sample(probabilities, max(1, int(self.share * clients + 1e-9)), rng))
