@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from muster.aggregation._gram import InnerProducts
-from muster.aggregation.simprox import SimProx, gaussian, weights, weights_from
+from muster.aggregation.simprox import SimProx, cosines, gaussian, similarities, weights, weights_from
 from muster.errors import ConfigError
 
 MODELS = np.array([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]])
@@ -63,6 +63,18 @@ def test_gaussian_similarity_of_the_worked_example() -> None:
     similarity = gaussian(squared)
     np.testing.assert_allclose(similarity[0, 1], 0.462052, atol=1e-6)
     np.testing.assert_allclose(similarity[0, 2], 0.679744, atol=1e-6)
+
+
+def test_similarities_of_the_worked_example() -> None:
+    movements = MODELS - GLOBAL
+    inner = InnerProducts(movements @ movements.T, movements @ GLOBAL, float(GLOBAL @ GLOBAL))
+    between, to_global = cosines(inner)
+    np.testing.assert_allclose(between[np.triu_indices(3, 1)], [0, 0.707107, 0.707107], atol=1e-6)
+    assert to_global.mean() == pytest.approx(0.804738, abs=1e-6)
+    mean = (similarities(inner, threshold=0.5).sum(axis=1) - 1) / 2
+    np.testing.assert_allclose(mean, [0.418757, 0.418757, 0.698898], atol=1e-6)
+    # Below the threshold λ shrinks to 0.625907, and the first two models have cosine 0.
+    assert similarities(inner, threshold=0.9)[0, 1] == pytest.approx((1 - 0.625907) * 0.462052, abs=1e-6)
 
 
 def test_long_changes_do_not_underflow() -> None:

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from muster.errors import ConfigError
-from muster.selection.feddiverse import FedDiverse, pick, pick_released
+from muster.selection.feddiverse import FedDiverse, _closeness, _directions, pick, pick_released
 
 TRIPLETS = np.array(
     [
@@ -75,6 +75,16 @@ def test_worked_example_first_draw():
     shares = np.bincount(picked, minlength=6) / 4000
     np.testing.assert_allclose(shares, [0, 0.071429, 0.071429, 0, 0.5, 0.357143], atol=4 * np.sqrt(0.25 / 4000))
     assert shares[0] == shares[3] == 0
+
+
+def test_worked_example_alignments():
+    unit = _directions(TRIPLETS.T)
+    alike = unit[:, 4] @ unit
+    np.testing.assert_allclose(alike[[0, 1, 2, 3, 5]], [0.0625, 0.225, 0.178571, 0.0625, 0.739583], atol=5e-7)
+    after_0 = -_closeness(unit, unit[:, 4], unit[:, 0], "signed")
+    np.testing.assert_allclose(after_0[[1, 2, 3, 5]], [-0.125, 0.619048, 0.583333, -0.059028], atol=5e-7)
+    after_3 = -_closeness(unit, unit[:, 4], unit[:, 3], "signed")
+    np.testing.assert_allclose(after_3[[0, 1, 2, 5]], [-0.583333, -0.575, 0.130952, -0.086806], atol=5e-7)
 
 
 @pytest.mark.parametrize("cross", ["signed", "abs"])
