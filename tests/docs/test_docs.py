@@ -59,18 +59,18 @@ def test_toml_examples_are_valid(page):
             continue
         experiment = from_dict(values)
         build(LocalTraining, experiment.training, "training").check()
-        if isinstance(experiment.selection, dict) and "method" in values.get("selection", {}):
-            section = {"clients_per_round": 5} | experiment.selection if _takes_count(values) else experiment.selection
-            build_selector(section, clients=100)
+        if "method" in values.get("selection", {}):
+            section = values["selection"]
+            build_selector({"clients_per_round": 5} | section if _takes_count(section) else section, clients=100)
         for section, registry in (("aggregation", aggregators), ("algorithm", algorithms)):
             options = dict(values.get(section, {}))
             if "method" in options:
                 registry.build(options.pop("method"), options, section)
 
 
-def _takes_count(values) -> bool:
-    section = values["selection"]
-    return "fraction" not in section and "clients_per_round" in selectors.get(section["method"]).__dataclass_fields__
+def _takes_count(section) -> bool:
+    fields = selectors.get(section["method"]).__dataclass_fields__
+    return "fraction" not in section and "clients_per_round" in fields
 
 
 @pytest.mark.parametrize("page", [ROOT / "README.md", ROOT / "docs" / "protocols.md"], ids=name_of)
