@@ -121,7 +121,7 @@ def plot_partition(fed: FederatedData, path: Path | str | None = None) -> Figure
             _bubbles(axes["m"], composition, height)
         else:
             _heat_map(axes["m"], composition)
-        _size_histogram(axes["s"], fed.sizes)
+        size_histogram(axes["s"], fed.sizes)
         _class_histogram(axes["c"], np.count_nonzero(fed.label_histograms, axis=1), fed.classes)
         if pictures:
             _pictures(axes["p"], fed)
@@ -208,7 +208,8 @@ def _shortened(name: str, limit: int = 24) -> str:
     return name if len(name) <= limit else name[: limit - 1] + "…"
 
 
-def _size_histogram(axes: Axes, sizes: Ints) -> None:
+def size_histogram(axes: Axes, sizes: Ints) -> None:
+    """How many clients have how many samples, with a logarithmic axis where sizes differ very much."""
     axes.set_title("samples a client", loc="left")
     axes.set_ylabel("clients")
     axes.yaxis.set_major_locator(MaxNLocator(5, integer=True))

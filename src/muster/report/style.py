@@ -26,9 +26,22 @@ _STYLE = {
 }
 
 
+#: For pages with a dark background: the background itself is left transparent.
+_DARK = {
+    "text.color": "#e6e9ec",
+    "axes.labelcolor": "#e6e9ec",
+    "axes.edgecolor": "#aab2ba",
+    "axes.facecolor": "none",
+    "xtick.color": "#aab2ba",
+    "ytick.color": "#aab2ba",
+    "grid.color": "#aab2ba",
+    "grid.alpha": 0.12,
+}
+
+
 @contextmanager
-def muster_style() -> Iterator[None]:
-    with mpl.rc_context(_STYLE):  # type: ignore[arg-type]
+def muster_style(*, dark: bool = False) -> Iterator[None]:
+    with mpl.rc_context(_STYLE | (_DARK if dark else {})):  # type: ignore[arg-type]
         yield
 
 

@@ -1,0 +1,44 @@
+"""Inspect what an experiment's clients have, or a table of counts from elsewhere."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+
+from muster.errors import ConfigError
+from muster.experiment.config import Experiment, Section, load
+from muster.experiment.runner import build_data
+from muster.heterogeneity.inspection import Inspection, inspect
+from muster.heterogeneity.tables import FORMATS, Counts, read_counts
+from muster.selection.base import Selector
+
+
+def inspect_source(path: Path, settings: Sequence[str] = (), cohort: int | None = None) -> Inspection:
+    """Inspect an experiment (.toml) or a table of counts (.csv, .json, .npy)."""
+    if path.suffix.lower() in FORMATS:
+        if settings:
+            raise ConfigError(f"{path} is a table of counts: it has no settings", fix="leave --set out")
+        return inspect(read_counts(path), cohort)
+    if path.is_dir() or path.suffix.lower() != ".toml":
+        raise ConfigError(
+            f"cannot inspect {path}",
+            expected=f"an experiment (.toml) or a table of counts ({', '.join(FORMATS)})",
+            fix="for data in a folder, write an experiment with its [data] and [partition]",
+        )
+    return inspect_experiment(load(path, settings), cohort)
+
+
+def inspect_experiment(experiment: Experiment, cohort: int | None = None) -> Inspection:
+    """Inspect what the experiment's clients have; cohorts are as large as its selection says."""
+    data = build_data(experiment)
+    return inspect(Counts.of(data), cohort or _cohort(experiment.selection, data.clients))
+
+
+def _cohort(section: Selector | Section, clients: int) -> int | None:
+    """What the selection says about a round's size; it need not name a method yet."""
+    options = section if isinstance(section, dict) else section.get_params()
+    size = options.get("clients_per_round")
+    if isinstance(fraction := options.get("fraction"), float) and 0 < fraction <= 1:
+        size = max(1, math.floor(fraction * clients))
+    return min(size, clients) if isinstance(size, int) and size > 0 else None

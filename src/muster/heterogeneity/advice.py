@@ -1,0 +1,205 @@
+"""Advice in words, from rules with stated thresholds (docs/inspect.md lists them)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy.special import gammaln
+
+from muster.arrays import Floats, Ints
+from muster.heterogeneity.metrics import effective_clients, size_gini
+
+#: A client is strongly skewed from here on: about a split of 80 to 20 of two classes.
+STRONG = 0.3
+#: So many clients must be strongly skewed for advice.
+MANY_CLIENTS = 0.2
+#: All data together are skewed from here on: about a split of 70 to 30.
+GLOBAL = 0.1
+#: Clients' labels differ from all data by so many bits on average, and by so many times what chance would do.
+LABEL_SKEW, BEYOND_CHANCE = 0.1, 2.0
+#: Below so many bits, or below chance, clients are alike.
+ALIKE = 0.02
+UNEVEN_SIZES = 0.4
+SMALL_CLIENT, MANY_SMALL = 10, 0.1
+#: A class is rare when a random cohort misses it in so large a share of the rounds.
+MISSED = 0.25
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What the rules look at."""
+
+    metrics: dict[str, float]
+    triplets: Floats
+    sizes: np.ndarray[Any, Any]
+    #: For each class, how many clients have any of it.
+    holders: Ints
+    #: Clients that take part in a round.
+    cohort: int
+    #: Mean divergence of clients' labels from all data, and what chance alone would give (bits).
+    divergence: float
+    chance: float
+    class_names: Sequence[str]
+
+
+@dataclass(frozen=True)
+class Advice:
+    """What stands out, and what to do about it."""
+
+    finding: str
+    text: str
+
+
+def advise(facts: Facts) -> list[Advice]:
+    """All rules that apply, in a fixed order; a single one that says so when none does."""
+    found = [advice for rule in RULES if (advice := rule(facts)) is not None]
+    if found:
+        return found
+    return [Advice("Nothing stands out", "No rule applies: start with random selection and FedAvg.")]
+
+
+def spurious_correlation(facts: Facts) -> Advice | None:
+    many = strong_share(facts.triplets[:, 2])
+    if "GSC" not in facts.metrics or many < MANY_CLIENTS:
+        return None
+    overall = facts.metrics["GSC"]
+    whole = (
+        f"All data together have it too (GSC {overall:.2f}), so a good cohort weakens it but cannot remove it."
+        if overall >= GLOBAL
+        else f"Over all data it nearly cancels out (GSC {overall:.2f}): a well mixed cohort is almost free of it."
+    )
+    return Advice(
+        f"Strong spurious correlation in {many:.0%} of clients",
+        "Models will learn the attribute in the place of the class. Prefer FedDiverse (`feddiverse`), which mixes "
+        f"clients of different skews, and judge by worst-group accuracy. {whole}",
+    )
+
+
+def attribute_imbalance(facts: Facts) -> Advice | None:
+    if "GAI" not in facts.metrics:
+        return None
+    many, overall = strong_share(facts.triplets[:, 1]), facts.metrics["GAI"]
+    if many < MANY_CLIENTS and overall < GLOBAL:
+        return None
+    rare = (
+        "Some attribute values are rare in all data, and the mean accuracy hides how well they are served"
+        if overall >= GLOBAL
+        else "Many clients see mainly one attribute value, though all data together are even"
+    )
+    return Advice(
+        f"High attribute imbalance in {many:.0%} of clients (GAI {overall:.2f} in all data)",
+        f"{rare}: judge by worst-group accuracy. `feddiverse` brings clients with different skews together.",
+    )
+
+
+def class_imbalance_of_clients(facts: Facts) -> Advice | None:
+    many = strong_share(facts.triplets[:, 0])
+    if many < MANY_CLIENTS:
+        return None
+    return Advice(
+        f"High class imbalance in {many:.0%} of clients",
+        "Prefer cohorts that are balanced together: `fedcbs` if clients may tell their label counts, `hics` or "
+        "`terraform` if they may not. Few local epochs or a proximal term (`fedprox`) keep clients from drifting.",
+    )
+
+
+def class_imbalance_of_all(facts: Facts) -> Advice | None:
+    overall = facts.metrics["GCI"]
+    if overall < GLOBAL:
+        return None
+    return Advice(
+        f"All data together are imbalanced (GCI {overall:.2f})",
+        "Accuracy rewards guessing the frequent classes: read the macro F1 beside it. Selection can even out "
+        "cohorts (`fedcbs`), not make up for samples that nobody has.",
+    )
+
+
+def label_skew(facts: Facts) -> Advice | None:
+    if facts.divergence < max(LABEL_SKEW, BEYOND_CHANCE * facts.chance):
+        return None
+    return Advice(
+        f"Clients have different labels ({facts.divergence:.2f} bits from all data, {facts.chance:.3f} by chance)",
+        "Expect a gap between methods, and slow progress with many local epochs. Compare `terraform`, `hics` and "
+        "`cluster` with `random` at equal work, and try `scaffold` or `fedprox` as the local algorithm.",
+    )
+
+
+def alike(facts: Facts) -> Advice | None:
+    if facts.divergence >= max(ALIKE, facts.chance) or any(value >= GLOBAL for value in facts.metrics.values()):
+        return None
+    return Advice(
+        f"Clients are nearly alike ({facts.divergence:.3f} bits from all data)",
+        "Random selection with FedAvg is hard to beat here; methods that look at labels have little to go by.",
+    )
+
+
+def uneven_sizes(facts: Facts) -> Advice | None:
+    gini = size_gini(facts.sizes)
+    if gini < UNEVEN_SIZES:
+        return None
+    largest = np.sort(facts.sizes)[::-1][: max(1, len(facts.sizes) // 10)].sum() / facts.sizes.sum()
+    equal = effective_clients(facts.sizes)
+    return Advice(
+        f"Sizes are uneven (Gini {gini:.2f}): as spread out as {equal:,.0f} equal clients",
+        f"The largest tenth of the clients has {largest:.0%} of the samples and will dominate a mean that is "
+        'weighted by size. Consider `weights = "equal"`, and `fednova` where clients take different numbers of '
+        "steps; draw with `size-weighted` only if large clients are also typical.",
+    )
+
+
+def small_clients(facts: Facts) -> Advice | None:
+    small = float((facts.sizes < SMALL_CLIENT).mean())
+    if small < MANY_SMALL:
+        return None
+    return Advice(
+        f"{small:.0%} of clients have fewer than {SMALL_CLIENT} samples",
+        "What they measure (losses, norms, label shares) is mostly noise: methods that rank clients by it, such "
+        "as `high-loss` or `oort`, will favour some of them by accident.",
+    )
+
+
+def rare_classes(facts: Facts) -> Advice | None:
+    missed = miss_probabilities(facts.holders, len(facts.sizes), facts.cohort)
+    rare = np.flatnonzero((missed >= MISSED) & (facts.holders > 0))
+    if not len(rare):
+        return None
+    rarest = int(rare[np.argmax(missed[rare])])
+    return Advice(
+        f"{len(rare)} of {len(missed)} classes would be missing from many random cohorts",
+        f"{facts.class_names[rarest]} is with {facts.holders[rarest]:,} of {len(facts.sizes):,} clients: a random "
+        f"cohort of {facts.cohort:,} misses it in {missed[rarest]:.0%} of the rounds. Larger cohorts, `fedcbs` or "
+        "`cluster` help; `round-robin` at least reaches everybody in turn.",
+    )
+
+
+RULES: tuple[Callable[[Facts], Advice | None], ...] = (
+    spurious_correlation,
+    attribute_imbalance,
+    class_imbalance_of_clients,
+    class_imbalance_of_all,
+    label_skew,
+    alike,
+    uneven_sizes,
+    small_clients,
+    rare_classes,
+)
+
+
+def strong_share(values: Floats) -> float:
+    """Share of the clients that are strongly skewed."""
+    return float((values >= STRONG).mean())
+
+
+def miss_probabilities(holders: Ints, clients: int, cohort: int) -> Floats:
+    """For each class, the probability that no one of `cohort` clients, drawn uniformly, has it."""
+    others = np.asarray(clients - holders, dtype=np.float64)
+
+    def log_ways(among: Floats) -> Floats:
+        return np.asarray(gammaln(among + 1) - gammaln(among - cohort + 1))
+
+    enough = others >= cohort
+    missed = np.exp(log_ways(np.where(enough, others, cohort)) - log_ways(np.array(float(clients))))
+    return np.asarray(np.where(enough, missed, 0.0))

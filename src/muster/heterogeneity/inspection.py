@@ -1,0 +1,153 @@
+"""A federation's heterogeneity in numbers, before any training: what `muster inspect` shows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from scipy.cluster.hierarchy import leaves_list, linkage
+from scipy.spatial.distance import squareform
+
+from muster.arrays import Floats, Ints
+from muster.errors import ConfigError
+from muster.heterogeneity.advice import Advice, Facts, advise
+from muster.heterogeneity.divergences import earth_mover, hellinger, js_divergence, pairwise, to_pooled
+from muster.heterogeneity.metrics import effective_clients, size_gini, summary, triplets
+from muster.heterogeneity.tables import Counts
+from muster.randomness import generator
+
+#: Clients in the heat map; of more, this many are drawn.
+MOST_COMPARED = 200
+MOST_UNUSUAL = 5
+
+
+@dataclass(frozen=True)
+class Unusual:
+    """A client whose data are unlike all data together."""
+
+    client: int
+    size: float
+    #: Jensen–Shannon divergence of its groups from those of all data, in bits.
+    divergence: float
+    #: The group that it has too much of, its share there, and the share in all data.
+    group: tuple[int, int]
+    share: float
+    pooled_share: float
+
+
+@dataclass(frozen=True)
+class Spread:
+    """Mean and largest value over clients."""
+
+    mean: float
+    largest: float
+
+
+@dataclass(frozen=True)
+class Inspection:
+    """Everything that is known about a federation from its counts."""
+
+    counts: Counts
+    #: GCI GAI GSC CCI CAI CSC; without attributes only GCI and CCI.
+    metrics: dict[str, float]
+    #: (CI, AI, SC) of every client.
+    triplets: Floats
+    #: Of clients' labels from those of all data, by name of the distance.
+    divergences: dict[str, Spread]
+    #: The mean Jensen–Shannon divergence, in bits, that clients of these sizes would have by chance alone.
+    chance: float
+    size_gini: float
+    effective_clients: float
+    unusual: list[Unusual]
+    advice: list[Advice]
+
+    @property
+    def clients(self) -> int:
+        return len(self.counts.table)
+
+
+def inspect(counts: Counts, cohort: int | None = None) -> Inspection:
+    """Look at a table of counts. `cohort`: clients that take part in a round (default: a tenth)."""
+    table, histograms, sizes = counts.table, counts.histograms, counts.sizes
+    six, apart = summary(table), triplets(table)
+    if cohort is not None and not 1 <= cohort <= len(table):
+        raise ConfigError(f"a cohort of {cohort} clients", expected=f"1 to {len(table)}")
+    if not counts.has_attributes:
+        six = {name: six[name] for name in ("GCI", "CCI")}
+    divergences = {
+        "Jensen–Shannon (bits)": _spread(to_pooled(histograms) / np.log(2)),
+        "Hellinger": _spread(to_pooled(histograms, hellinger)),
+        "earth mover's": _spread(to_pooled(histograms, earth_mover)),
+    }
+    facts = Facts(
+        metrics=six,
+        triplets=apart,
+        sizes=sizes,
+        holders=np.count_nonzero(histograms, axis=0),
+        cohort=cohort or max(1, len(table) // 10),
+        divergence=divergences["Jensen–Shannon (bits)"].mean,
+        chance=chance_divergence(sizes, int(np.count_nonzero(histograms.sum(axis=0)))),
+        class_names=[counts.class_name(label) for label in range(table.shape[1])],
+    )
+    return Inspection(
+        counts=counts,
+        metrics=six,
+        triplets=apart,
+        divergences=divergences,
+        chance=facts.chance,
+        size_gini=size_gini(sizes),
+        effective_clients=effective_clients(sizes),
+        unusual=most_unusual(counts),
+        advice=advise(facts),
+    )
+
+
+def most_unusual(counts: Counts, most: int = MOST_UNUSUAL) -> list[Unusual]:
+    """The clients whose groups (classes, without attributes) differ most from all data, the most unusual first."""
+    flat = counts.table.reshape(len(counts.table), -1)
+    divergence = to_pooled(flat) / np.log(2)
+    pooled = flat.sum(axis=0) / flat.sum()
+    found = []
+    for client in np.argsort(-divergence, kind="stable")[:most].tolist():
+        if divergence[client] <= 0:
+            break
+        own = flat[client] / flat[client].sum()
+        cell = int(np.argmax(own - pooled))
+        label, attribute = divmod(cell, counts.table.shape[2])
+        size = float(flat[client].sum())
+        found.append(
+            Unusual(
+                client, size, float(divergence[client]), (label, attribute), float(own[cell]), float(pooled[cell])
+            )
+        )
+    return found
+
+
+def chance_divergence(sizes: Floats, classes: int) -> float:
+    """Mean divergence (Jensen–Shannon, bits) of random samples of these sizes from what they are drawn from.
+
+    (classes − 1)/(8n) nats to first order, and never more than one bit.
+    """
+    nats = (classes - 1) / (8 * np.asarray(sizes, dtype=np.float64))
+    return float(np.minimum(nats / np.log(2), 1.0).mean())
+
+
+def compared(counts: Counts, most: int = MOST_COMPARED) -> tuple[Ints, Floats]:
+    """Clients, neighbours alike, and the divergences (Jensen–Shannon, bits) between the labels of every two.
+
+    Of more than `most` clients, `most` are drawn (always the same). The order is that of the leaves of an
+    average-linkage tree.
+    """
+    clients = np.arange(len(counts.table))
+    if len(clients) > most:
+        clients = np.sort(generator(0, "inspect").choice(clients, most, replace=False))
+    matrix = pairwise(counts.histograms[clients], js_divergence) / np.log(2)
+    if len(clients) > 2:
+        tree = linkage(squareform(np.sqrt(matrix), checks=False), "average", optimal_ordering=True)
+        order = leaves_list(tree)
+        return clients[order], matrix[np.ix_(order, order)]
+    return clients, matrix
+
+
+def _spread(values: Floats) -> Spread:
+    return Spread(float(values.mean()), float(values.max()))

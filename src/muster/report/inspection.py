@@ -1,0 +1,326 @@
+"""A federation's heterogeneity for people: tables for the terminal, pictures, and a page of its own."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import FuncFormatter, MaxNLocator
+from rich.console import Group, RenderableType
+from rich.markup import escape
+from rich.padding import Padding
+from rich.table import Table
+
+from muster.arrays import Ints
+from muster.errors import OutputError
+from muster.heterogeneity.inspection import Inspection, Unusual, compared
+from muster.report import html
+from muster.report.partition import size_histogram
+from muster.report.plots import save_figure
+from muster.report.style import COLOURS, muster_style
+
+_MEANINGS = {"CI": "class imbalance", "AI": "attribute imbalance", "SC": "spurious correlation"}
+#: Places along an edge of the triangle: clients between two of them are drawn as one circle.
+_PLACES = 40
+_MOST_DOTS, _MOST_NAMES = 2_000, 30
+#: Corners of the triangle for CI, AI, SC.
+_CORNERS = np.array([[0.0, 0.0], [1.0, 0.0], [0.5, np.sqrt(0.75)]])
+#: Inches: wide enough for labels, small enough to stay readable on a phone.
+_SIZE = (5.4, 4.4)
+
+
+def rows_of_metrics(inspection: Inspection) -> list[list[str]]:
+    """What is measured, of all data and of clients."""
+    metrics = inspection.metrics
+    return [
+        [meaning, f"{metrics[f'G{short}']:.3f}", f"{metrics[f'C{short}']:.3f}"]
+        for short, meaning in _MEANINGS.items()
+        if f"G{short}" in metrics
+    ]
+
+
+def rows_of_divergences(inspection: Inspection) -> list[list[str]]:
+    return [[name, f"{s.mean:.3f}", f"{s.largest:.3f}"] for name, s in inspection.divergences.items()]
+
+
+def rows_of_unusual(inspection: Inspection) -> list[list[str]]:
+    counts = inspection.counts
+    return [
+        [counts.client(u.client), f"{u.size:,.0f}", f"{u.divergence:.3f}", _stands_out(inspection, u)]
+        for u in inspection.unusual
+    ]
+
+
+def _stands_out(inspection: Inspection, unusual: Unusual) -> str:
+    group = inspection.counts.group_name(*unusual.group)
+    return f"{group}: {unusual.share:.0%} of its samples, {unusual.pooled_share:.0%} of all"
+
+
+def rows_of_sizes(inspection: Inspection) -> list[list[str]]:
+    sizes = inspection.counts.sizes
+    low, high = f"{sizes.min():,.0f}", f"{sizes.max():,.0f}"
+    return [
+        ["samples in all", f"{sizes.sum():,.0f}"],
+        ["samples a client", low if low == high else f"{low} to {high}, median {np.median(sizes):,g}"],
+        ["Gini coefficient of sizes", f"{inspection.size_gini:.3f}"],
+        ["effective number of clients", f"{inspection.effective_clients:,.1f} of {inspection.clients:,}"],
+    ]
+
+
+_METRICS = ("skew (0: none, 1: total)", "all data", "clients, mean")
+_DIVERGENCES = ("labels of a client against all data", "mean", "largest")
+_UNUSUAL = ("client", "samples", "divergence", "what stands out")
+_SIZES = ("sizes", "all clients")
+
+
+def title(inspection: Inspection) -> str:
+    shape = inspection.counts.table.shape
+    parts = [f"{shape[0]:,} clients", f"{shape[1]:,} classes"]
+    if inspection.counts.has_attributes:
+        parts.append(f"{shape[2]:,} attribute values")
+    return f"{inspection.counts.title}: {', '.join(parts)}"
+
+
+def _note(inspection: Inspection) -> str:
+    return (
+        f"By chance alone, clients of these sizes would be {inspection.chance:.3f} bits from all data on average."
+    )
+
+
+# --- terminal --------------------------------------------------------------------------------------------
+
+
+def inspection_text(inspection: Inspection) -> RenderableType:
+    """Everything as text."""
+    advice = [Padding(f"[bold]{escape(a.finding)}[/]\n{_rich(a.text)}", (0, 0, 1, 2)) for a in inspection.advice]
+    return Group(
+        f"[bold]{escape(title(inspection))}[/]\n",
+        _rich_table(_METRICS, rows_of_metrics(inspection)),
+        _rich_table(_DIVERGENCES, rows_of_divergences(inspection)),
+        f"[dim]{_note(inspection)}[/]\n",
+        _rich_table(_SIZES, rows_of_sizes(inspection)),
+        "[bold]Most unusual clients[/] (divergence from all data in bits)",
+        _rich_table(_UNUSUAL, rows_of_unusual(inspection)),
+        "[bold]Advice[/] (from the rules in docs/inspect.md)",
+        *advice,
+    )
+
+
+def _rich_table(header: tuple[str, ...], rows: list[list[str]]) -> Padding:
+    table = Table(box=None, pad_edge=False)
+    for number, name in enumerate(header):
+        last = number == len(header) - 1
+        words = header == _UNUSUAL and last
+        table.add_column(name, justify="left" if number == 0 or words else "right", no_wrap=not words)
+    for row in rows:
+        table.add_row(*map(escape, row))
+    return Padding(table, (0, 0, 1, 0))
+
+
+def _rich(text: str) -> str:
+    return re.sub(r"`([^`]+)`", r"[cyan]\1[/]", escape(text))
+
+
+# --- pictures --------------------------------------------------------------------------------------------
+
+
+def plot_kinds(inspection: Inspection) -> Figure:
+    """Every client in the triangle of CI, AI and SC; without attributes, class imbalance over size."""
+    figure, axes = _figure()
+    if inspection.counts.has_attributes:
+        _triangle(axes, inspection)
+    else:
+        _imbalance_over_size(axes, inspection)
+    return figure
+
+
+def _triangle(axes: Axes, inspection: Inspection) -> None:
+    skewed = inspection.triplets[inspection.triplets.sum(axis=1) > 1e-9]
+    strength = skewed.sum(axis=1)
+    places = np.round(_PLACES * skewed / strength[:, None])
+    distinct, which, times = np.unique(places, axis=0, return_inverse=True, return_counts=True)
+    mean_strength = np.bincount(which.ravel(), weights=strength, minlength=len(times)) / times
+    at = distinct / distinct.sum(axis=1, keepdims=True) @ _CORNERS
+    outline = np.vstack([_CORNERS, _CORNERS[:1]])
+    quiet = axes.xaxis.label.get_color()
+    axes.plot(*outline.T, color=quiet, linewidth=1, zorder=1)
+    largest = float(np.clip(9000 / max(1, len(times)), 60, 420))
+    areas = _areas(times, int(times.max(initial=1)), largest)
+    dots = axes.scatter(
+        at[:, 0],
+        at[:, 1],
+        s=areas,
+        c=mean_strength,
+        cmap="viridis_r",
+        vmin=0,
+        vmax=max(1.0, float(strength.max(initial=0))),
+        edgecolors=quiet,
+        linewidths=0.6,
+        zorder=3,
+        clip_on=False,
+    )
+    bar = axes.figure.colorbar(dots, ax=axes, shrink=0.7, pad=0.02)
+    bar.set_label("strength, CI + AI + SC")
+    for (x, y), name, down in zip(_CORNERS, _MEANINGS.values(), (True, True, False), strict=True):
+        axes.annotate(
+            name, (x, y), xytext=(0, -20 if down else 20), textcoords="offset points", ha="center", va="center"
+        )
+    unskewed = inspection.clients - len(skewed)
+    note = f"{unskewed:,} of {inspection.clients:,} clients have no skew and no place here" if unskewed else ""
+    axes.annotate(note, (0.5, 0), xytext=(0, -38), textcoords="offset points", ha="center", fontsize=9)
+    _area_legend(axes, int(times.max(initial=1)), largest)
+    axes.set_title("which skew each client has", loc="left", pad=24)
+    axes.set_aspect("equal")
+    axes.set_xlim(-0.15, 1.15)
+    axes.set_ylim(-0.05, 0.92)
+    axes.set_axis_off()
+
+
+def _areas(times: Ints, most: int, largest: float) -> list[float]:
+    """Areas of circles in points²; a single client never vanishes."""
+    return np.maximum(16.0, largest * times / most).tolist() if most > 1 else [min(60.0, largest)] * len(times)
+
+
+def _area_legend(axes: Axes, most: int, largest: float) -> None:
+    if most < 2:
+        return
+    shown = sorted({1, max(1, most // 4), most})
+    edge = axes.xaxis.label.get_color()
+    handles = [
+        Line2D([], [], ls="", marker="o", color="none", markeredgecolor=edge, ms=area**0.5, label=f"{times:,}")
+        for times, area in zip(shown, _areas(np.array(shown), most, largest), strict=True)
+    ]
+    axes.legend(
+        handles=handles,
+        title="clients",
+        loc="upper left",
+        bbox_to_anchor=(-0.08, 1.0),
+        labelspacing=1.1,
+        fontsize=9,
+    )
+
+
+def _imbalance_over_size(axes: Axes, inspection: Inspection) -> None:
+    sizes, imbalance = inspection.counts.sizes, inspection.triplets[:, 0]
+    logarithmic = sizes.max() > 50 * sizes.min()
+    if inspection.clients > _MOST_DOTS:
+        cells = axes.hexbin(
+            sizes,
+            imbalance,
+            gridsize=35,
+            xscale="log" if logarithmic else "linear",
+            bins="log",
+            mincnt=1,
+            cmap="viridis_r",
+        )
+        axes.figure.colorbar(cells, ax=axes, pad=0.02).set_label("clients")
+    else:
+        axes.scatter(sizes, imbalance, s=28, alpha=0.8, color=COLOURS[4], edgecolors=COLOURS[0], linewidths=0.7)
+        if logarithmic:
+            axes.set_xscale("log")
+    if not logarithmic:
+        axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda size, _: f"{size:,.0f}"))
+    axes.set_ylim(-0.03, 1.03)
+    axes.set_xlabel("samples of the client")
+    axes.set_ylabel("class imbalance CI (1: one class only)")
+    axes.set_title("class imbalance over size", loc="left")
+
+
+def plot_divergence(inspection: Inspection) -> Figure:
+    """Heat map of the divergences between clients' labels, similar clients next to each other."""
+    clients, matrix = compared(inspection.counts)
+    figure, axes = _figure()
+    image = axes.imshow(
+        matrix, cmap="viridis", vmin=0, vmax=max(0.05, float(matrix.max())), interpolation="nearest"
+    )
+    axes.grid(visible=False)
+    figure.colorbar(image, ax=axes, shrink=0.85, pad=0.02).set_label("Jensen–Shannon divergence (bits)")
+    if len(clients) <= _MOST_NAMES:
+        names = [_shortened(inspection.counts.client(client)) for client in clients.tolist()]
+        size = 7 if len(names) > 12 else 9
+        axes.set_xticks(range(len(names)), names, rotation=90, fontsize=size)
+        axes.set_yticks(range(len(names)), names, fontsize=size)
+    else:
+        axes.set_xticks([])
+        axes.set_yticks([])
+    drawn = len(clients) < inspection.clients
+    who = f"{len(clients)} drawn of {inspection.clients:,} clients" if drawn else f"{len(clients)} clients"
+    axes.set_xlabel(f"{who}, alike next to each other")
+    axes.set_title("how different two clients' labels are", loc="left")
+    return figure
+
+
+def plot_sizes(inspection: Inspection) -> Figure:
+    """How many clients have how many samples."""
+    figure, axes = _figure((_SIZE[0], 3.2))
+    size_histogram(axes, np.maximum(np.round(inspection.counts.sizes), 1).astype(np.int64))
+    axes.set_xlabel("samples")
+    return figure
+
+
+def _figure(size: tuple[float, float] = _SIZE) -> tuple[Figure, Axes]:
+    figure = Figure(figsize=size, layout="constrained")
+    FigureCanvasAgg(figure)
+    return figure, figure.subplots()
+
+
+def _shortened(name: str, limit: int = 12) -> str:
+    return name if len(name) <= limit else name[: limit - 1] + "…"
+
+
+PICTURES: dict[str, tuple[str, Callable[[Inspection], Figure]]] = {
+    "kinds": ("Which skew each client has", plot_kinds),
+    "divergence": ("How different two clients' labels are", plot_divergence),
+    "sizes": ("How many clients have how many samples", plot_sizes),
+}
+
+
+# --- files -----------------------------------------------------------------------------------------------
+
+
+def inspection_page(inspection: Inspection) -> str:
+    """One self-contained HTML page."""
+    cards = "".join(
+        f'<div class="card"><h3>{html.marked(a.finding)}</h3><p>{html.marked(a.text)}</p></div>'
+        for a in inspection.advice
+    )
+    pictures = "".join(
+        f'<div class="card">{html.figure(partial(draw, inspection), alt)}</div>' for alt, draw in PICTURES.values()
+    )
+    body = f"""<h1>{html.marked(title(inspection))}</h1>
+<p class="quiet">How heterogeneous this federation is, from counts of its samples. Nothing was trained.</p>
+<h2>Advice</h2><div class="cards">{cards}</div>
+<h2>Numbers</h2>
+<div class="cards">{html.table(_METRICS, rows_of_metrics(inspection), numbers=(1, 2))}
+<div>{html.table(_DIVERGENCES, rows_of_divergences(inspection), numbers=(1, 2))}
+<p class="quiet">{html.marked(_note(inspection))}</p></div>
+{html.table(_SIZES, rows_of_sizes(inspection))}</div>
+<h2>Pictures</h2><div class="cards">{pictures}</div>
+<h2>Most unusual clients</h2>
+{html.table(_UNUSUAL, rows_of_unusual(inspection), numbers=(1, 2))}
+<p class="quiet">Those whose samples differ most from all data together (Jensen–Shannon divergence in bits).
+The advice comes from fixed rules, which docs/inspect.md lists with their thresholds.</p>"""
+    return html.page(title(inspection), body)
+
+
+def save_inspection(inspection: Inspection, folder: Path) -> list[Path]:
+    """Write inspection.html and the pictures; the paths."""
+    page, written = folder / "inspection.html", []
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        page.write_text(inspection_page(inspection), encoding="utf-8")
+    except OSError as error:
+        raise OutputError(f"cannot write {page}: {error.strerror or error}", fix="choose another --out") from error
+    with muster_style():
+        for name, (_, draw) in PICTURES.items():
+            written.append(folder / f"{name}.png")
+            save_figure(draw(inspection), written[-1])
+    return [page, *written]

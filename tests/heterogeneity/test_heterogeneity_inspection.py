@@ -1,0 +1,179 @@
+"""Inspecting a federation: numbers, who is unusual, who is next to whom, and when advice is given."""
+
+import re
+
+import numpy as np
+import pytest
+from scipy.stats import hypergeom
+
+from muster.aggregation.base import aggregators
+from muster.data.partition.group_skew import named_tables
+from muster.errors import ConfigError, DataError
+from muster.heterogeneity import advice
+from muster.heterogeneity.divergences import js_divergence
+from muster.heterogeneity.inspection import chance_divergence, compared, inspect, most_unusual
+from muster.heterogeneity.metrics import summary
+from muster.heterogeneity.tables import Counts
+from muster.selection.base import selectors
+from muster.training.base import algorithms
+
+
+def of(table, **options) -> Counts:
+    table = np.asarray(table)
+    return Counts(
+        "made", table[:, :, None] if table.ndim == 2 else table, has_attributes=table.ndim == 3, **options
+    )
+
+
+def findings(counts, cohort=None) -> str:
+    return " | ".join(a.finding for a in inspect(counts, cohort).advice)
+
+
+def test_numbers_with_attributes():
+    table = named_tables("waterbirds-dist")
+    inspection = inspect(of(table))
+    assert inspection.metrics == summary(table)
+    assert inspection.clients == 30
+    assert inspection.triplets.shape == (30, 3)
+    assert inspection.effective_clients == pytest.approx(30, abs=0.05)
+    assert inspection.size_gini == pytest.approx(0.008, abs=0.01)
+
+
+def test_numbers_without_attributes():
+    inspection = inspect(of([[5, 5], [10, 0]]))
+    assert set(inspection.metrics) == {"GCI", "CCI"}
+    assert inspection.metrics["CCI"] == pytest.approx(0.5)
+    spread = inspection.divergences["Jensen–Shannon (bits)"]
+    expected = js_divergence(np.array([[5, 5], [10, 0]]), np.array([15, 5]), "bits")
+    assert (spread.mean, spread.largest) == pytest.approx((expected.mean(), expected.max()))
+
+
+def test_the_most_unusual_client_is_the_one_against_the_trend():
+    counts = of(named_tables("cmnist-gsc"), classes=("low", "high"), attributes=("red", "green"))
+    first, *_ = most_unusual(counts)
+    assert first.client == 23
+    assert counts.group_name(*first.group) == "low, green"
+    assert (first.share, first.pooled_share) == pytest.approx((0.45, 640 / 4800))
+    divergences = [u.divergence for u in most_unusual(counts, most=24)]
+    assert divergences == sorted(divergences, reverse=True)
+
+
+def test_nobody_is_unusual_among_equals():
+    assert most_unusual(of([[3, 3], [6, 6]])) == []
+
+
+def test_chance_divergence_is_what_samples_of_one_distribution_have():
+    rng = np.random.default_rng(0)
+    sizes = np.repeat([40, 100, 400], 2000)
+    drawn = np.array([rng.multinomial(size, np.full(5, 0.2)) for size in sizes])
+    seen = js_divergence(drawn, np.full((1, 5), 0.2), "bits").mean()
+    assert chance_divergence(sizes, 5) == pytest.approx(seen, rel=0.05)
+
+
+def test_similar_clients_come_next_to_each_other():
+    table = np.array([[9, 1], [1, 9], [8, 2], [2, 8], [90, 10]])
+    clients, matrix = compared(of(table))
+    places = {client: place for place, client in enumerate(clients.tolist())}
+    assert {abs(places[0] - places[4]), abs(places[1] - places[3])} == {1}
+    for i, j in np.ndindex(matrix.shape):
+        expected = js_divergence(table[clients[i]], table[clients[j]], "bits")
+        assert matrix[i, j] == pytest.approx(float(expected), abs=1e-12)
+
+
+@pytest.mark.parametrize("clients", [1, 2, 200, 201])
+def test_many_clients_are_drawn_from(clients):
+    table = np.random.default_rng(0).integers(1, 9, (clients, 3))
+    shown, matrix = compared(of(table))
+    assert len(shown) == len(np.unique(shown)) == min(clients, 200)
+    assert matrix.shape == (len(shown), len(shown))
+    assert np.array_equal(shown, compared(of(table))[0])
+
+
+def test_inspecting_many_clients_is_quick():
+    table = np.random.default_rng(0).integers(0, 20, (50_000, 10, 2)) + 1
+    assert inspect(of(table)).clients == 50_000
+
+
+def test_empty_clients_are_an_error():
+    with pytest.raises(DataError, match="1 of 2 clients have no samples"):
+        inspect(of([[1, 2], [0, 0]]))
+
+
+@pytest.mark.parametrize("cohort", [0, 3])
+def test_impossible_cohorts(cohort):
+    with pytest.raises(ConfigError, match=f"cohort of {cohort}"):
+        inspect(of([[1, 2], [3, 4]]), cohort)
+
+
+# --- advice ----------------------------------------------------------------------------------------------
+
+EVEN = [[50, 50], [50, 50]]
+SC = [[90, 10], [10, 90]]
+
+
+@pytest.mark.parametrize(
+    ("table", "expected"),
+    [
+        ([SC] * 2 + [EVEN] * 8, "Strong spurious correlation in 20% of clients"),
+        ([[[90, 90], [10, 10]]] * 3 + [EVEN] * 7, "High class imbalance in 30% of clients"),
+        ([[[90, 10], [90, 10]]] * 3 + [EVEN] * 7, "High attribute imbalance in 30% of clients"),
+        ([[[80, 80], [20, 20]]] * 5, "All data together are imbalanced (GCI 0.28)"),
+        ([EVEN] * 4, "Clients are nearly alike (0.000 bits"),
+    ],
+)
+def test_advice_about_groups(table, expected):
+    assert expected in findings(of(table))
+
+
+def test_one_client_too_few_gives_no_advice():
+    assert "spurious" not in findings(of([SC] * 2 + [EVEN] * 9))
+
+
+def test_spurious_correlation_that_cancels_out_is_told_apart():
+    cancels = inspect(of([SC, SC[::-1]])).advice[0].text
+    stays = inspect(of([SC, SC])).advice[0].text
+    assert "nearly cancels out (GSC 0.00)" in cancels
+    assert "have it too (GSC 0.53)" in stays
+
+
+@pytest.mark.parametrize(
+    ("table", "cohort", "expected"),
+    [
+        ([[100, 0, 0], [0, 100, 0], [0, 0, 100]], 3, "Clients have different labels (0.46 bits"),
+        ([[1000, 1000]] + [[20, 20]] * 9, 5, "Sizes are uneven (Gini 0.7"),
+        ([[4, 4]] + [[50, 50]] * 9, 5, "10% of clients have fewer than 10 samples"),
+        ([[50, 50]] + [[100, 0]] * 9, 5, "1 of 2 classes would be missing"),
+    ],
+)
+def test_advice_about_labels_and_sizes(table, cohort, expected):
+    assert expected in findings(of(table), cohort)
+
+
+def test_labels_that_differ_by_chance_are_no_skew():
+    rng = np.random.default_rng(0)
+    table = np.array([rng.multinomial(8, np.full(10, 0.1)) for _ in range(200)])
+    text = findings(of(table))
+    assert "different labels" not in text
+    assert "fewer than 10 samples" in text
+
+
+def test_nothing_stands_out():
+    table = [[70, 30], [30, 70]] * 5
+    assert findings(of(table)) == "Nothing stands out"
+
+
+@pytest.mark.parametrize("cohort", [1, 4, 10])
+def test_miss_probabilities(cohort):
+    holders = np.arange(11)
+    expected = [hypergeom.pmf(0, 10, holding, cohort) for holding in holders]
+    np.testing.assert_allclose(advice.miss_probabilities(holders, 10, cohort), expected, atol=1e-12)
+
+
+def test_advice_names_methods_that_exist():
+    tables = [[SC] * 4, [[[90, 10], [90, 10]]] * 4, [[[90, 90], [10, 10]]] * 4, [EVEN] * 4]
+    texts = [a.text for table in tables for a in inspect(of(table)).advice]
+    labels = [[[100, 0, 0], [0, 9, 0], [0, 0, 5]], [[1000, 1000]] + [[20, 20]] * 9]
+    texts += [a.text for table in labels for a in inspect(of(table)).advice]
+    named = set(re.findall(r"`([a-z-]+)`", " ".join(texts)))
+    assert len(named) >= 8
+    assert named <= {*selectors, *aggregators, *algorithms}

@@ -1,0 +1,100 @@
+"""Tables of counts: from federations and from files, with errors that say what is wrong with a file."""
+
+import json
+
+import numpy as np
+import pytest
+
+from muster.data.federated import Dataset, FederatedData, Index, Samples
+from muster.errors import DataError
+from muster.heterogeneity.tables import Counts, read_counts
+
+LONG = "client,class,attribute,count\nA,cat,day,3\nA,dog,night,4\nB,cat,night,5\nA,cat,day,1\n"
+
+
+def written(tmp_path, name, content):
+    path = tmp_path / name
+    path.write_text(content, encoding="utf-8")
+    return path
+
+
+def test_long_csv(tmp_path):
+    counts = read_counts(written(tmp_path, "a.csv", LONG))
+    assert counts.table.tolist() == [[[4, 0], [0, 4]], [[0, 5], [0, 0]]]
+    assert counts.table.dtype == np.int64
+    assert (counts.clients, counts.classes, counts.attributes) == (("A", "B"), ("cat", "dog"), ("day", "night"))
+    assert counts.has_attributes
+    assert counts.sizes.tolist() == [8, 5]
+    assert counts.histograms.tolist() == [[4, 4], [5, 0]]
+    assert counts.group_name(1, 0) == "dog, day"
+
+
+def test_long_csv_without_attributes(tmp_path):
+    counts = read_counts(written(tmp_path, "a.csv", "count,class,client\n2,x,A\n\n3,y,B\n"))
+    assert counts.table.tolist() == [[[2], [0]], [[0], [3]]]
+    assert not counts.has_attributes
+    assert counts.group_name(1, 0) == "y"
+
+
+def test_wide_csv(tmp_path):
+    counts = read_counts(written(tmp_path, "a.csv", "\ufeffhospital,healthy,ill\nNorth,10,2\nSouth,0,7\n"))
+    assert counts.table[:, :, 0].tolist() == [[10, 2], [0, 7]]
+    assert counts.clients == ("North", "South")
+    assert counts.classes == ("healthy", "ill")
+
+
+def test_npy_and_json(tmp_path):
+    table = np.arange(1, 13).reshape(2, 3, 2)
+    np.save(tmp_path / "a.npy", table)
+    assert np.array_equal(read_counts(tmp_path / "a.npy").table, table)
+    plain = read_counts(written(tmp_path, "b.json", json.dumps(table[:, :, 0].tolist())))
+    assert plain.table.shape == (2, 3, 1)
+    assert plain.class_name(2) == "class 2"
+    assert plain.client(1) == "1"
+    named = {"counts": table.tolist(), "clients": ["A", "B"], "attributes": ["day", "night"]}
+    counts = read_counts(written(tmp_path, "c.json", json.dumps(named)))
+    assert counts.client(1) == "B"
+    assert counts.group_name(0, 1) == "class 0, night"
+
+
+def test_shares_stay_as_they_are(tmp_path):
+    counts = read_counts(written(tmp_path, "a.json", "[[0.25, 0.75], [1, 0]]"))
+    assert counts.table[:, :, 0].tolist() == [[0.25, 0.75], [1, 0]]
+
+
+def test_federations():
+    samples = Samples(np.zeros((4, 1)), np.array([0, 1, 1, 0]), attributes=np.array([0, 0, 1, 1]))
+    index = Index.from_lists([[0, 1], [2, 3]])
+    with_groups = Dataset("made", samples, samples, 2, attribute_values=2, attribute_names=("day", "night"))
+    counts = Counts.of(FederatedData(with_groups, index))
+    assert counts.table.tolist() == [[[1, 0], [1, 0]], [[0, 1], [0, 1]]]
+    assert counts.group_name(0, 1) == "class 0, night"
+    without = Counts.of(FederatedData(Dataset("made", samples, samples, 2), index))
+    assert without.table.shape == (2, 2, 1)
+    assert not without.has_attributes
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("a.txt", "1 2", "ends in .csv, .json, .npy"),
+        ("a.csv", "", "shape"),
+        ("a.csv", "client,x\nA,many\n", "many"),
+        ("a.csv", "client,x,y\nA,1\n", "row 2 has 2 cells"),
+        ("a.csv", "client,count\nA,1\n", "no column 'class'"),
+        ("a.json", "{}", "no key 'counts'"),
+        ("a.json", "[1, 2]", "shape"),
+        ("a.json", "[[1, 2], [3]]", "table of counts"),
+        ("a.json", '{"counts": [[1, 2]], "classes": ["x"]}', "names 1 classes, but its counts have 2"),
+        ("a.json", "{", "table of counts"),
+        ("a.npy", "no array", "table of counts"),
+    ],
+)
+def test_bad_files(tmp_path, name, content, message):
+    with pytest.raises(DataError, match=message):
+        read_counts(written(tmp_path, name, content))
+
+
+def test_missing_file(tmp_path):
+    with pytest.raises(DataError, match="cannot read the counts"):
+        read_counts(tmp_path / "nowhere.csv")
