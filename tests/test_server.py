@@ -11,6 +11,7 @@ import pytest
 
 import muster
 from muster.aggregation.fedavg import FedAvg
+from muster.aggregation.median import Median
 from muster.component import state
 from muster.engine.base import Failed, Trained, TrainOrder
 from muster.engine.local import LocalEngine
@@ -125,11 +126,41 @@ def test_diverging_training_is_caught_not_hidden(tiny):
         ((0, 1), {"multiplicity": np.array([1])}, "1 multiplicity for 2 clients"),
         ((0, 1), {"weights": np.array([1.0])}, "1 weights for 2 clients"),
         ((0.5, 1.5), {}, "integer"),
+        ((0, 1), {"weights": np.array([1.0, math.nan])}, "finite"),
+        ((0, 1), {"weights": np.array([1.0, math.inf])}, "finite"),
+        ((0, 1), {"weights": np.array([2.0, -1.0])}, "none negative"),
+        ((0, 1), {"report": (Loss(),)}, "'loss' cannot be reported by a training"),
     ],
 )
 def test_a_selector_that_asks_for_nonsense_is_told_so(tiny, clients, options, message):
     with pytest.raises(ConfigError, match=message):
         server(tiny, Fixed(clients, options)).run(1)
+
+
+@pytest.mark.parametrize("options", [{"weights": np.array([3.0, 1.0])}, {"multiplicity": np.array([2, 1])}])
+def test_what_the_aggregation_would_ignore_is_refused(tiny, options):
+    with pytest.raises(ConfigError, match="Median would ignore"):
+        server(tiny, Fixed((0, 1), options), Median()).run(1)
+
+
+def test_a_signal_that_exists_only_after_training_cannot_be_asked_for(tiny):
+    class TooEarly(Selector):
+        def round(self, fed):
+            yield Ask(fed.available, (FinalLayerNorm(),))
+
+    with pytest.raises(ConfigError, match="'final_layer_norm' cannot be asked for"):
+        server(tiny, TooEarly()).run(1)
+
+
+def test_a_selector_cannot_write_to_what_it_is_shown(tiny):
+    class Vandal(Selector):
+        def round(self, fed):
+            for array in (fed.sizes, fed.available, fed.history.trainings):
+                with pytest.raises(ValueError, match="read-only"):
+                    array[0] = 5
+            yield Train(fed.sample(2))
+
+    assert len(server(tiny, Vandal()).run(1).records) == 1
 
 
 def test_multiplicity_counts_a_client_twice(tiny):
@@ -195,6 +226,16 @@ def test_the_ledger_counts_every_exchange(tiny):
     assert total.client_trainings == 8
     assert result.metrics[-1]["client_trainings"] == 8
     assert result.metrics[0]["bytes_up"] == costs.bytes_up
+
+
+@pytest.mark.parametrize("aggregation", [FedAvg(), Median()], ids=["stream", "matrix"])
+def test_a_refused_update_has_cost_as_much_as_any_other(tiny, aggregation):
+    fine = server(tiny, Fixed((0, 1, 2), {}), aggregation).run(1)
+    spoilt = server(tiny, Fixed((0, 1, 2), {}), aggregation, spoiled(2, math.nan)).run(1)
+    assert spoilt.selections == [[[0, 1]]]
+    for name in ("client_trainings", "local_steps", "samples", "bytes_up", "bytes_down"):
+        assert getattr(spoilt.ledger.total(), name) == getattr(fine.ledger.total(), name)
+    assert spoilt.ledger.disclosed == fine.ledger.disclosed
 
 
 def test_the_history_tells_trainings_from_rounds(tiny):

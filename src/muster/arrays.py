@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -16,3 +16,12 @@ Vector: TypeAlias = npt.NDArray[np.float32]
 Bools: TypeAlias = npt.NDArray[np.bool_]
 #: What a component keeps between rounds: nested dicts and lists of arrays, numbers, strings and None.
 State: TypeAlias = dict[str, Any]
+
+Array = TypeVar("Array", bound=np.ndarray[Any, Any])
+
+
+def read_only(array: Array) -> Array:
+    """A view that cannot be written to."""
+    view = array.view()
+    view.flags.writeable = False
+    return view

@@ -37,7 +37,7 @@ def check_fit(selector: Selector, aggregator: Aggregator, algorithm: LocalAlgori
         )
 
 
-def check_request(request: Ask | Train, clients: int, selector: str) -> None:
+def check_request(request: Ask | Train, clients: int, selector: str, aggregator: Aggregator) -> None:
     """Refuse requests that no engine could carry out; they come from a mistake in a selector."""
     if not isinstance(request, Ask | Train):
         raise ConfigError(f"{selector} yielded a {type(request).__name__}", expected="Ask(...) or Train(...)")
@@ -51,7 +51,35 @@ def check_request(request: Ask | Train, clients: int, selector: str) -> None:
         raise ConfigError(f"{selector} asked for client {wrong}", expected=f"ids from 0 to {clients - 1}")
     if len(np.unique(ids)) != len(ids):
         raise ConfigError(f"{selector} asked for the same client twice", fix="use Train(..., multiplicity=...)")
+    _check_signals(request, selector)
     if isinstance(request, Train):
-        for name, values in (("multiplicity", request.multiplicity), ("weights", request.weights)):
-            if values is not None and len(values) != len(ids):
-                raise ConfigError(f"{selector} gave {len(values)} {name} for {len(ids)} clients")
+        _check_counts(request, selector, aggregator)
+
+
+def _check_signals(request: Ask | Train, selector: str) -> None:
+    """A signal measured at the wrong time has its name and another meaning."""
+    if isinstance(request, Ask):
+        wrong = [signal.name for signal in request.signals if not signal.askable]
+        problem, fix = "cannot be asked for", "name it in the report of a Train request"
+    else:
+        wrong = [signal.name for signal in request.report if not signal.reportable]
+        problem, fix = "cannot be reported by a training", "ask for it before the training"
+    if wrong:
+        raise ConfigError(f"{selector}: the signal '{wrong[0]}' {problem}", fix=fix)
+
+
+def _check_counts(request: Train, selector: str, aggregator: Aggregator) -> None:
+    honoured = {"multiplicity": aggregator.honours_multiplicity, "weights": aggregator.honours_weights}
+    for name, honours in honoured.items():
+        values = getattr(request, name)
+        if values is None:
+            continue
+        if len(values) != len(request.clients):
+            raise ConfigError(f"{selector} gave {len(values)} {name} for {len(request.clients)} clients")
+        if not (np.isfinite(values).all() and (np.asarray(values) >= 0).all()):
+            raise ConfigError(f"{selector} gave the {name} {values}", expected="finite numbers, none negative")
+        if not honours and len(np.unique(values)) > 1:
+            raise ConfigError(
+                f"{selector} gave {name} that {type(aggregator).__name__} would ignore",
+                fix="leave them out, or aggregate with fedavg",
+            )

@@ -54,7 +54,8 @@ class Conversation:
                     request = plan.send(replies)  # type: ignore[arg-type]
             except StopIteration:
                 return
-            check_request(request, self.population.clients, type(self.server.selector).__name__)
+            name = type(self.server.selector).__name__
+            check_request(request, self.population.clients, name, self.server.aggregator)
             replies = self._ask(request) if isinstance(request, Ask) else self._train(request)
             self.exchange += 1
 
@@ -84,13 +85,14 @@ class Conversation:
             keep_all=not streaming,
         )
         training = TrainingRecord([], [])
-        answers = _Answers(self._valid(order, training), request, self.population, order.lr)
+        refused: dict[int, Trained] = {}
+        answers = _Answers(self._valid(order, training, refused), request, self.population, order.lr)
         result = self._stream(answers) if streaming else self._whole(answers, request, training)
         if result is not None:
             server.parameters = result.parameters
             ranks = np.argsort(result.clients)
             training.clients, training.weights = result.clients[ranks].tolist(), result.weights[ranks].tolist()
-        self._book(order, answers, training)
+        self._book(order, answers, training, refused)
         self.iteration += 1
         return answers.replies(report)
 
@@ -120,8 +122,10 @@ class Conversation:
             updates = answers.updates(clients, self.server.engine.matrix(clients))
             return self.server.aggregator.aggregate(self.server.parameters, updates, self.population.spec)
 
-    def _valid(self, order: TrainOrder, training: TrainingRecord) -> Iterator[Trained]:
-        """The answers that pass the guard; the others are recorded."""
+    def _valid(
+        self, order: TrainOrder, training: TrainingRecord, refused: dict[int, Trained]
+    ) -> Iterator[Trained]:
+        """The answers that pass the guard; the others are recorded, and what they cost is kept in `refused`."""
         server, spec = self.server, self.population.spec
         for answer in server.engine.train(order):
             for observer in server.observers:
@@ -133,23 +137,29 @@ class Conversation:
             objection = server.guard.objection(answer.movement, spec)
             if objection is not None:
                 training.rejected[answer.client] = objection
+                refused[answer.client] = _without_vectors(answer)
                 log.warning("round %d: client %d refused: %s", self.round + 1, answer.client, objection)
                 continue
             if server.aggregator.clip_norm is not None:
                 clip(answer.movement, server.aggregator.clip_norm, spec)
             yield answer
 
-    def _book(self, order: TrainOrder, answers: _Answers, training: TrainingRecord) -> None:
+    def _book(
+        self, order: TrainOrder, answers: _Answers, training: TrainingRecord, refused: dict[int, Trained]
+    ) -> None:
         server = self.server
         self.record.trainings.append(training)
+        # A refused update was computed and sent like any other.
+        worked = answers.facts | refused
+        clients = sorted(worked)
         self.books.trained(
             order.clients,
-            answers.clients,
-            samples=answers.samples,
-            steps=int(answers.steps.sum()),
+            np.array(clients, dtype=np.int64),
+            samples=np.array([worked[client].samples for client in clients], dtype=np.int64),
+            steps=sum(answer.steps for answer in worked.values()),
             report=order.report,
             vectors_down=1 if order.broadcast is None else 2,
-            vectors_up=1 + answers.extras,
+            vectors_up=1 + len(server.engine.algorithm.extra),
         )
         self.books.released(np.array([*answers.clients, *training.rejected], dtype=np.int64), order.report)
         server.history.trained(np.array(training.clients, dtype=np.int64), self.round)
@@ -186,14 +196,13 @@ class _Answers:
         self._multiplicity = dict(zip(request.clients.tolist(), multiplicity.tolist(), strict=True))
         weights = request.weights
         self._weights = None if weights is None else dict(zip(request.clients.tolist(), weights, strict=True))
-        self._facts: dict[int, Trained] = {}
+        self.facts: dict[int, Trained] = {}
         self._reports: dict[int, dict[str, Floats]] = {}
         self._extra: dict[str, dict[int, Vector]] = {}
 
     def __iter__(self) -> Iterator[Trained]:
         for answer in self._stream:
-            # The movement's buffer will be reused: only the numbers stay.
-            self._facts[answer.client] = replace(answer, movement=_NOTHING, extra={})
+            self.facts[answer.client] = _without_vectors(answer)
             self._reports[answer.client] = dict(answer.reports)
             for name, vector in answer.extra.items():
                 self._extra.setdefault(name, {})[answer.client] = vector
@@ -201,19 +210,7 @@ class _Answers:
 
     @property
     def clients(self) -> Ints:
-        return np.array(sorted(self._facts), dtype=np.int64)
-
-    @property
-    def samples(self) -> Ints:
-        return np.array([self._facts[int(c)].samples for c in self.clients], dtype=np.int64)
-
-    @property
-    def steps(self) -> Ints:
-        return np.array([self._facts[int(c)].steps for c in self.clients], dtype=np.int64)
-
-    @property
-    def extras(self) -> int:
-        return len(self._extra)
+        return np.array(sorted(self.facts), dtype=np.int64)
 
     def update(self, answer: Trained) -> Update:
         return Update(
@@ -234,7 +231,7 @@ class _Answers:
             clients=clients,
             movements=movements,
             sizes=self._population.sizes[clients],
-            steps=np.array([self._facts[c].steps for c in ids], dtype=np.int64),
+            steps=np.array([self.facts[c].steps for c in ids], dtype=np.int64),
             multiplicity=np.array([self._multiplicity[c] for c in ids], dtype=np.int64),
             weights=None if self._weights is None else np.array([self._weights[c] for c in ids]),
             lr=self._lr,
@@ -251,6 +248,11 @@ class _Answers:
 
 
 _NOTHING: Vector = np.empty(0, dtype=np.float32)
+
+
+def _without_vectors(answer: Trained) -> Trained:
+    """Only the numbers: the buffers of movement and extra vectors will be reused."""
+    return replace(answer, movement=_NOTHING, extra={})
 
 
 def _distinct(signals: tuple[Signal, ...]) -> tuple[Signal, ...]:

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any, TypeVar
-
 import numpy as np
 
-from muster.arrays import Floats, Ints, State
+from muster.arrays import Floats, Ints, State, read_only
 from muster.component import grown
 
 #: Signals with more numbers than this are not remembered here: a method that needs them keeps them itself.
 WIDEST_REMEMBERED = 16
 
 NEVER = -1
-
-Array = TypeVar("Array", bound=np.ndarray[Any, Any])
 
 
 class History:
@@ -34,28 +30,28 @@ class History:
     @property
     def trainings(self) -> Ints:
         """How often each client's training was used."""
-        return _frozen(self._trainings)
+        return read_only(self._trainings)
 
     @property
     def rounds(self) -> Ints:
         """In how many rounds each client took part (several trainings in a round count once)."""
-        return _frozen(self._rounds)
+        return read_only(self._rounds)
 
     @property
     def last_round(self) -> Ints:
         """The last round in which each client took part; −1: never."""
-        return _frozen(self._last_round)
+        return read_only(self._last_round)
 
     @property
     def failures(self) -> Ints:
         """How often each client failed to answer or was refused."""
-        return _frozen(self._failures)
+        return read_only(self._failures)
 
     def last(self, signal: str) -> Floats:
         """The last finite value that each client sent for a signal of one number; NaN: none so far."""
         if signal not in self._signals:
             return np.full(self.clients, np.nan)
-        return _frozen(self._signals[signal])
+        return read_only(self._signals[signal])
 
     def grow(self, clients: int) -> None:
         """Make room for clients that have joined."""
@@ -97,9 +93,3 @@ class History:
         self._last_round = values["last_round"]
         self._failures = values["failures"]
         self._signals = dict(values["signals"])
-
-
-def _frozen(array: Array) -> Array:
-    view = array.view()
-    view.flags.writeable = False
-    return view

@@ -10,7 +10,7 @@ import numpy as np
 
 from muster import checkpoint
 from muster.aggregation.base import Aggregator
-from muster.arrays import State, Vector
+from muster.arrays import State, Vector, read_only
 from muster.availability import Availability
 from muster.checks import check_fit
 from muster.component import Population
@@ -157,8 +157,8 @@ class Server:
         return View(
             round=round,
             rounds=population.rounds,
-            sizes=population.sizes,
-            available=available,
+            sizes=read_only(population.sizes),
+            available=read_only(available),
             history=self.history,
             rng=generator(self.seed, "selection", round),
             classes=population.classes,

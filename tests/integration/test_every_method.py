@@ -28,7 +28,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "feddiverse": {"biased_steps": 4, "attribute_steps": 2},
     "hcsfed": {"ratio": 0.01},
     "terraform": {"min_clients": 2},
-    "limit-gap": {"selector": RANDOM, "rounds": 2},
+    "limit-gap": {"selector": RANDOM, "rounds": 3},
     "mix": {"first": RANDOM, "second": HIGH_LOSS, "share": 0.5},
     "warmup": {"rounds": 1, "first": RANDOM, "then": HIGH_LOSS},
     "within": {"pool": {"method": "random", "clients_per_round": 8}, "inner": HIGH_LOSS},

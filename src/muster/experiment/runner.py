@@ -64,6 +64,7 @@ class Parts:
 
 def build_parts(experiment: Experiment, workers: int | None = None) -> Parts:
     """Build data, model, methods and engine; every mistake in the description shows here, before round 1."""
+    experiment.check()
     options = build(EngineOptions, experiment.engine, "engine")
     training = build(LocalTraining, experiment.training, "training")
     training.check()
@@ -103,6 +104,7 @@ def run(
     observers: Sequence[Observer] = (),
 ) -> Result:
     """Run an experiment. With `out`, checkpoints and results go there; `resume` goes on where a run stopped."""
+    experiment.check()
     policy = None
     if out is not None:
         habits = build(CheckpointOptions, experiment.checkpoint, "checkpoint")
