@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from rich.box import SIMPLE_HEAD
 from rich.table import Table
 from rich.text import Text
 
@@ -95,9 +96,12 @@ def show_result(result: Result, folder: Path) -> None:
 def show_comparison(results: Sequence[Result]) -> None:
     """Methods side by side: per round and per client training."""
     header, rows = comparison_rows(results)
-    table = Table(title="Comparison", title_justify="left", title_style="bold")
+    table = Table(
+        title="Comparison", title_justify="left", title_style="bold", box=SIMPLE_HEAD, padding=(0, 1, 0, 0)
+    )
     for number, name in enumerate(header):
-        table.add_column(name, justify="left" if number == 0 else "right")
+        widest = max(len(word) for word in name.split())
+        table.add_column(name, justify="left" if number == 0 else "right", min_width=widest, no_wrap=number == 0)
     for row in rows:
         table.add_row(*row)
     out.print(table)

@@ -37,7 +37,10 @@ def comparison_rows(results: Sequence[Result]) -> tuple[list[str], list[list[str
     for result, own in zip(results, scores, strict=True):
         costs = result.ledger.total()
         best = [len(results) > 1 and value == column for value, column in zip(own, _best(scores), strict=True)]
-        cells = [f"{value:.1%}{'*' if top else ' '}" for value, top in zip(own, best, strict=True)]
+        cells = [
+            "– " if np.isnan(value) else f"{value:.1%}{'*' if top else ' '}"
+            for value, top in zip(own, best, strict=True)
+        ]
         rows.append([result.name, *cells, f"{costs.client_trainings:,}", readable_bytes(costs.bytes_up)])
     return header, rows
 
