@@ -163,6 +163,23 @@ def test_a_selector_cannot_write_to_what_it_is_shown(tiny):
     assert len(server(tiny, Vandal()).run(1).records) == 1
 
 
+def test_clients_that_cannot_be_reached_are_not_trained(tiny):
+    made = tiny(selection=Fixed(tuple(range(12)), {}), availability={"method": "bernoulli", "p": 0.5})
+    with pytest.raises(ConfigError, match="cannot be reached in round 1"):
+        muster.run(made, workers=0)
+
+
+def test_an_aggregate_that_is_not_finite_never_becomes_the_model(tiny):
+    made = server(tiny, Fixed((0, 1), {}), FedAvg(server_lr=1e300))
+    before = made.parameters.copy()
+    with (
+        pytest.raises(TrainingError, match="FedAvg gave parameters that are not finite"),
+        np.errstate(over="ignore"),
+    ):
+        made.run(1)
+    assert np.array_equal(made.parameters, before)
+
+
 def test_multiplicity_counts_a_client_twice(tiny):
     once = server(tiny, Fixed((0,), {}), FedAvg(weights="equal")).run(1)
     other = server(tiny, Fixed((1,), {}), FedAvg(weights="equal")).run(1)

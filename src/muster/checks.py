@@ -6,7 +6,7 @@ import numpy as np
 
 from muster.aggregation.base import Aggregator, aggregators
 from muster.errors import ConfigError
-from muster.selection.base import Ask, Selector, Train
+from muster.selection.base import Ask, Selector, Train, View
 from muster.training.base import LocalAlgorithm, algorithms
 
 
@@ -37,8 +37,9 @@ def check_fit(selector: Selector, aggregator: Aggregator, algorithm: LocalAlgori
         )
 
 
-def check_request(request: Ask | Train, clients: int, selector: str, aggregator: Aggregator) -> None:
+def check_request(request: Ask | Train, view: View, chooser: Selector, aggregator: Aggregator) -> None:
     """Refuse requests that no engine could carry out; they come from a mistake in a selector."""
+    selector, clients = type(chooser).__name__, view.clients
     if not isinstance(request, Ask | Train):
         raise ConfigError(f"{selector} yielded a {type(request).__name__}", expected="Ask(...) or Train(...)")
     ids = np.asarray(request.clients)
@@ -49,6 +50,12 @@ def check_request(request: Ask | Train, clients: int, selector: str, aggregator:
     if len(ids) and (ids.min() < 0 or ids.max() >= clients):
         wrong = ids[(ids < 0) | (ids >= clients)][0]
         raise ConfigError(f"{selector} asked for client {wrong}", expected=f"ids from 0 to {clients - 1}")
+    absent = np.setdiff1d(ids, view.available) if len(view.available) < clients else ids[:0]
+    if len(absent):
+        raise ConfigError(
+            f"{selector} asked for client {absent[0]}, which cannot be reached in round {view.round + 1}",
+            expected="ids among View.available",
+        )
     if len(np.unique(ids)) != len(ids):
         raise ConfigError(f"{selector} asked for the same client twice", fix="use Train(..., multiplicity=...)")
     _check_signals(request, selector)

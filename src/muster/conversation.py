@@ -16,6 +16,7 @@ from muster.arrays import Floats, Ints, Vector
 from muster.checks import check_request
 from muster.component import Population
 from muster.engine.base import AskOrder, Failed, Place, Trained, TrainOrder, collect_replies
+from muster.errors import TrainingError
 from muster.guard import clip
 from muster.ledger import Bookkeeper
 from muster.record import RoundRecord, TrainingRecord
@@ -46,7 +47,8 @@ class Conversation:
 
     def hold(self) -> None:
         """Carry out requests until the selector has no more."""
-        plan = self.server.selector.round(self.server.view(self.population, self.round))
+        view = self.server.view(self.population, self.round)
+        plan = self.server.selector.round(view)
         replies: Replies | None = None
         while True:
             try:
@@ -54,8 +56,7 @@ class Conversation:
                     request = plan.send(replies)  # type: ignore[arg-type]
             except StopIteration:
                 return
-            name = type(self.server.selector).__name__
-            check_request(request, self.population.clients, name, self.server.aggregator)
+            check_request(request, view, self.server.selector, self.server.aggregator)
             replies = self._ask(request) if isinstance(request, Ask) else self._train(request)
             self.exchange += 1
 
@@ -89,6 +90,11 @@ class Conversation:
         answers = _Answers(self._valid(order, training, refused), request, self.population, order.lr)
         result = self._stream(answers) if streaming else self._whole(answers, request, training)
         if result is not None:
+            if not np.isfinite(result.parameters).all():
+                raise TrainingError(
+                    f"round {self.round + 1}: {type(aggregator).__name__} gave parameters that are not finite",
+                    fix="lower aggregation.server_lr; the model of the round before is in the checkpoint",
+                )
             server.parameters = result.parameters
             ranks = np.argsort(result.clients)
             training.clients, training.weights = result.clients[ranks].tolist(), result.weights[ranks].tolist()
