@@ -105,6 +105,24 @@ def test_a_histogram_that_is_asked_once_is_spent_once(tiny):
     assert (row.answers, row.basic, row.neighbours) == (1, (1.0, 0.0), "one sample replaced")
 
 
+@pytest.mark.parametrize(
+    "method", ["astrafl", "cluster", "diversity-score", "fedcbs", "feddiverse", "feddiverse-qp", "oracle"]
+)
+def test_methods_live_with_much_noise(tiny, method):
+    options = {"biased_steps": 2, "attribute_steps": 2} if method == "feddiverse" else {}
+    made = tiny(
+        rounds=2,
+        data={"source": "spurious-shapes", "samples": 600, "test_samples": 40},
+        model={"name": "mlp", "hidden": [4]},
+        selection={"method": method, "clients_per_round": 4, **options},
+        privacy={"epsilon": 0.05, "mechanism": "gaussian"},
+    )
+    result = muster.run(made, workers=0)
+    assert all(len(clients) for trainings in result.selections for clients in trainings)
+    (row,) = result.ledger.privacy.spent()
+    assert (row.answers, row.basic) == (1, (0.05, 1e-5))
+
+
 def test_noise_does_not_depend_on_workers_or_interruption(tiny, tmp_path):
     def made():
         return tiny(selection={"method": "diversity-score", "clients_per_round": 4}, privacy=LAPLACE)

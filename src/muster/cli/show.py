@@ -145,7 +145,7 @@ def show_spent(account: PrivacyAccount) -> None:
         )
     out.print(table)
     out.print(
-        f"In all {_guarantee(account.total())} (basic composition). "
+        f"In all ε, δ = {_guarantee(account.total())} (basic composition). "
         "Model updates and other answers have no noise and no such guarantee.",
         style="dim",
         soft_wrap=True,

@@ -34,7 +34,7 @@ table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
 th, td { padding: .25rem .9rem .25rem 0; text-align: left; vertical-align: top;
   border-bottom: 1px solid var(--line); }
 th { font-weight: 600; }
-th:last-child, td:last-child { min-width: 8rem; }
+th:last-child:not(.number), td:last-child:not(.number) { min-width: 8rem; }
 td.number, th.number { text-align: right; }
 code { color: var(--accent); font-size: .95em; }
 """

@@ -185,7 +185,11 @@ def _triangle(axes: Axes, inspection: Inspection) -> None:
 
 def _areas(times: Ints, most: int, largest: float) -> list[float]:
     """Areas of circles in points²; a single client never vanishes."""
-    return np.maximum(16.0, largest * times / most).tolist() if most > 1 else [min(60.0, largest)] * len(times)
+    if most < 2:
+        return [min(60.0, largest)] * len(times)
+    smallest = 16.0 if most <= 50 else 4.0
+    areas: list[float] = np.maximum(smallest, largest * times / most).tolist()
+    return areas
 
 
 def _area_legend(axes: Axes, most: int, largest: float) -> None:
