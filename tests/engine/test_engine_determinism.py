@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import psutil
 import pytest
 
 import muster
@@ -73,6 +75,16 @@ def test_torch_random_state_of_the_caller_is_left_alone(tiny):
     torch.manual_seed(5)
     muster.run(tiny(), workers=0)
     assert torch.equal(torch.rand(3), expected)
+
+
+def test_an_engine_that_is_dropped_leaves_no_process_behind(tiny):
+    parts = muster.experiment.build_parts(tiny(), workers=2)
+    parts.server().run(1)
+    pids = parts.engine.worker_pids
+    assert len(pids) == 2
+    del parts
+    gc.collect()
+    assert not any(psutil.pid_exists(pid) for pid in pids)
 
 
 def test_seeding_a_client_touches_no_other_device(tiny, monkeypatch):

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
+from multiprocessing.util import Finalize
 from typing import Any
 
 import numpy as np
@@ -191,6 +192,7 @@ class LocalEngine(Engine):
         self._rows: Ints = np.empty(0, dtype=np.int64)
         self._memory: _Memory | None = None
         self._pool: Pool | None = None
+        self._end_pool: Finalize | None = None
         self._inline: Handler | None = None
 
     @property
@@ -312,9 +314,9 @@ class LocalEngine(Engine):
         self._store.load_state_dict(values)
 
     def close(self) -> None:
-        if self._pool is not None:
-            self._pool.close()
-        self._pool = self._memory = self._inline = None
+        if self._end_pool is not None:
+            self._end_pool()
+        self._pool = self._memory = self._inline = self._end_pool = None
 
     @property
     def _ring(self) -> int:
@@ -335,6 +337,8 @@ class LocalEngine(Engine):
             else:
                 _load_lazy_parts()
                 self._pool = Pool(self._count, factory, self._start_method)
+                # Also when nobody closes the engine: a notebook drops it. Does nothing in forked workers.
+                self._end_pool = Finalize(self, self._pool.close)
         return self._memory
 
     def _run(self, count: int, message: Callable[[int], _Message], window: int) -> Iterator[tuple[int, Any]]:
