@@ -117,6 +117,7 @@ SC = [[90, 10], [10, 90]]
         ([SC] * 2 + [EVEN] * 8, "Strong spurious correlation in 20% of clients"),
         ([[[90, 90], [10, 10]]] * 3 + [EVEN] * 7, "High class imbalance in 30% of clients"),
         ([[[90, 10], [90, 10]]] * 3 + [EVEN] * 7, "High attribute imbalance in 30% of clients"),
+        ([[[75, 25], [75, 25]]] * 5, "High attribute imbalance in all data (GAI 0.19)"),
         ([[[80, 80], [20, 20]]] * 5, "All data together are imbalanced (GCI 0.28)"),
         ([EVEN] * 4, "Clients are nearly alike (0.000 bits"),
     ],

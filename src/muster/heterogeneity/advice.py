@@ -73,8 +73,8 @@ def spurious_correlation(facts: Facts) -> Advice | None:
     )
     return Advice(
         f"Strong spurious correlation in {many:.0%} of clients",
-        "Models will learn the attribute in the place of the class. Prefer FedDiverse (`feddiverse`), which mixes "
-        f"clients of different skews, and judge by worst-group accuracy. {whole}",
+        "Models tend to learn the attribute in the place of the class. Prefer FedDiverse (`feddiverse`), which "
+        f"mixes clients of different skews, and judge by worst-group accuracy. {whole}",
     )
 
 
@@ -89,8 +89,9 @@ def attribute_imbalance(facts: Facts) -> Advice | None:
         if overall >= GLOBAL
         else "Many clients see mainly one attribute value, though all data together are even"
     )
+    where = f"in {many:.0%} of clients" if many >= MANY_CLIENTS else "in all data"
     return Advice(
-        f"High attribute imbalance in {many:.0%} of clients (GAI {overall:.2f} in all data)",
+        f"High attribute imbalance {where} (GAI {overall:.2f})",
         f"{rare}: judge by worst-group accuracy. `feddiverse` brings clients with different skews together.",
     )
 

@@ -29,7 +29,7 @@ from muster.report.style import COLOURS, muster_style
 _MEANINGS = {"CI": "class imbalance", "AI": "attribute imbalance", "SC": "spurious correlation"}
 #: Places along an edge of the triangle: clients between two of them are drawn as one circle.
 _PLACES = 40
-_MOST_DOTS, _MOST_NAMES = 2_000, 30
+_MOST_DOTS, _MOST_NAMES = 2_000, 25
 #: Corners of the triangle for CI, AI, SC.
 _CORNERS = np.array([[0.0, 0.0], [1.0, 0.0], [0.5, np.sqrt(0.75)]])
 #: Inches: wide enough for labels, small enough to stay readable on a phone.
@@ -81,11 +81,11 @@ _SIZES = ("sizes", "all clients")
 
 
 def title(inspection: Inspection) -> str:
-    shape = inspection.counts.table.shape
-    parts = [f"{shape[0]:,} clients", f"{shape[1]:,} classes"]
-    if inspection.counts.has_attributes:
-        parts.append(f"{shape[2]:,} attribute values")
-    return f"{inspection.counts.title}: {', '.join(parts)}"
+    """What was inspected, in one line."""
+    kinds = [("client", "clients"), ("class", "classes"), ("attribute value", "attribute values")]
+    named = zip(inspection.counts.table.shape, kinds, strict=True)
+    parts = [f"{count:,} {one if count == 1 else many}" for count, (one, many) in named]
+    return f"{inspection.counts.title}: {', '.join(parts if inspection.counts.has_attributes else parts[:2])}"
 
 
 def _note(inspection: Inspection) -> str:
