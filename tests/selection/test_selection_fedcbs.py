@@ -77,6 +77,19 @@ def test_first_picks_explore_in_later_rounds(federation):
     assert fed.history.trainings.min() > 15
 
 
+def test_the_first_round_does_not_explore(federation):
+    """ln 1 = 0: whatever λ is, the first pick of round 1 goes by balance alone."""
+    histograms = np.tile([100.0, 0, 0, 0], (6, 1))
+    histograms[2] = 25
+    firsts = set()
+    for seed in range(30):
+        fed = federation(6, seed=seed, script={"label_histogram": histograms})
+        selector = FedCBS(clients_per_round=1, exploration=1e12)
+        assert fed.play(selector).trained.tolist() == [2]
+        firsts |= set(fed.play(selector).trained.tolist())
+    assert len(firsts) > 3
+
+
 def test_greedy_takes_the_most_balanced_group(federation):
     fed = federation(3, classes=6, script={"label_histogram": EXAMPLE[1:]})
     assert fed.play(FedCBS(clients_per_round=2, mode="greedy", exploration=0.0)).trained.tolist() == [0, 1]

@@ -81,6 +81,16 @@ def test_and_its_client_comes_less_often(federation, aggregate):
     assert saved["_probabilities"].sum() == pytest.approx(1.0)
 
 
+def test_worked_example_of_probabilities_over_rounds(federation):
+    """Flagged in one of four selections: δ = 0.1 · 0.95² = 0.09025."""
+    fed, selector = federation(10, script={"mean_gradient": np.ones((10, 31))}), FedPNS(clients_per_round=10)
+    fed.run(selector, 3)
+    fed.script["mean_gradient"] = opposing
+    fed.play(selector)
+    expected = [0.00975 if client == 3 else 0.110028 for client in range(10)]
+    np.testing.assert_allclose(selector.state_dict()["_probabilities"], expected, atol=5e-7)
+
+
 def test_at_least_so_many_updates_are_kept(federation):
     def quarrel(clients, round):
         rows = np.zeros((len(clients), 31))

@@ -86,6 +86,15 @@ def test_warm_up_sees_everybody_once_before_anybody_twice(federation):
     assert [len(round.trained) for round in played] == [4, 4, 4]
 
 
+@pytest.mark.parametrize(("within", "share"), [("size", 0.95), ("uniform", 0.2)])
+def test_clients_of_a_group_are_drawn_by_size_or_alike(federation, within, share):
+    fed = federation(20, sizes=[10_000] * 4 + [1] * 16, script={"bias_update": np.ones((20, 4))})
+    selector = Hics(clients_per_round=2, groups=1, within=within)
+    fed.run(selector, 10)  # everybody's first turn
+    chosen = np.concatenate([played.trained for played in fed.run(selector, 200)])
+    assert np.mean(chosen < 4) == pytest.approx(share, abs=0.08)
+
+
 def test_newcomers_train_in_their_first_round(federation):
     fed, selector = federation(10), Hics(clients_per_round=4)
     fed.run(selector, 4)

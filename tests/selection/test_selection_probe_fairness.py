@@ -83,6 +83,13 @@ def test_who_waits_long_is_forced_in(federation):
     assert rounds[9] == {0, 1, 2}, "ten rounds without a turn: a quarter of the forty"
 
 
+def test_participations_and_last_rounds_are_counted(federation):
+    fed, selector = federation(9), ProbeFairness(clients_per_round=3)
+    fed.run(selector, 20)
+    np.testing.assert_array_equal(selector.counts, fed.history.trainings)
+    np.testing.assert_array_equal(selector.last, fed.history.last_round + 1)
+
+
 def test_starved_clients_outside_the_pool(federation):
     fed = federation(30, rounds=100, script={"probe_norm": np.arange(30.0)})
     selector = ProbeFairness(clients_per_round=3, pool_factor=1.0, gap=1, force_scope="all")

@@ -33,6 +33,16 @@ def test_equal_proportions_give_every_client_ten_and_ten():
         assert np.bincount(labels[train[k]]).tolist() == [10, 10]
 
 
+def test_training_samples_are_shuffled_within_a_slice_and_test_samples_are_not():
+    labels = np.repeat([0, 1], 40)
+    divisions = [
+        multi_dirichlet(labels, labels, 2, (np.inf, np.inf), np.random.default_rng(seed), clients=4)
+        for seed in range(5)
+    ]
+    assert len({tuple(train[0].tolist()) for train, _ in divisions}) == 5
+    assert {tuple(test[0].tolist()) for _, test in divisions} == {(*range(10), *range(40, 50))}
+
+
 @pytest.mark.parametrize("on_degenerate", ["redraw", "ref"])
 @pytest.mark.parametrize("seed", range(4))
 def test_sizes_of_the_published_scenario(seed, on_degenerate, cifar_like, make_dataset, check_partition):
