@@ -32,6 +32,8 @@ TITLES = {
 }
 TARGETS = (Target("bare", 0.93), Target("flower", 1.8))
 STARTUP_SECONDS = 6.0
+#: A one-minute load average above this means that somebody else is using the machine.
+QUIET_LOAD = 0.8
 #: Cohorts whose memory is compared, with rounds that train about as many clients.
 COHORTS = {6: 8, 50: 1}
 
@@ -130,6 +132,17 @@ def startup_line(starts: list[float]) -> str:
     )
 
 
+def busy_warning(load: float) -> list[str]:
+    """A paragraph for the page when other programs were running."""
+    if load < QUIET_LOAD:
+        return []
+    return [
+        "",
+        "**The machine was busy with other work.** All rates and times below are worse than on an idle one, and "
+        "spreads are wide; the ratios come from interleaved runs but carry that noise too.",
+    ]
+
+
 def page(findings: Findings, command: str) -> str:
     """docs/benchmarks.md."""
     workload = findings.workload
@@ -147,6 +160,7 @@ def page(findings: Findings, command: str) -> str:
         "",
         f"on {datetime.now(UTC):%d %B %Y}. {machine()}; {packages}. "
         f"Load average when it began: {findings.load_before:.1f}.",
+        *busy_warning(findings.load_before),
         "",
         "## Speed of training: FEMNIST network",
         "",

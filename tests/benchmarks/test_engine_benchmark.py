@@ -98,6 +98,24 @@ def test_table_and_picture(tmp_path: Path) -> None:
     assert (tmp_path / "speed.png").read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.parametrize(("load", "busy"), [(0.2, False), (7.0, True)])
+def test_page_has_the_command_the_numbers_and_says_when_the_machine_was_busy(load: float, busy: bool) -> None:
+    rates = {name: Rates(title, [1000.0] * 5) for name, title in benchmark.TITLES.items()}
+    memories = [
+        benchmark.Memory("fedavg", {6: 500 * 2**20, 50: 501 * 2**20}),
+        benchmark.Memory("median", {6: 500 * 2**20, 50: 780 * 2**20}),
+    ]
+    findings = benchmark.Findings(Workload(), rates, [5.0, 2.0, 3.0], memories, load, {"torch": "2.13.0"})
+    text = benchmark.page(findings, "python benchmarks/engine.py --repeats 5")
+    assert "```sh\npython benchmarks/engine.py --repeats 5\n```" in text
+    assert "| Muster | 1,000 | 1,000 – 1,000 |  |" in text
+    assert "1.00 × bare PyTorch, tuned (target ≥ 0.93): reached" in text
+    assert "1.00 × Flower (target ≥ 1.8): NOT reached" in text
+    assert "5.0 s the first time (data files are decoded), then 2.5 s" in text
+    assert "| median (needs all updates at once) | 500 | 780 | +280 |" in text
+    assert ("The machine was busy" in text) is busy
+
+
 @pytest.mark.bench
 @pytest.mark.timeout(1800)
 def test_speed_targets() -> None:
