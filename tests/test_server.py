@@ -283,6 +283,72 @@ def test_evaluation_can_be_rarer_than_rounds(tiny):
     assert result.series("accuracy")[0].tolist() == [2, 4, 5]
 
 
+def test_requests_take_lists_of_ids(tiny):
+    class Listed(Selector):
+        def round(self, fed):
+            losses = yield Ask([0, 1], (Loss(),))
+            assert losses.clients.tolist() == [0, 1]
+            yield Train([2, 3])
+
+    assert server(tiny, Listed()).run(1).selections == [[[2, 3]]]
+
+
+def test_a_round_that_is_no_generator_is_told_so(tiny):
+    class Returns(Selector):
+        def round(self, fed):
+            return Train([0])
+
+    with pytest.raises(ConfigError, match=r"Returns\.round gave a Train"):
+        server(tiny, Returns()).run(1)
+
+
+@pytest.mark.parametrize("mask", [[True], [1, 0, 1], None])
+def test_a_mask_that_cannot_be_understood_is_told_so(tiny, mask):
+    with pytest.raises(ConfigError, match="`keep` gave"):
+        server(tiny, Fixed((0, 1, 2), {"keep": lambda replies: mask})).run(1)
+
+
+def test_probed_models_are_refused_where_their_steps_lack_corrections(tiny):
+    made = tiny(
+        selection={"method": "probe-fairness", "clients_per_round": 3},
+        algorithm={"method": "scaffold"},
+        aggregation={"method": "scaffold"},
+    )
+    with pytest.raises(ConfigError, match="probed models"):
+        muster.run(made, workers=0)
+
+
+def test_steps_of_a_probe_count_for_aggregation_but_not_twice_in_the_ledger(tiny):
+    seen = []
+
+    class Watching(FedAvg):
+        def weight(self, update):
+            seen.append((update.client, update.steps))
+            return super().weight(update)
+
+    made = tiny(selection={"method": "probe-fairness", "clients_per_round": 4}, rounds=1)
+    parts = build_parts(made, workers=0)
+    result = Server(parts.selector, Watching(), parts.engine).run(1)
+    needed = {c: math.ceil(parts.engine.population.sizes[c] / 16) for c, _ in seen}
+    assert dict(seen) == needed
+    assert result.ledger.total().local_steps == sum(max(0, steps - 2) for steps in needed.values())
+
+
+def test_the_rounds_before_a_failure_are_written_and_go_with_the_error(tiny, tmp_path):
+    made = tiny(training={"lr": 1e30}, rounds=9, guard={"max_failed_rounds": 2})
+    with pytest.raises(TrainingError) as caught:
+        muster.run(made, workers=0, out=tmp_path)
+    assert len(caught.value.result.records) >= 2
+    assert "non-finite" in (tmp_path / "selections.json").read_text()
+
+
+def test_a_result_is_not_changed_by_later_rounds(tiny):
+    made = server(tiny)
+    first = made.run(1)
+    made.run(3)
+    assert (len(first.records), len(first.metrics), len(first.ledger.rounds)) == (1, 1, 1)
+
+
 # --- stopping and going on -------------------------------------------------------------------------------
 
 

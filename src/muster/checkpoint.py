@@ -62,7 +62,7 @@ def load(path: Path, experiment: str) -> State:
         )
     if tree["experiment"] != experiment:
         raise CheckpointError(
-            f"the checkpoint {path} belongs to another experiment (its config or seed differs)",
+            f"the checkpoint {path} belongs to another experiment (its config, seed or number of rounds differs)",
             fix="resume with the config that started it, or use another --out for the new experiment",
         )
     try:

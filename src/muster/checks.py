@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator
+
 import numpy as np
 
 from muster.aggregation.base import Aggregator, aggregators
+from muster.arrays import Bools, Ints
 from muster.errors import ConfigError
 from muster.selection.base import Ask, Selector, Train, View
+from muster.signals.base import PROBE
 from muster.training.base import LocalAlgorithm, algorithms
 
 
@@ -29,12 +33,37 @@ def check_fit(selector: Selector, aggregator: Aggregator, algorithm: LocalAlgori
             f"{type(aggregator).__name__} needs clients that run {' or '.join(needed)}, not {given}",
             fix=f"set method = '{needed[0]}' in the section [algorithm]",
         )
+    probes = any(PROBE in signal.client_state for signal in selector.needs())
+    if probes and algorithm.requires_aggregation is not None:
+        raise ConfigError(
+            f"{type(selector).__name__} trains on from probed models, whose steps lack the corrections of {given}",
+            fix="use method = 'plain', 'fedprox' or 'moon' in the section [algorithm], or another selection",
+        )
     wanted, used = algorithm.requires_aggregation, aggregators.name_of(aggregator)
     if wanted is not None and used not in wanted:
         raise ConfigError(
             f"the local algorithm {given} needs the aggregation {' or '.join(wanted)}, not {used}",
             fix=f"set method = '{wanted[0]}' in the section [aggregation]",
         )
+
+
+def check_plan(plan: object, chooser: Selector) -> None:
+    if not isinstance(plan, Generator):
+        raise ConfigError(
+            f"{type(chooser).__name__}.round gave a {type(plan).__name__}",
+            expected="a generator: a method that yields Ask(...) and Train(...)",
+        )
+
+
+def checked_mask(mask: object, clients: Ints, chooser: Selector) -> Bools:
+    """What a selector's `keep` said, if it can be understood."""
+    kept = np.asarray(mask)
+    if kept.shape != clients.shape or kept.dtype != np.bool_:
+        raise ConfigError(
+            f"{type(chooser).__name__}: `keep` gave {kept.dtype} of shape {kept.shape}",
+            expected=f"True or False for each of the {len(clients)} clients that answered",
+        )
+    return kept
 
 
 def check_request(request: Ask | Train, view: View, chooser: Selector, aggregator: Aggregator) -> None:

@@ -13,7 +13,7 @@ import numpy as np
 
 from muster.aggregation.base import Aggregated, StreamingAggregator, Update, Updates
 from muster.arrays import Floats, Ints, Vector
-from muster.checks import check_request
+from muster.checks import check_plan, check_request, checked_mask
 from muster.component import Population
 from muster.engine.base import AskOrder, Failed, Place, Trained, TrainOrder, collect_replies
 from muster.errors import TrainingError
@@ -49,6 +49,7 @@ class Conversation:
         """Carry out requests until the selector has no more."""
         view = self.server.view(self.population, self.round)
         plan = self.server.selector.round(view)
+        check_plan(plan, self.server.selector)
         replies: Replies | None = None
         while True:
             try:
@@ -121,7 +122,7 @@ class Conversation:
         clients = answers.clients
         with self._server_time():
             if request.keep is not None and len(clients):
-                kept = np.asarray(request.keep(answers.replies(request.report)), dtype=np.bool_)
+                kept = checked_mask(request.keep(answers.replies(request.report)), clients, self.server.selector)
                 training.left_out, clients = clients[~kept].tolist(), clients[kept]
             if not len(clients):
                 return None
@@ -174,6 +175,9 @@ class Conversation:
     def _remember(self, replies: Replies, failed: list[int]) -> None:
         for name, values in replies.values.items():
             self.server.history.reported(name, replies.clients, values)
+            broken = int((~np.isfinite(values.reshape(len(values), -1))).any(axis=1).sum()) if len(values) else 0
+            if broken:
+                log.warning("round %d: %d clients sent a '%s' that is no number", self.round + 1, broken, name)
         self.server.history.failed(np.array(failed, dtype=np.int64))
 
     def _protected(self, signals: tuple[Signal, ...]) -> tuple[Signal, ...]:
@@ -223,7 +227,7 @@ class _Answers:
             client=answer.client,
             movement=answer.movement,
             size=int(self._population.sizes[answer.client]),
-            steps=answer.steps,
+            steps=answer.steps + answer.credited_steps,
             multiplicity=self._multiplicity[answer.client],
             weight=None if self._weights is None else float(self._weights[answer.client]),
             lr=self._lr,
@@ -237,7 +241,7 @@ class _Answers:
             clients=clients,
             movements=movements,
             sizes=self._population.sizes[clients],
-            steps=np.array([self.facts[c].steps for c in ids], dtype=np.int64),
+            steps=np.array([self.facts[c].steps + self.facts[c].credited_steps for c in ids], dtype=np.int64),
             multiplicity=np.array([self._multiplicity[c] for c in ids], dtype=np.int64),
             weights=None if self._weights is None else np.array([self._weights[c] for c in ids]),
             lr=self._lr,

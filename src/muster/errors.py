@@ -7,12 +7,15 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
+from typing import Any
 
 
 class MusterError(Exception):
     """Base of all errors that Muster raises on purpose."""
 
     exit_code = 1
+    #: The rounds that were done before a run failed (a `muster.Result`), where there was a run.
+    result: Any = None
 
     def __init__(self, problem: str, *, expected: str = "", fix: str = "") -> None:
         self.problem, self.expected, self.fix = problem, expected, fix

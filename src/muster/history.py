@@ -8,7 +8,7 @@ from muster.arrays import Floats, Ints, State, read_only
 from muster.component import grown
 
 #: Signals with more numbers than this are not remembered here: a method that needs them keeps them itself.
-WIDEST_REMEMBERED = 16
+WIDEST_REMEMBERED = 1
 
 NEVER = -1
 

@@ -100,13 +100,10 @@ class Bookkeeper:
     devices: Devices | None = None
 
     def asked(self, clients: Ints, answered: Ints, signals: tuple[Signal, ...]) -> None:
-        costs, sizes = self.ledger.current, self.population.sizes
+        costs = self.ledger.current
         down = self.population.spec.bytes if any(signal.uses_model for signal in signals) else 0
         up = BYTES_PER_NUMBER * sum(signal.width(self.population) for signal in signals)
-        batch = self.training.batch_size
-        distinct, which = np.unique(sizes[answered], return_inverse=True)
-        per_size = [sum(signal.samples(int(size), batch) for signal in signals) for size in distinct]
-        probed = np.array(per_size, dtype=np.int64)[which]
+        probed = self._passes(answered, signals)
         costs.bytes_down += down * len(clients)
         costs.bytes_up += up * len(answered)
         costs.probe_samples += int(probed.sum())
@@ -132,6 +129,7 @@ class Bookkeeper:
         costs.client_trainings += len(answered)
         costs.local_steps += steps
         costs.samples += int(samples.sum())
+        costs.probe_samples += int(self._passes(answered, tuple(s for s in report if not s.in_update)).sum())
         costs.bytes_down += down * len(clients)
         costs.bytes_up += up * len(answered)
         self.ledger.disclose(MODEL_UPDATE, len(answered))
@@ -145,6 +143,13 @@ class Bookkeeper:
         for signal in signals:
             if isinstance(signal, Private):
                 self.ledger.privacy.released(signal, clients, self.population.clients)
+
+    def _passes(self, clients: Ints, signals: tuple[Signal, ...]) -> Ints:
+        """Samples that each client runs through the model to measure the signals."""
+        batch = self.training.batch_size
+        distinct, which = np.unique(self.population.sizes[clients], return_inverse=True)
+        per_size = [sum(signal.samples(int(size), batch) for signal in signals) for size in distinct]
+        return np.array(per_size, dtype=np.int64)[which]
 
     def _pass_time(self, clients: Ints, samples: Ints, down: int, up: int) -> None:
         """An exchange lasts as long as its slowest client."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import asdict, dataclass, field
 from typing import Any, NamedTuple
 
@@ -53,9 +54,19 @@ class RoundRecord:
     def state_dict(self) -> State:
         return asdict(self)
 
+    def to_json(self) -> str:
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def from_json(cls, text: str) -> RoundRecord:
+        return cls.from_state(json.loads(text))
+
     @classmethod
     def from_state(cls, values: dict[str, Any]) -> RoundRecord:
         trainings = [TrainingRecord(**row) for row in values["trainings"]]
+        for training in trainings:  # JSON has only strings as keys
+            training.rejected = {int(client): why for client, why in training.rejected.items()}
+            training.failed = {int(client): why for client, why in training.failed.items()}
         asks = [(list(names), asked, answered) for names, asked, answered in values["asks"]]
         groups = [GroupAccuracy(*row) for row in values.get("groups", [])]
         return cls(values["round"], trainings, asks, dict(values["metrics"]), groups)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -82,6 +83,8 @@ class Server:
         self.history = History(engine.population.clients)
         self.ledger = Ledger()
         self.records: list[RoundRecord] = []
+        #: The records as the checkpoint holds them: each is written out once, not again in every round.
+        self._written: list[str] = []
 
     def run(self, rounds: int, policy: CheckpointPolicy | None = None) -> Result:
         """Run until `rounds` rounds are done (counting those of a checkpoint that is resumed)."""
@@ -92,19 +95,24 @@ class Server:
         while len(self.records) < rounds and not stopped:
             record = self._round(len(self.records), rounds)
             self.records.append(record)
+            self._written.append(record.to_json())
             stopped = any(observer.wants_stop() for observer in self.observers)
             if policy and (len(self.records) % policy.every == 0 or len(self.records) == rounds or stopped):
                 checkpoint.save(policy.path, policy.experiment, self._state())
             for observer in self.observers:
                 observer.round_ended(record, self.ledger)
             self._stop_if_nothing_works()
+        return self.result(complete=len(self.records) >= rounds)
+
+    def result(self, complete: bool = False) -> Result:
+        """What there is so far; later rounds do not change it."""
         return Result(
             parameters=self.parameters,
-            records=self.records,
-            ledger=self.ledger,
-            history=self.history,
+            records=list(self.records),
+            ledger=copy.deepcopy(self.ledger),
+            history=copy.deepcopy(self.history),
             spec=self.engine.population.spec,
-            complete=len(self.records) >= rounds,
+            complete=complete,
         )
 
     def _begin(self, rounds: int, policy: CheckpointPolicy | None) -> None:
@@ -196,7 +204,7 @@ class Server:
             "engine": self.engine.state_dict(),
             "history": self.history.state_dict(),
             "ledger": self.ledger.state_dict(),
-            "records": [record.state_dict() for record in self.records],
+            "records": self._written,
         }
 
     def _restore(self, values: State) -> None:
@@ -206,4 +214,5 @@ class Server:
         self.engine.load_state_dict(values["engine"])
         self.history.load_state_dict(values["history"])
         self.ledger.load_state_dict(values["ledger"])
-        self.records = [RoundRecord.from_state(row) for row in values["records"]]
+        self._written = list(values["records"])
+        self.records = [RoundRecord.from_json(text) for text in self._written]

@@ -78,8 +78,11 @@ def test_killed_at_ten_random_moments(config, tmp_path):
         assert attempt < 30, "the run always ended before it could be killed"
         out = tmp_path / f"killed-{attempt}"
         process = start(config, out)
-        first_round(process)
-        time.sleep(rng.uniform(0, 0.6))
+        if killed:
+            first_round(process)
+            time.sleep(rng.uniform(0, 0.6))
+        else:  # once while it starts, before there is a checkpoint
+            time.sleep(rng.uniform(0.5, 3))
         os.killpg(process.pid, signal.SIGKILL)
         process.communicate()
         if process.returncode != -signal.SIGKILL:

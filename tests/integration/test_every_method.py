@@ -240,3 +240,10 @@ def test_virtual_time_is_that_of_the_slowest(tiny):
     result = muster.run(tiny(devices=DEVICES), workers=0)
     assert all(costs.virtual_seconds > 0 for costs in result.ledger.rounds)
     assert math.isclose(muster.run(tiny(), workers=0).ledger.total().virtual_seconds, 0)
+
+
+def test_a_loss_that_is_measured_for_a_report_is_counted(tiny):
+    """q-FedAvg needs the loss of the global model: a pass over all data, though not a question of its own."""
+    result = muster.run(tiny(aggregation={"method": "qfedavg"}), workers=0)
+    total = result.ledger.total()
+    assert total.probe_samples == total.samples, "one epoch of training, one pass for the loss"

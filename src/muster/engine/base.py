@@ -32,9 +32,12 @@ class Trained:
     client: int
     #: w_k − w^t; a view that is valid until the next answer is drawn (unless the whole matrix was asked for).
     movement: Vector
+    #: Local steps and samples of this training; what a probe did before is not counted again.
     steps: int
     samples: int
     reports: Mapping[str, Floats]
+    #: Steps that a probe had done: the movement holds them too.
+    credited_steps: int = 0
     extra: Mapping[str, Vector] = field(default_factory=dict)
 
 

@@ -7,7 +7,7 @@ import mmap
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from multiprocessing.util import Finalize
 from typing import Any
@@ -26,7 +26,7 @@ from muster.engine.device import WORKERS_PER_ACCELERATOR, available_cores, resol
 from muster.engine.evaluation import summarise
 from muster.engine.pool import Crashed, Handler, Pool, as_muster_error
 from muster.engine.runtime import EVALUATION_BATCH, ClientRuntime, Facts, Job
-from muster.errors import ConfigError, DataError
+from muster.errors import ConfigError, DataError, EngineError
 from muster.parameters import FlatModel, ParameterSpec
 from muster.signals.base import PROBE, Replies
 from muster.training.base import LocalAlgorithm, LocalTraining, Plain
@@ -132,7 +132,7 @@ class _TaskRunner:
         facts = self.runtime.train(message.job, memory.origin, memory.movements[slot], state, broadcast)
         for row, name in enumerate(self.runtime.algorithm.extra):
             memory.extra[slot, row].copy_(torch.from_numpy(facts.extra[name]))
-        slim = Facts(facts.steps, facts.samples, facts.reports)
+        slim = replace(facts, extra={})
         return _Answer(facts=slim, present=self._keep(slot, state))
 
     def _state(self, slot: int, present: dict[str, int]) -> dict[str, Vector]:
@@ -275,6 +275,7 @@ class LocalEngine(Engine):
                 steps=facts.steps,
                 samples=facts.samples,
                 reports=facts.reports,
+                credited_steps=facts.credited_steps,
                 extra={name: memory.extra[slot, row].numpy() for row, name in enumerate(self._algorithm.extra)},
             )
         self._store.drop(PROBE)
@@ -300,7 +301,9 @@ class LocalEngine(Engine):
 
         for task, answer in self._run(len(blocks), message, len(blocks)):
             if isinstance(answer, Crashed):
-                raise DataError(f"evaluation failed: {answer.reason}", fix="use fewer workers or a smaller model")
+                raise EngineError(
+                    f"evaluation failed: {answer.reason}", fix="use fewer workers or a smaller model"
+                )
             predicted[blocks[task]], losses[blocks[task]] = answer.predicted
         return summarise(self._data, predicted, losses)
 

@@ -39,6 +39,8 @@ class Facts:
     steps: int
     samples: int
     reports: dict[str, Floats]
+    #: Steps of a probe that the training went on from.
+    credited_steps: int = 0
     extra: dict[str, Vector] = field(default_factory=dict)
 
 
@@ -88,7 +90,7 @@ class ClientRuntime:
         context.rng = generator(self.seed, "report", *self._coordinates(job))
         reports = {signal.name: _numbers(signal.measure(context)) for signal in job.signals}
         assert context.outcome is not None
-        return Facts(context.outcome.steps, context.outcome.samples, reports, finished.extra or {})
+        return Facts(context.outcome.steps, context.outcome.samples, reports, skip, finished.extra or {})
 
     def ask(self, job: Job, origin: torch.Tensor, state: dict[str, Vector]) -> dict[str, Floats]:
         """Measure signals on a client."""

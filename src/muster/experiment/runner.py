@@ -17,7 +17,7 @@ from muster.data.partition.base import schemes
 from muster.data.sources.base import sources
 from muster.devices import Devices, from_config
 from muster.engine.local import LocalEngine
-from muster.errors import ConfigError, OutputError
+from muster.errors import ConfigError, MusterError, OutputError
 from muster.experiment.config import CheckpointOptions, EngineOptions, EvaluationOptions, Experiment, Section
 from muster.guard import Guard
 from muster.models.base import build_model
@@ -117,12 +117,23 @@ def run(
             )
         policy = CheckpointPolicy(path, experiment.fingerprint, habits.every, resume)
     parts = build_parts(experiment, workers)
-    with parts.engine:
-        result = parts.server(observers).run(experiment.rounds, policy)
-    result = dataclasses.replace(result, name=experiment.title, config=experiment.described())
+    server = parts.server(observers)
+    try:
+        with parts.engine:
+            result = _named(server.run(experiment.rounds, policy), experiment)
+    except MusterError as error:
+        # What went wrong may stand in the rounds before: they are written, and go with the error.
+        error.result = _named(server.result(), experiment)
+        if out is not None and server.records and not isinstance(error, OutputError):
+            error.result.save(out)
+        raise
     if out is not None:
         result.save(out)
     return result
+
+
+def _named(result: Result, experiment: Experiment) -> Result:
+    return dataclasses.replace(result, name=experiment.title, config=experiment.described())
 
 
 def checked_folder(folder: Path) -> Path:
@@ -168,7 +179,7 @@ def build_selector(section: Section | Selector, clients: int) -> Selector:
             )
         if "clients_per_round" in options:
             raise ConfigError("selection has both fraction and clients_per_round", fix="keep one of them")
-        options["clients_per_round"] = max(1, math.floor(fraction * clients))
+        options["clients_per_round"] = max(1, math.floor(fraction * clients + 1e-9))
     return selectors.build(name, options, "selection")
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 
 from muster.arrays import Bools, Floats, Ints
 from muster.component import Component, Population
@@ -30,6 +31,9 @@ class Ask:
     clients: Ints
     signals: tuple[Signal, ...]
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "clients", _ids(self.clients))
+
 
 @dataclass(frozen=True)
 class Train:
@@ -43,6 +47,15 @@ class Train:
     weights: Floats | None = None
     #: Looks at the reports before aggregation and says which updates to use; None: all.
     keep: Callable[[Replies], Bools] | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "clients", _ids(self.clients))
+
+
+def _ids(clients: npt.ArrayLike) -> Ints:
+    """Ids as an array; lists are welcome, and an empty one is no array of floats."""
+    array = np.asarray(clients)
+    return array.astype(np.int64) if not array.size else array
 
 
 Request: TypeAlias = Ask | Train
