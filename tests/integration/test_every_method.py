@@ -87,7 +87,7 @@ def test_selection_resumes_with_the_same_bits(tiny, method, tmp_path):
 SELECTIONS = {
     "random": {"method": "random", "clients_per_round": 7},
     "terraform": {"method": "terraform", "clients_per_round": 10, "min_clients": 7},
-    "probe-fairness": {"method": "probe-fairness", "clients_per_round": 7},
+    "high-loss": {"method": "high-loss", "clients_per_round": 7},
 }
 
 
