@@ -7,6 +7,8 @@ script can be stopped at any time, and the same command goes on where it was; a 
 from __future__ import annotations
 
 import argparse
+import csv
+import json
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,8 +22,12 @@ from muster.cli.console import err
 from muster.cli.progress import StopAfterRound, progress_for
 from muster.errors import ConfigError, nearest
 from muster.experiment.config import Experiment, from_dict
-from muster.experiment.runner import CHECKPOINT, run
-from muster.result import Result
+from muster.experiment.runner import run
+from muster.history import History
+from muster.ledger import Costs, Ledger
+from muster.parameters import ParameterSpec
+from muster.record import RoundRecord
+from muster.result import CUMULATED, Result
 
 ROOT = Path(__file__).resolve().parents[1]
 BEGIN, END = "<!-- measured: begin -->", "<!-- measured: end -->"
@@ -89,14 +95,33 @@ def run_missing(study: Study, chosen: argparse.Namespace) -> Results:
 
 
 def _result(experiment: Experiment, folder: Path, workers: int | None) -> Result:
-    finished = (folder / CHECKPOINT).exists() and (folder / "summary.json").exists()
+    if (stored := _stored(experiment, folder)) is not None:
+        return stored
     with progress_for(err, experiment.title, json_lines=False) as progress, StopAfterRound() as stopper:
-        observers = [] if finished else [progress, stopper]
-        # A finished run is only read: that needs no workers.
-        result = run(experiment, 0 if finished else workers, out=folder, resume=True, observers=observers)
+        result = run(experiment, workers, out=folder, resume=True, observers=[progress, stopper])
     if not result.complete:
         raise SystemExit("stopped; the same command goes on from here")
     return result
+
+
+def _stored(experiment: Experiment, folder: Path) -> Result | None:
+    """A finished run from the plain files that it left, which any later version can read; None if not finished."""
+    summary = folder / "summary.json"
+    if not summary.exists() or not json.loads(summary.read_text(encoding="utf-8"))["complete"]:
+        return None
+    records = json.loads((folder / "selections.json").read_text(encoding="utf-8"))
+    with (folder / "metrics.csv").open(newline="", encoding="utf-8") as file:
+        work = np.array([[float(row[name]) for name in CUMULATED] for row in csv.DictReader(file)])
+    costs = [dict(zip(CUMULATED, step, strict=True)) for step in np.diff(work, axis=0, prepend=0).tolist()]
+    return Result(
+        parameters=np.load(folder / "parameters.npy"),
+        records=[RoundRecord.from_state(row) for row in records],
+        ledger=Ledger([Costs(**row) for row in costs], [{} for _ in costs]),
+        history=History(0),
+        spec=ParameterSpec(()),
+        name=experiment.title,
+        config=experiment.described(),
+    )
 
 
 def last_rounds(metric: str, rounds: int = 5) -> Measure:
@@ -107,7 +132,7 @@ def last_rounds(metric: str, rounds: int = 5) -> Measure:
 def spread(values: Sequence[float], form: str = "{:.1f}") -> str:
     """Mean ± standard deviation; the number alone when there is only one."""
     text = form.format(statistics.fmean(values))
-    return f"{text} ± {form.format(statistics.stdev(values))}" if len(values) > 1 else text
+    return f"{text} ± {form.replace('+', '').format(statistics.stdev(values))}" if len(values) > 1 else text
 
 
 def column(results: Results, measure: Measure, form: str = "{:.1f}", scale: float = 1.0) -> list[str]:

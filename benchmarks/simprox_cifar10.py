@@ -16,7 +16,7 @@ from torch import nn
 from _runs import Study, options
 from _simprox import cases, make_page
 
-ROUNDS, SEEDS = 20, (0, 1, 2)
+ROUNDS, SEEDS = 12, (0, 1, 2)
 
 
 def small_cnn() -> nn.Module:

@@ -60,6 +60,7 @@ def test_cells_and_order(tmp_path):
 def test_spread_of_one_value_has_no_deviation():
     assert spread([0.25], "{:.2f}") == "0.25"
     assert spread([1.0, 3.0]) == "2.0 ± 1.4"
+    assert spread([1.0, 3.0], "{:+.1f}") == "+2.0 ± 1.4"
 
 
 def test_words_around_the_tables_stay(tmp_path):
