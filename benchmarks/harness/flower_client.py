@@ -1,7 +1,7 @@
 """The clients of Flower's side: a module of their own, because Ray's processes import them by name.
 
-They keep the pictures in RAM as tensors and train with the bare loop. `layout` is the memory layout that their
-author chose: "default" as in Flower's examples, or "channels_last" for an author who knows.
+Pictures are tensors in RAM. `style` is how the author wrote the clients: "examples" as in Flower's examples
+(ReLU before pooling, a DataLoader), "tensors" with the bare loop, or "tuned" with `channels_last` too.
 """
 
 from __future__ import annotations
@@ -13,28 +13,29 @@ from flwr.app import ArrayRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 from torch import nn
 
-from harness.workload import Workload, client_tensors, network, train_plainly
+from harness.workload import Workload, client_tensors, network, train_from_loader, train_plainly
 
 
 @lru_cache(maxsize=1)
-def prepared(workload: Workload, layout: str) -> tuple[nn.Module, list[tuple[torch.Tensor, torch.Tensor]]]:
+def prepared(workload: Workload, style: str) -> tuple[nn.Module, list[tuple[torch.Tensor, torch.Tensor]]]:
     """Model and data, made once in every process of Ray and kept."""
     torch.set_num_threads(1)
-    model, data = network(), client_tensors(workload)
-    if layout == "channels_last":
+    model, data = network(pool_first=style != "examples"), client_tensors(workload)
+    if style == "tuned":
         model = model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         data = [(x.contiguous(memory_format=torch.channels_last), y) for x, y in data]
     return model, data
 
 
-def client_app(workload: Workload, layout: str) -> ClientApp:
+def client_app(workload: Workload, style: str) -> ClientApp:
     app = ClientApp()
+    train_locally = train_from_loader if style == "examples" else train_plainly
 
     @app.train()  # type: ignore[untyped-decorator, unused-ignore]
     def train(message: Message, context: Context) -> Message:
-        model, data = prepared(workload, layout)
+        model, data = prepared(workload, style)
         model.load_state_dict(message.content["arrays"].to_torch_state_dict())
-        seen = train_plainly(model, *data[int(context.node_config["partition-id"])], workload)
+        seen = train_locally(model, *data[int(context.node_config["partition-id"])], workload)
         reply = {"arrays": ArrayRecord(model.state_dict()), "metrics": MetricRecord({"num-examples": seen})}
         return Message(RecordDict(reply), reply_to=message)
 

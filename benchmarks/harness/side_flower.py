@@ -16,7 +16,7 @@ from harness.flower_client import client_app
 from harness.workload import Workload, network
 
 
-def measure(workload: Workload, layout: str) -> dict[str, float]:
+def measure(workload: Workload, style: str) -> dict[str, float]:
     ends: list[float] = []
     samples: list[int] = []
 
@@ -44,7 +44,7 @@ def measure(workload: Workload, layout: str) -> dict[str, float]:
 
     run_simulation(
         server,
-        client_app(workload, layout),
+        client_app(workload, style),
         num_supernodes=workload.clients,
         backend_config={
             "client_resources": {"num_cpus": 1, "num_gpus": 0.0},
