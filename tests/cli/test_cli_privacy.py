@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from muster.cli import console
 from muster.cli.app import app
 from muster.errors import ConfigError
 
@@ -30,8 +31,14 @@ epsilon = 0.5
 """
 
 
+@pytest.fixture(autouse=True)
+def _wide_terminal(monkeypatch):
+    # The console measured the terminal when it was made: changing COLUMNS now would come too late.
+    monkeypatch.setattr(console.out, "_width", 200)
+
+
 def call(*arguments: str) -> str:
-    result = CliRunner().invoke(app, [*arguments], catch_exceptions=False, env={"COLUMNS": "200"})
+    result = CliRunner().invoke(app, [*arguments], catch_exceptions=False)
     assert result.exit_code == 0, result.output
     return result.output
 
