@@ -2,6 +2,7 @@
 
     python benchmarks/selection_fmnist.py                        run what is missing, write page and picture
     python benchmarks/selection_fmnist.py --methods random oort  only these
+    python benchmarks/selection_fmnist.py --seeds 0 1 2          three seeds, mean ± deviation in all cells
     python benchmarks/selection_fmnist.py --rounds 2 --docs /tmp/try --runs /tmp/try     does it work?
 
 Needs the data set in MUSTER_DATA. Can be stopped (Ctrl-C) and goes on with the same command.
@@ -9,9 +10,7 @@ Needs the data set in MUSTER_DATA. Can be stopped (Ctrl-C) and goes on with the 
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +40,7 @@ from muster.report.tables import accuracy_at_work, markdown
 from muster.result import Result
 from muster.selection.base import selectors
 
-CLIENTS, CLIENTS_PER_ROUND, ROUNDS, SEEDS = 50, 15, 30, (0, 1, 2)
+CLIENTS, CLIENTS_PER_ROUND, ROUNDS = 50, 15, 30
 COMBINATORS = {"limit-gap", "mix", "warmup", "within"}
 #: Its tables of class × attribute need attributes, which Fashion-MNIST does not have.
 IMPOSSIBLE = {"feddiverse-qp"}
@@ -52,9 +51,6 @@ CHANGES: dict[str, dict[str, Any]] = {
     "hcsfed": {"selection": {"ratio": 0.001}},
     "hics": {"selection": {"temperature": "auto"}},
 }
-#: Repeated with more seeds, and with a learning rate that is nearer to the paper's 0.001.
-REPEATED = ("random", "terraform", "diversity-score", "fedcbs", "power-of-choice")
-SMALL_LR = 0.005
 SHARED: dict[str, Any] = {
     "workload": "terraform-fmnist-1-star",
     "model": {"name": "mlp", "hidden": [64]},
@@ -134,34 +130,15 @@ def plot(results: Results, path: Path) -> None:
         save_figure(figure, path)
 
 
-def measured(chosen: argparse.Namespace) -> tuple[Results, Results, Results]:
-    """All methods with the first seed; some with all seeds; some with a small learning rate."""
-    study = Study("selection-fmnist", SHARED, cases())
-    names = [case.name for case in study.chosen(chosen.methods)]
-    slowly = replace(study, shared={**SHARED, "training": {"lr": SMALL_LR}})
-    parts = ((study, names, 1), (study, REPEATED, len(chosen.seeds)), (slowly, REPEATED, 1))
-    results = []
-    for part, wanted, seeds in parts:
-        methods = [name for name in names if name in wanted]
-        asked = argparse.Namespace(**{**vars(chosen), "methods": methods, "seeds": chosen.seeds[:seeds]})
-        found = run_missing(part, asked) if methods else {}
-        results.append(ordered(found, last_rounds("accuracy")))
-    return results[0], results[1], results[2]
-
-
 def main() -> None:
-    chosen = options(__doc__, ROUNDS, SEEDS)
-    everything, repeated, slow = measured(chosen)
-    sections = {
-        f"Accuracy of every method, %, seed {chosen.seeds[0]}": accuracies(everything, chosen.rounds),
-        f"Cost and participation, seed {chosen.seeds[0]}": efforts(everything),
-        f"Accuracy with {len(chosen.seeds)} seeds, %": accuracies(repeated, chosen.rounds),
-        f"Accuracy with a learning rate of {SMALL_LR}, %, seed {chosen.seeds[0]}": accuracies(slow, chosen.rounds),
-    }
-    content = "\n\n".join(f"### {title}\n\n{text}" for title, text in sections.items())
+    chosen = options(__doc__, ROUNDS, seeds=[0])
+    study = Study("selection-fmnist", SHARED, cases())
+    results = ordered(run_missing(study, chosen), last_rounds("accuracy"))
+    content = f"### Accuracy, %\n\n{accuracies(results, chosen.rounds)}\n\n"
+    content += f"### Cost and participation\n\n{efforts(results)}"
     print(content)
     write_measured(chosen.docs / "results" / "selection-fmnist.md", content)
-    plot(everything, chosen.docs / "images" / "selection-fmnist.png")
+    plot(results, chosen.docs / "images" / "selection-fmnist.png")
 
 
 if __name__ == "__main__":
