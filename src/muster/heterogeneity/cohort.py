@@ -16,12 +16,12 @@ def label_entropy(histograms: Floats) -> float:
     return float(entropies(np.asarray(histograms, dtype=np.float64).sum(axis=0)[None])[0])
 
 
-def imbalance(histograms: Floats) -> float:
-    """Squared distance of the labels of all given clients together from the uniform distribution.
+def imbalance(histograms: Floats | Ints) -> float:
+    """Squared distance of the labels of all given clients (one row each) together from the uniform distribution.
 
-    The quadratic class-imbalance degree of Zhang et al. (2023).
+    The quadratic class-imbalance degree (QCID) of Zhang et al. (2023).
     """
-    pooled = np.asarray(histograms, dtype=np.float64).sum(axis=0)
+    pooled = np.atleast_2d(histograms).sum(axis=0, dtype=np.float64)
     return float(((pooled / pooled.sum() - 1 / len(pooled)) ** 2).sum())
 
 

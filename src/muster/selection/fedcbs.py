@@ -15,9 +15,12 @@ import numpy as np
 from muster.arrays import Floats, Ints, Vector
 from muster.component import Population, state
 from muster.errors import ConfigError
+from muster.heterogeneity.cohort import imbalance
 from muster.selection._memory import ask_histograms
 from muster.selection.base import Plan, Selector, Train, View, check_count, selectors
 from muster.signals.base import Signal, signals
+
+__all__ = ["FedCBS", "imbalance"]
 
 #: Imbalances below this count as this much: a perfectly balanced group has a finite weight.
 FLOOR = 1e-6
@@ -64,13 +67,6 @@ class FedCBS(Selector):
         # Clients that did not tell their labels come last.
         filled = fed.sample(self.clients_per_round - len(chosen), among=fed.available[~known])
         return np.sort(np.concatenate([chosen, filled]))
-
-
-def imbalance(histograms: Floats | Ints) -> float:
-    """QCID: squared distance of the pooled label shares of a group (one row a client) from equal shares."""
-    pooled = np.atleast_2d(histograms).sum(axis=0, dtype=np.float64)
-    shares = pooled / pooled.sum()
-    return float(np.sum((shares - 1 / len(shares)) ** 2))
 
 
 @dataclass(frozen=True)
