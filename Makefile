@@ -18,7 +18,7 @@ setup: $(STAMP) ## Make the virtual environment
 
 $(STAMP): pyproject.toml constraints.txt
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,flower]'
 	@touch $(STAMP)
 
 demo: $(STAMP) ## Run the quickstart: digits, 40 very different clients

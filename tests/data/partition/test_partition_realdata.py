@@ -28,9 +28,13 @@ BY_LABELS = {
 }
 
 
+#: What the default options would need beyond a development install: the sentence encoder is an extra.
+LIGHT = {"banking77": {"encoder": "tfidf"}}
+
+
 @cache
 def loaded(source: str, **options) -> Dataset:
-    return sources.build(source, options)
+    return sources.build(source, LIGHT.get(source, {}) | options)
 
 
 def divided(dataset: Dataset, scheme: str, options) -> FederatedData:
