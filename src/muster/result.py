@@ -105,11 +105,11 @@ class Result:
             raise ConfigError("to_pandas() needs pandas", fix="pip install 'muster-fl[pandas]'") from error
         return pd.DataFrame(self.metrics)
 
-    def plot(self, metric: str = "accuracy", per: str = "round", path: Path | str | None = None) -> Figure:
-        """A curve of a metric over rounds or over work; saved when a path is given."""
-        from muster.report.plots import plot_curves
+    def plot(self, kind: str = "curves", *, path: Path | str | None = None, **options: Any) -> Figure:
+        """A picture (docs/plots.md lists the kinds and their options); saved when a path is given."""
+        from muster.report.plots import draw
 
-        return plot_curves([self], metric, per=(per,), path=path)
+        return draw(kind, [self], path=path, **options)
 
     def save(self, folder: Path | str) -> None:
         """Write metrics, selections, ledger and parameters as plain files (CSV, JSON, NPY)."""

@@ -109,7 +109,7 @@ def quickstart(
     from muster.experiment.quickstart import experiments
     from muster.experiment.runner import checked_folder
     from muster.experiment.runner import run as run_experiment
-    from muster.report.plots import plot_curves
+    from muster.report.plots import plot_curves, save_figure
 
     checked_folder(folder)
     results = []
@@ -120,7 +120,7 @@ def quickstart(
         results.append(result)
     show_comparison(results)
     picture = folder / "comparison.png"
-    plot_curves(results, path=picture, title="Digits, 40 clients of very different label mixes")
+    save_figure(plot_curves(results, title="Digits, 40 clients of very different label mixes"), picture)
     out.print(f"Picture: {picture}", soft_wrap=True)
     out.print(f"Results: {folder}/*/metrics.csv", soft_wrap=True)
 

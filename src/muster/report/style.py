@@ -1,21 +1,27 @@
-"""One look for all pictures: colours that colour-blind people can tell apart, quiet axes."""
+"""One look for all pictures: colours that colour-blind people can tell apart, quiet axes, light and dark."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any
 
 import matplotlib as mpl
+from matplotlib.colors import LinearSegmentedColormap
 
-#: Okabe and Ito's palette, yellow last because it is faint on white.
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000", "#F0E442")
+#: Okabe and Ito's palette; in place of yellow, which is faint on white, wine from Tol's.
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000", "#882255")
+#: The same on dark ground: black turns white, and yellow is back.
+_DARK_COLOURS = ("#2E95D3", "#E8702A", "#1CB98C", "#CC79A7", "#8CCBF2", "#E69F00", "#E6E9EC", "#F0E442")
 LINES = ("-", "--", "-.", ":")
+MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 
 _STYLE = {
     "axes.spines.top": False,
     "axes.spines.right": False,
     "axes.grid": True,
-    "grid.alpha": 0.25,
+    "axes.axisbelow": True,
     "grid.linewidth": 0.6,
     "font.size": 10,
     "axes.titlesize": 11,
@@ -25,6 +31,7 @@ _STYLE = {
     "savefig.dpi": 160,
 }
 
+_LIGHT = {"grid.alpha": 0.25}
 
 #: For pages with a dark background: the background itself is left transparent.
 _DARK = {
@@ -36,18 +43,42 @@ _DARK = {
     "ytick.color": "#aab2ba",
     "grid.color": "#aab2ba",
     "grid.alpha": 0.12,
+    "hatch.color": "#e6e9ec",
 }
+
+_is_dark: ContextVar[bool] = ContextVar("is_dark", default=False)
 
 
 @contextmanager
-def muster_style(*, dark: bool = False) -> Iterator[None]:
-    with mpl.rc_context(_STYLE | (_DARK if dark else {})):  # type: ignore[arg-type]
-        yield
+def muster_style(*, dark: bool | None = None) -> Iterator[None]:
+    """Pictures made inside have the one look; without `dark` the ground stays what it is."""
+    dark = _is_dark.get() if dark is None else dark
+    token = _is_dark.set(dark)
+    try:
+        with mpl.rc_context(_STYLE | (_DARK if dark else _LIGHT)):  # type: ignore[arg-type]
+            yield
+    finally:
+        _is_dark.reset(token)
 
 
-def line_style(number: int) -> dict[str, str]:
+def colour(number: int) -> str:
+    """The n-th colour, for the ground that is set."""
+    colours = _DARK_COLOURS if _is_dark.get() else COLOURS
+    return colours[number % len(colours)]
+
+
+def line_style(number: int) -> dict[str, Any]:
     """Colour and dash of the n-th line: both change, so that lines differ in grey too."""
-    return {
-        "color": COLOURS[number % len(COLOURS)],
-        "linestyle": LINES[(number // len(COLOURS) + number) % len(LINES)],
-    }
+    return {"color": colour(number), "linestyle": LINES[(number // len(COLOURS) + number) % len(LINES)]}
+
+
+def marker_style(number: int) -> dict[str, Any]:
+    """Colour and shape of the n-th kind of dots; the 9th has the first colour and another shape."""
+    return {"color": colour(number), "marker": MARKERS[(number // len(COLOURS) + number) % len(MARKERS)]}
+
+
+def shades() -> LinearSegmentedColormap:
+    """From nothing (the ground itself) to much."""
+    dark = [(0.18, 0.58, 0.83, 0.0), (0.18, 0.58, 0.83, 1.0), (0.93, 0.97, 1.0, 1.0)]
+    light = [(0.34, 0.71, 0.91, 0.0), (0.0, 0.45, 0.70, 1.0), (0.02, 0.13, 0.27, 1.0)]
+    return LinearSegmentedColormap.from_list("muster", dark if _is_dark.get() else light)

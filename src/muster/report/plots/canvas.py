@@ -1,0 +1,139 @@
+"""What all pictures share: figures, legends that cover nothing, units on axes, files."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, ParamSpec
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.axis import Axis
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+from matplotlib.ticker import EngFormatter, FuncFormatter, MaxNLocator, PercentFormatter
+
+from muster.errors import OutputError
+from muster.report.style import muster_style
+
+P = ParamSpec("P")
+
+#: Inches of one panel: wide enough for labels, small enough to stay readable on a phone.
+PANEL = (5.4, 3.6)
+
+WHOLE = FuncFormatter(lambda value, _: f"{value:,.0f}")
+
+NAMES = {
+    "client_trainings": "client trainings",
+    "local_steps": "local steps",
+    "samples": "samples trained on",
+    "bytes": "bytes sent, up and down",
+    "bytes_up": "bytes sent up",
+    "bytes_down": "bytes sent down",
+    "virtual_seconds": "virtual time",
+    "accuracy": "accuracy, global test set",
+    "loss": "loss, global test set",
+    "participant_accuracy": "accuracy, participants' test data",
+    "client_accuracy_mean": "accuracy, mean of clients",
+    "client_accuracy_worst": "accuracy, worst client",
+    "client_accuracy_worst_tenth": "accuracy, worst tenth of clients",
+    "client_accuracy_std": "spread of clients' accuracies (std)",
+    "worst_group_accuracy": "accuracy, worst group",
+}
+
+
+def picture(draw: Callable[P, Figure]) -> Callable[P, Figure]:
+    """Decorates the functions that draw: everything in them has the one style."""
+
+    @functools.wraps(draw)
+    def styled(*args: P.args, **kwargs: P.kwargs) -> Figure:
+        with muster_style():
+            return draw(*args, **kwargs)
+
+    return styled
+
+
+def panels(
+    count: int, columns: int = 1, size: tuple[float, float] = PANEL, **options: Any
+) -> tuple[Figure, list[Axes]]:
+    """A figure with `count` panels, row by row."""
+    columns = min(columns, count)
+    rows = -(-count // columns)
+    figure = Figure(figsize=(size[0] * columns, size[1] * rows), layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.subplots(rows, columns, squeeze=False, **options).ravel().tolist()
+    for unused in axes[count:]:
+        unused.set_visible(False)
+    return figure, axes[:count]
+
+
+def legend_below(figure: Figure, axes: Axes, title: str = "") -> None:
+    """A legend under the panels, in as many columns as the names leave room for."""
+    handles, labels = axes.get_legend_handles_labels()
+    widest = 0.7 + 0.085 * max(map(len, labels))
+    columns = max(1, min(len(labels), int(figure.get_figwidth() / widest)))
+    figure.legend(handles, labels, loc="outside lower center", ncols=columns, title=title, title_fontsize=9)
+
+
+def label(name: str) -> str:
+    """A metric or a unit of work in words."""
+    return NAMES.get(name, name.replace("_", " "))
+
+
+def is_share(metric: str) -> bool:
+    return "accuracy" in metric or metric in ("precision", "recall", "f1")
+
+
+def show_unit(axis: Axis, name: str, largest: float = 0.0) -> None:
+    """Label and numbers of an axis that shows a metric or work; `largest` chooses seconds, minutes, …"""
+    axis.set_label_text(label(name))
+    if is_share(name):
+        axis.set_major_formatter(PercentFormatter(1.0, decimals=None))
+    elif name.startswith("bytes"):
+        axis.set_major_formatter(EngFormatter(unit="B"))
+    elif name == "virtual_seconds":
+        seconds, unit = time_unit(largest)
+        axis.set_label_text(f"virtual time ({unit})")
+        axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value / seconds:,g}"))
+        axis.set_major_locator(MaxNLocator(6, steps=[1, 2, 3, 5, 6, 10] if seconds > 1 else None))
+    elif name in ("round", "client_trainings", "local_steps", "samples"):
+        axis.set_major_locator(MaxNLocator(6, integer=True))
+        axis.set_major_formatter(WHOLE)
+
+
+def time_unit(largest: float) -> tuple[float, str]:
+    """Seconds of the unit in which times up to `largest` seconds are best told, and its name."""
+    for seconds, unit in ((86_400.0, "days"), (3_600.0, "hours"), (60.0, "minutes")):
+        if largest >= 3 * seconds:
+            return seconds, unit
+    return 1.0, "seconds"
+
+
+def amount(name: str, value: float) -> str:
+    """An amount of work in words: 1,200; 3.5 MB; 12 min."""
+    if name.startswith("bytes"):
+        return EngFormatter(unit="B", places=1)(value)
+    if name == "virtual_seconds":
+        seconds, unit = time_unit(value)
+        return f"{value / seconds:,.3g} {unit}"
+    return f"{value:,.0f}"
+
+
+def shortened(name: str, limit: int = 32) -> str:
+    return name if len(name) <= limit else name[: limit - 1] + "…"
+
+
+def spread(items: Sequence[int] | np.ndarray[Any, Any], count: int) -> list[int]:
+    """At most `count` evenly spaced items, the first and the last among them."""
+    chosen = np.linspace(0, len(items) - 1, min(count, len(items))).round().astype(np.int64)
+    return [int(items[place]) for place in chosen]
+
+
+def save_figure(figure: Figure, path: Path) -> None:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with muster_style():
+            figure.savefig(path)
+    except OSError as error:
+        raise OutputError(f"cannot write the picture {path}: {error.strerror or error}") from error

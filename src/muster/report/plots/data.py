@@ -1,0 +1,81 @@
+"""What pictures read from results, with an error that helps where it is not there."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import chain
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from muster.arrays import Floats, Ints
+from muster.errors import ConfigError
+
+if TYPE_CHECKING:
+    from muster.result import Result
+
+#: Metrics of which less is better; of all others more is.
+LOWER_IS_BETTER = ("loss", "client_accuracy_std", "group_gap")
+
+Series = tuple[Floats, Floats]
+
+
+def required(results: Sequence[Result]) -> Sequence[Result]:
+    """The results, or an error if there is nothing to draw."""
+    if not results:
+        raise ConfigError("there is nothing to draw: no results", fix="choose runs with `muster runs`")
+    for result in results:
+        if not result.records:
+            raise ConfigError(f"the run '{result.name}' has no rounds yet", fix="leave it out, or go on with it")
+    return results
+
+
+def series(result: Result, metric: str, per: str) -> Series:
+    """A metric over rounds or work (`bytes`: up and down together); errors where one of them was not measured."""
+    if per == "bytes":
+        (down, values), (up, _) = result.series(metric, "bytes_down"), result.series(metric, "bytes_up")
+        work = down + up
+    else:
+        work, values = result.series(metric, per)
+    if not len(values):
+        raise ConfigError(f"'{metric}' was never measured in the run '{result.name}'")
+    if per == "virtual_seconds" and not work.any():
+        raise ConfigError(
+            f"the run '{result.name}' has no virtual time",
+            fix="give the experiment a section [devices], or choose another unit: round, client_trainings, bytes",
+        )
+    return np.asarray(work, dtype=np.float64), np.asarray(values, dtype=np.float64)
+
+
+def has_virtual_time(results: Sequence[Result]) -> bool:
+    return all(any(costs.virtual_seconds for costs in result.ledger.rounds) for result in results)
+
+
+def averaged(runs: Sequence[Series], points: int = 400) -> tuple[Floats, Floats, Floats]:
+    """Mean and standard deviation over runs, on the axis that they share.
+
+    Where runs were measured at different amounts of work, they are compared at evenly spaced ones, with straight
+    lines between measurements, and only where all of them were measured.
+    """
+    first = runs[0][0]
+    if all(np.array_equal(first, x) for x, _ in runs):
+        axis = first
+    else:
+        low, high = max(x[0] for x, _ in runs), min(x[-1] for x, _ in runs)
+        if low > high:
+            raise ConfigError("the runs of a case have no amount of work in common")
+        axis = np.linspace(low, high, points)
+    values = np.array([np.interp(axis, x, y) for x, y in runs])
+    deviation = values.std(axis=0, ddof=1) if len(runs) > 1 else np.zeros(len(axis))
+    return axis, values.mean(axis=0), deviation
+
+
+def population(result: Result) -> int:
+    """How many clients there are."""
+    highest = max((client for round in result.selections for ids in round for client in ids), default=-1)
+    return max(result.history.clients, highest + 1)
+
+
+def participants(result: Result) -> list[Ints]:
+    """The ids that trained in each round; a client that trained twice is there twice."""
+    return [np.array(list(chain.from_iterable(trainings)), dtype=np.int64) for trainings in result.selections]
