@@ -138,9 +138,17 @@ class Engine(ABC):
     def evaluate(self, parameters: Vector) -> Evaluation:
         """Evaluate the global model."""
 
+    def begin_round(self, round: int) -> None:
+        """Look who is there: afterwards `population` and `reachable` hold for the whole round."""
+        return
+
     def end_round(self) -> None:
         """Forget what only lives for a round."""
         return
+
+    def take_events(self) -> list[str]:
+        """What happened since the last call beside answers, in words: somebody joined, an answer came too late."""
+        return []
 
     def state_dict(self) -> State:
         """What clients keep between rounds, where the engine holds it for them."""

@@ -5,10 +5,12 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from torch import nn
 
 from muster.aggregation.base import Aggregator, aggregators
 from muster.availability import Availability, availabilities
@@ -16,6 +18,7 @@ from muster.data.federated import Dataset, FederatedData
 from muster.data.partition.base import schemes
 from muster.data.sources.base import sources
 from muster.devices import Devices, from_config
+from muster.engine.base import Engine
 from muster.engine.local import LocalEngine
 from muster.errors import ConfigError, MusterError, OutputError
 from muster.experiment.config import CheckpointOptions, EngineOptions, EvaluationOptions, Experiment, Section
@@ -32,6 +35,22 @@ from muster.training.base import LocalAlgorithm, LocalTraining, algorithms
 CHECKPOINT = "checkpoint.muster"
 
 
+@dataclass(frozen=True)
+class Ingredients:
+    """What an engine is made of: who has which data, the model, how clients train."""
+
+    experiment: Experiment
+    data: FederatedData
+    module: nn.Module
+    training: LocalTraining
+    algorithm: LocalAlgorithm
+    devices: Devices | None
+    options: EngineOptions
+
+
+EngineFactory = Callable[[Ingredients], Engine]
+
+
 @dataclass
 class Parts:
     """Everything that an experiment is made of, built but not started."""
@@ -40,7 +59,7 @@ class Parts:
     data: FederatedData
     selector: Selector
     aggregator: Aggregator
-    engine: LocalEngine
+    engine: Engine
     guard: Guard
     evaluation: EvaluationOptions
     availability: Availability | None
@@ -62,37 +81,59 @@ class Parts:
         )
 
 
-def build_parts(experiment: Experiment, workers: int | None = None) -> Parts:
-    """Build data, model, methods and engine; every mistake in the description shows here, before round 1."""
+def build_parts(
+    experiment: Experiment, workers: int | None = None, make_engine: EngineFactory | None = None
+) -> Parts:
+    """Build data, model, methods and engine; every mistake in the description shows here, before round 1.
+
+    `make_engine` brings clients from elsewhere (a Flower federation); without it they run on this machine.
+    """
     experiment.check()
-    options = build(EngineOptions, experiment.engine, "engine")
-    training = build(LocalTraining, experiment.training, "training")
-    training.check()
     guard = build(Guard, experiment.guard, "guard")
     evaluation = build(EvaluationOptions, experiment.evaluation, "evaluation")
     privacy = build(Privacy, experiment.privacy, "privacy") if experiment.privacy else None
     # Methods before data: a misspelt name should not cost a decoding.
     _method(experiment.selection, "method", "selection", selectors)
     aggregator = _component(experiment.aggregation, "method", "aggregation", aggregators)
-    algorithm = _component(experiment.algorithm, "method", "algorithm", algorithms)
-    data = build_data(experiment)
-    selector = build_selector(experiment.selection, data.clients)
-    devices = from_config(experiment.devices, data.clients, experiment.seed) if experiment.devices else None
     availability = None
     if experiment.availability:
         availability = _component(experiment.availability, "method", "availability", availabilities)
-    engine = LocalEngine(
-        data,
-        _model(experiment, data),
-        training,
-        algorithm,
-        seed=experiment.seed,
+    ingredients = build_ingredients(experiment)
+    data, devices = ingredients.data, ingredients.devices
+    if make_engine is None:
+        selector = build_selector(experiment.selection, data.clients)
+        engine: Engine = local_engine(ingredients, workers)
+    else:
+        engine = make_engine(ingredients)
+        selector = build_selector(experiment.selection, engine.population.clients)
+    return Parts(experiment, data, selector, aggregator, engine, guard, evaluation, availability, devices, privacy)
+
+
+def build_ingredients(experiment: Experiment) -> Ingredients:
+    """Data, model and local training: what the clients' side of an experiment consists of."""
+    options = build(EngineOptions, experiment.engine, "engine")
+    training = build(LocalTraining, experiment.training, "training")
+    training.check()
+    algorithm = _component(experiment.algorithm, "method", "algorithm", algorithms)
+    data = build_data(experiment)
+    devices = from_config(experiment.devices, data.clients, experiment.seed) if experiment.devices else None
+    return Ingredients(experiment, data, _model(experiment, data), training, algorithm, devices, options)
+
+
+def local_engine(ingredients: Ingredients, workers: int | None = None) -> LocalEngine:
+    """All clients on this machine."""
+    options = ingredients.options
+    return LocalEngine(
+        ingredients.data,
+        ingredients.module,
+        ingredients.training,
+        ingredients.algorithm,
+        seed=ingredients.experiment.seed,
         workers=options.workers if workers is None else workers,
         device=options.device,
-        devices=devices,
+        devices=ingredients.devices,
         client_memory=options.client_memory * 1024**2,
     )
-    return Parts(experiment, data, selector, aggregator, engine, guard, evaluation, availability, devices, privacy)
 
 
 def run(
@@ -102,6 +143,7 @@ def run(
     out: Path | str | None = None,
     resume: bool = False,
     observers: Sequence[Observer] = (),
+    make_engine: EngineFactory | None = None,
 ) -> Result:
     """Run an experiment. With `out`, checkpoints and results go there; `resume` goes on where a run stopped."""
     experiment.check()
@@ -116,7 +158,7 @@ def run(
                 f"{out} already holds a run", fix="continue it with --resume, or choose another output folder"
             )
         policy = CheckpointPolicy(path, experiment.fingerprint, habits.every, resume)
-    parts = build_parts(experiment, workers)
+    parts = build_parts(experiment, workers, make_engine)
     server = parts.server(observers)
     try:
         with parts.engine:
@@ -217,4 +259,13 @@ def _component(section: Any, key: str, title: str, registry: Any) -> Any:
     return registry.build(name, {k: v for k, v in section.items() if k != key}, title)
 
 
-__all__ = ["CHECKPOINT", "LocalAlgorithm", "Parts", "build_data", "build_parts", "build_selector", "run"]
+__all__ = [
+    "CHECKPOINT",
+    "Ingredients",
+    "Parts",
+    "build_data",
+    "build_ingredients",
+    "build_parts",
+    "build_selector",
+    "run",
+]
