@@ -33,13 +33,33 @@ def cases(results: Sequence[Result]) -> list[Case]:
     Of two runs with the same settings and seed the longer one counts: they are the same run, further or less far.
     Cases that would have the same name get what they differ in appended.
     """
+    groups = [part for runs in by_settings(results) for part in _told_apart(runs)]
+    return [Case(name, tuple(_one_a_seed(runs))) for name, runs in zip(names(groups), groups, strict=True)]
+
+
+def by_settings(results: Sequence[Result], free: Sequence[str] = ()) -> list[list[Result]]:
+    """Groups of results that differ at most in their seed and in the `free` keys (`section.key`)."""
     groups: dict[str, list[Result]] = {}
     for result in results:
-        settings = {key: value for key, value in result.config.items() if key not in _FREE}
-        groups.setdefault(json.dumps(settings or result.name, sort_keys=True), []).append(result)
-    found = [part for runs in groups.values() for part in _told_apart(runs)]
-    names = _names(found)
-    return [Case(name, tuple(_one_a_seed(runs))) for name, runs in zip(names, found, strict=True)]
+        groups.setdefault(json.dumps(_settings(result, free) or result.name, sort_keys=True), []).append(result)
+    return list(groups.values())
+
+
+def names(groups: Sequence[list[Result]], free: Sequence[str] = ()) -> list[str]:
+    """What to call groups of runs; those with the same name get what they differ in appended."""
+    plain = [_common_name(runs) for runs in groups]
+    settings = [_settings(runs[0], free) for runs in groups]
+    named = []
+    for name, own in zip(plain, settings, strict=True):
+        same = [other for other, other_name in zip(settings, plain, strict=True) if other_name == name]
+        details = [f"{key.rpartition('.')[2]}={own[key]}" for key in differing(same) if key in own]
+        named.append(f"{name} ({', '.join(details)})" if details else name)
+    return named
+
+
+def _settings(result: Result, free: Sequence[str] = ()) -> dict[str, Any]:
+    config = {key: value for key, value in result.config.items() if key not in _FREE}
+    return {key: value for key, value in flat(config).items() if key not in free}
 
 
 def seed_of(result: Result) -> int:
@@ -78,21 +98,12 @@ def _one_a_seed(runs: list[Result]) -> list[Result]:
     return [longest[seed] for seed in sorted(longest)]
 
 
-def _names(groups: Sequence[list[Result]]) -> list[str]:
-    plain = [_common_name(runs) for runs in groups]
-    configs = [{k: v for k, v in runs[0].config.items() if k not in _FREE} for runs in groups]
-    named = []
-    for name, config in zip(plain, configs, strict=True):
-        same = [other for other, other_name in zip(configs, plain, strict=True) if other_name == name]
-        own = flat(config)
-        details = [f"{key.rpartition('.')[2]}={own[key]}" for key in differing(same) if key in own]
-        named.append(f"{name} ({', '.join(details)})" if details else name)
-    return named
-
-
 def _common_name(runs: Sequence[Result]) -> str:
-    """The name of all runs; "a" of "a-seed0" and "a-seed1"."""
-    names = {run.name: re.sub(r"[\s_-]+(seed|s)?[\s_=-]*\d+$", "", run.name) for run in runs}
-    if len(names) > 1 and len(set(names.values())) == 1:
-        return next(iter(names.values()))
-    return runs[0].name or "run"
+    """The name of all runs; "a" of "a-seed0" and "a-seed1"; else the method that they share."""
+    shared = {run.name: re.sub(r"[\s_-]+(seed|s)?[\s_=-]*\d+$", "", run.name) for run in runs}
+    if len(shared) == 1:
+        return runs[0].name or "run"
+    if len(set(shared.values())) == 1:
+        return next(iter(shared.values()))
+    selection = runs[0].config.get("selection")
+    return str(selection["method"]) if isinstance(selection, dict) and "method" in selection else runs[0].name

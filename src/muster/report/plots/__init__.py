@@ -1,8 +1,25 @@
 """Pictures of results. One function a picture: it takes results and returns a figure."""
 
 from muster.report.plots.canvas import save_figure
+from muster.report.plots.clusters import plot_clusters
 from muster.report.plots.curves import plot_curves
+from muster.report.plots.fairness import plot_fairness
+from muster.report.plots.histograms import plot_client_accuracy, plot_selection_frequency
 from muster.report.plots.kinds import KINDS, draw
-from muster.report.plots.participation import plot_selection_frequency, plot_selection_map
+from muster.report.plots.participation import plot_selection_map
+from muster.report.plots.sensitivity import plot_sensitivity
+from muster.report.plots.targets import plot_time_to_target
 
-__all__ = ["KINDS", "draw", "plot_curves", "plot_selection_frequency", "plot_selection_map", "save_figure"]
+__all__ = [
+    "KINDS",
+    "draw",
+    "plot_client_accuracy",
+    "plot_clusters",
+    "plot_curves",
+    "plot_fairness",
+    "plot_selection_frequency",
+    "plot_selection_map",
+    "plot_sensitivity",
+    "plot_time_to_target",
+    "save_figure",
+]

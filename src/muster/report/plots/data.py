@@ -79,3 +79,25 @@ def population(result: Result) -> int:
 def participants(result: Result) -> list[Ints]:
     """The ids that trained in each round; a client that trained twice is there twice."""
     return [np.array(list(chain.from_iterable(trainings)), dtype=np.int64) for trainings in result.selections]
+
+
+def client_accuracy(result: Result) -> Floats:
+    """The last measured accuracy on every client's own test data, of the clients that have any."""
+    last = next((r.client_accuracy for r in reversed(result.records) if r.client_accuracy is not None), None)
+    if last is None:
+        raise ConfigError(
+            f"the run '{result.name}' has no accuracies of single clients",
+            fix="give clients test data of their own (docs/partitions.md); plain files have none",
+        )
+    values = np.asarray(last, dtype=np.float64)
+    return values[~np.isnan(values)]
+
+
+def first_reached(series: Series, target: float, *, lower: bool) -> tuple[float, bool]:
+    """The work at which a metric first met its target, and True; else all of the work, and False.
+
+    `lower`: less is better.
+    """
+    work, values = series
+    met = np.flatnonzero(values <= target if lower else values >= target)
+    return (float(work[met[0]]), True) if len(met) else (float(work[-1]), False)

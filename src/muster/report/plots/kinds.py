@@ -11,8 +11,13 @@ from matplotlib.figure import Figure
 
 from muster.errors import ConfigError, nearest
 from muster.report.plots.canvas import save_figure
+from muster.report.plots.clusters import plot_clusters
 from muster.report.plots.curves import plot_curves
-from muster.report.plots.participation import plot_selection_frequency, plot_selection_map
+from muster.report.plots.fairness import plot_fairness
+from muster.report.plots.histograms import plot_client_accuracy, plot_selection_frequency
+from muster.report.plots.participation import plot_selection_map
+from muster.report.plots.sensitivity import plot_sensitivity
+from muster.report.plots.targets import plot_time_to_target
 
 if TYPE_CHECKING:
     from muster.result import Result
@@ -21,6 +26,11 @@ KINDS: dict[str, Callable[..., Figure]] = {
     "curves": plot_curves,
     "selection-map": plot_selection_map,
     "selection-frequency": plot_selection_frequency,
+    "client-accuracy": plot_client_accuracy,
+    "clusters": plot_clusters,
+    "fairness": plot_fairness,
+    "time-to-target": plot_time_to_target,
+    "sensitivity": plot_sensitivity,
 }
 
 

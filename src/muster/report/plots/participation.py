@@ -1,9 +1,8 @@
-"""Who took part: the map of clients × rounds, and how often each client was used."""
+"""Who took part when: the map of clients × rounds."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import pairwise
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
@@ -15,18 +14,16 @@ from matplotlib.ticker import MaxNLocator
 
 from muster.arrays import Floats, Ints
 from muster.errors import ConfigError
-from muster.fairness import gini
-from muster.report.cases import cases, seed_of
+from muster.report.cases import seed_of
 from muster.report.plots.canvas import WHOLE, panels, picture, shortened
 from muster.report.plots.data import participants, population, required
-from muster.report.style import colour, shades
+from muster.report.style import shades
 
 if TYPE_CHECKING:
     from muster.result import Result
 
 #: A map with more rows or columns than this shows means over neighbours.
 MOST_ROWS, MOST_COLUMNS = 200, 300
-_MOST_BARS = 30
 
 
 @picture
@@ -98,39 +95,3 @@ def draw_map(axes: Axes, values: Floats, clients: int, rounds: int) -> AxesImage
     axes.xaxis.set_major_formatter(WHOLE)
     axes.yaxis.set_major_formatter(WHOLE)
     return image
-
-
-@picture
-def plot_selection_frequency(results: Sequence[Result]) -> Figure:
-    """Histograms of how often clients trained, one panel a case, the mean over its seeds."""
-    found = cases(required(results))
-    counts = [[_trainings(run) for run in case.runs] for case in found]
-    edges = whole_edges(np.concatenate([run for runs in counts for run in runs]), _MOST_BARS)
-    figure, axes = panels(
-        len(found), columns=3 if len(found) > 2 else 2, size=(3.6, 2.5), sharex=True, sharey=True
-    )
-    for number, (panel, case, runs) in enumerate(zip(axes, found, counts, strict=True)):
-        heights = np.mean([np.histogram(run, edges)[0] for run in runs], axis=0)
-        panel.stairs(heights, edges, fill=True, color=colour(number), alpha=0.85)
-        unevenness = np.mean([gini(run) for run in runs])
-        panel.set_title(f"{shortened(case.name, 26)}\n", loc="left")
-        panel.text(0, 1.02, f"Gini {unevenness:.2f}", transform=panel.transAxes, fontsize=9)
-        panel.xaxis.set_major_locator(MaxNLocator(5, integer=True))
-        panel.yaxis.set_major_locator(MaxNLocator(5, integer=True))
-        panel.yaxis.set_major_formatter(WHOLE)
-    figure.supxlabel("how often a client trained", fontsize=10)
-    figure.supylabel("clients", fontsize=10)
-    return figure
-
-
-def _trainings(result: Result) -> Ints:
-    return np.bincount(np.concatenate(participants(result)), minlength=population(result))
-
-
-def whole_edges(values: Ints, most: int) -> list[float]:
-    """Edges of a histogram whose bars all cover the same number of whole numbers."""
-    low, high = int(values.min(initial=0)), int(values.max(initial=0))
-    width = -(-(high + 1 - low) // most)
-    edges = [edge - 0.5 for edge in range(low, high + 1 + width, width)]
-    assert all(right - left == width for left, right in pairwise(edges))
-    return edges

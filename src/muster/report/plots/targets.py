@@ -1,0 +1,74 @@
+"""How much work until a target is reached: bars, with those that never got there told apart."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from muster.report.cases import Case, cases
+from muster.report.plots.canvas import amount, is_share, label, panels, picture, shortened, show_unit
+from muster.report.plots.data import LOWER_IS_BETTER, first_reached, required, series
+from muster.report.style import colour
+
+if TYPE_CHECKING:
+    from muster.result import Result
+
+
+@picture
+def plot_time_to_target(
+    results: Sequence[Result],
+    target: float | None = None,
+    *,
+    metric: str = "accuracy",
+    per: str | Sequence[str] = ("round", "client_trainings"),
+) -> Figure:
+    """Bars: rounds, trainings, bytes or virtual seconds until a metric first reaches a target; mean over seeds.
+
+    Where a seed never gets there its whole work counts: the bar is then a lower bound, and is hatched. Without a
+    target it is the worst case's best value, which every case reaches.
+    """
+    found = cases(required(results))
+    lower = metric in LOWER_IS_BETTER
+    goal = reachable_target(found, metric) if target is None else target
+    units = (per,) if isinstance(per, str) else tuple(per)
+    height = 0.9 + 0.42 * len(found)
+    figure, axes = panels(len(units), columns=len(units), size=(5.4, height), sharey=True)
+    for panel, unit in zip(axes, units, strict=True):
+        ends = [[first_reached(series(r, metric, unit), goal, lower=lower) for r in c.runs] for c in found]
+        _bars(panel, unit, ends)
+    axes[0].set_yticks(range(len(found)), [shortened(case.name, 24) for case in found])
+    axes[0].invert_yaxis()
+    goal_text = f"{goal:.1%}" if is_share(metric) else f"{goal:.4g}"
+    figure.suptitle(f"until {goal_text} {label(metric)}", fontweight="bold", fontsize=11)
+    return figure
+
+
+def reachable_target(found: Sequence[Case], metric: str) -> float:
+    """The best value that every run of every case reached, rounded down to what reads well."""
+    if metric in LOWER_IS_BETTER:
+        return max(float(run.series(metric)[1].min()) for case in found for run in case.runs)
+    best = min(run.best(metric) for case in found for run in case.runs)
+    return float(np.floor(best * 200) / 200) if is_share(metric) else best
+
+
+def _bars(axes: Axes, unit: str, ends: Sequence[Sequence[tuple[float, bool]]]) -> None:
+    means = [float(np.mean([work for work, _ in runs])) for runs in ends]
+    for row, (runs, mean) in enumerate(zip(ends, means, strict=True)):
+        missed = sum(not reached for _, reached in runs)
+        bar = axes.barh(row, mean, height=0.62, color=colour(row), alpha=0.45 if missed else 0.9)
+        if missed:
+            bar.patches[0].set(hatch="///", edgecolor=colour(row))
+        if len(runs) > 1:
+            axes.plot([work for work, _ in runs], [row] * len(runs), "|", color="0.5", ms=9, mew=1.2)
+        text = f"≥ {amount(unit, mean)}" if missed else amount(unit, mean)
+        if missed:
+            text += f", {missed} of {len(runs)} never" if len(runs) > 1 else ", never"
+        edge = max([mean, *(work for work, _ in runs)])
+        axes.annotate(text, (edge, row), xytext=(4, 0), textcoords="offset points", va="center", fontsize=9)
+    show_unit(axes.xaxis, unit, max(means))
+    axes.set_xlim(0, 1.45 * max(means) or 1)
+    axes.grid(axis="y", visible=False)
