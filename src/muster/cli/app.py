@@ -13,6 +13,7 @@ from muster._version import __version__
 from muster.cli.console import err, out
 from muster.cli.data import data_app
 from muster.cli.inspect import inspect
+from muster.cli.node import node
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -25,6 +26,7 @@ app = typer.Typer(
 
 app.add_typer(data_app, name="data")
 app.command()(inspect)
+app.command()(node)
 
 Settings = Annotated[
     list[str] | None,

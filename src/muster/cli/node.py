@@ -1,0 +1,64 @@
+"""`muster node`: a node of a Flower federation whose client app stays loaded."""
+
+from __future__ import annotations
+
+import logging
+import re
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from muster.errors import ConfigError
+from muster.experiment.config import apply_setting
+
+#: A pair as Flower reads it: the value may be quoted.
+_PAIR = re.compile(r"""[\w-]+=(?:"[^"]*"|'[^']*'|[^\s"']+)""")
+#: Muster's client app, which runs the same code as the local engine.
+CLIENT_APP = "muster.engine.flower.client_app:app"
+
+
+def node(  # noqa: PLR0917 (the options are what they are)
+    superlink: Annotated[str, typer.Option(help="Address of the SuperLink.", metavar="HOST:PORT")],
+    root_certificates: Annotated[
+        Path, typer.Option(help="Certificate of the authority that signed the SuperLink's.")
+    ],
+    key: Annotated[
+        Path,
+        typer.Option(
+            "--auth-supernode-private-key", help="This node's private key; its public key is registered."
+        ),
+    ],
+    node_config: Annotated[
+        str, typer.Option(help="What this node is: key=value pairs, for example 'partition-id=0'.")
+    ] = "",
+    app: Annotated[str, typer.Option(help="The client app, installed here.", metavar="MODULE:NAME")] = CLIENT_APP,
+    max_epochs: Annotated[int | None, typer.Option(help="Refuse more local epochs than this.", min=1)] = None,
+    max_batch: Annotated[int | None, typer.Option(help="Refuse larger mini-batches than this.", min=1)] = None,
+    max_memory: Annotated[int | None, typer.Option(help="Refuse models that need more megabytes.", min=1)] = None,
+) -> None:
+    """Serve a Flower federation as one of its nodes, with the client app loaded once and kept.
+
+    Takes the options of `flower-supernode`. Only the app that is installed here runs: code from the server is
+    never executed. SIGTERM and Ctrl-C sign the node off.
+    """
+    from muster.engine.flower.deploy.link import Link
+    from muster.engine.flower.deploy.node import load_app, run_node
+
+    logging.getLogger("muster.node").setLevel(logging.INFO)
+    limits = {"max-epochs": max_epochs, "max-batch": max_batch, "max-memory": max_memory}
+    given = {name: value for name, value in limits.items() if value is not None}
+    run_node(Link(superlink, root_certificates), key, load_app(app), parse_node_config(node_config) | given)
+
+
+def parse_node_config(text: str) -> dict[str, Any]:
+    """`key=value` pairs, separated by spaces; values are TOML or bare words."""
+    pairs = _PAIR.findall(text)
+    if _PAIR.sub("", text).strip():
+        raise ConfigError(
+            f"bad --node-config {text!r}", expected="for example 'partition-id=0 site=\"north wing\"'"
+        )
+    values: dict[str, Any] = {}
+    for pair in pairs:
+        apply_setting(values, pair)
+    return values
