@@ -76,6 +76,13 @@ COUNTED = [
         27 * 32 + 9 * 32 * 64 + 9 * 64 * 128 + 2 * (32 + 64 + 128) + 2 * 128 + 2,
     ),
     (
+        "group-norm-cnn",
+        (3, 28, 28),
+        2,
+        {"widths": [8, 16, 32], "groups": 4, "grid": 7},
+        27 * 8 + 9 * 8 * 16 + 9 * 16 * 32 + 2 * (8 + 16 + 32) + 2 * 32 * 49 + 2,
+    ),
+    (
         "late-fusion",
         (30,),
         3,
@@ -176,6 +183,7 @@ def test_input_that_does_not_fit_is_refused_with_what_fits(name):
         ("conv3", 22, {}),
         ("conv3", 8, {"padding": 1}),
         ("group-norm-cnn", 4, {}),
+        ("group-norm-cnn", 28, {"grid": 7}),
     ],
 )
 def test_smallest_image_works_and_smaller_is_refused(name, smallest, options):
@@ -193,6 +201,7 @@ def test_smallest_image_works_and_smaller_is_refused(name, smallest, options):
         ("conv3", IMAGES, {"padding": 2}, "padding"),
         ("group-norm-cnn", IMAGES, {"widths": []}, "no widths"),
         ("group-norm-cnn", IMAGES, {"groups": 7}, "7 groups"),
+        ("group-norm-cnn", IMAGES, {"grid": 0}, "grid"),
         ("mobilenetv2", IMAGES, {"groups": 0}, "0 groups"),
         ("resnet18", IMAGES, {"stem": "vgg"}, "stem"),
         ("char-lstm", (80,), {"dropout": 0.5}, "dropout"),
