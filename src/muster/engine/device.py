@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import torch
 
@@ -34,3 +35,15 @@ def resolve_device(device: str) -> str:
     if not present[kind]():
         raise ConfigError(f"device '{device}' is not available here", fix="use device = 'auto' or 'cpu'")
     return device
+
+
+@contextmanager
+def single_threaded() -> Iterator[None]:
+    """One thread and a private random state: the conditions that a worker has, so that results are the same."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        with torch.random.fork_rng(devices=[]):
+            yield
+    finally:
+        torch.set_num_threads(threads)

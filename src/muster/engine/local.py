@@ -6,7 +6,6 @@ import copy
 import mmap
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from multiprocessing.util import Finalize
@@ -22,7 +21,7 @@ from muster.component import Population
 from muster.data.federated import FederatedData
 from muster.devices import Devices
 from muster.engine.base import AskOrder, Engine, Evaluation, Failed, Trained, TrainOrder, collect_replies, schedule
-from muster.engine.device import WORKERS_PER_ACCELERATOR, available_cores, resolve_device
+from muster.engine.device import WORKERS_PER_ACCELERATOR, available_cores, resolve_device, single_threaded
 from muster.engine.evaluation import summarise
 from muster.engine.pool import Crashed, Handler, Pool, as_muster_error
 from muster.engine.runtime import EVALUATION_BATCH, ClientRuntime, Facts, Job
@@ -351,7 +350,7 @@ class LocalEngine(Engine):
         assert self._inline is not None
         for task in range(count):
             try:
-                with _single_threaded():
+                with single_threaded():
                     answer = self._inline(message(task))
             except Exception as error:
                 raise as_muster_error(error) from error
@@ -382,15 +381,3 @@ def _make_runner(recipe: _Recipe, memory: _Memory, names: tuple[str, ...]) -> Ha
 def _load_lazy_parts() -> None:
     """PyTorch imports a second's worth of modules with the first optimiser: once, before workers are forked."""
     torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=0.1)
-
-
-@contextmanager
-def _single_threaded() -> Iterator[None]:
-    """One thread and a private random state: the conditions that a worker has, so that results are the same."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        with torch.random.fork_rng(devices=[]):
-            yield
-    finally:
-        torch.set_num_threads(threads)

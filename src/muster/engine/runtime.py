@@ -69,8 +69,13 @@ class ClientRuntime:
         out: torch.Tensor,
         state: dict[str, Vector],
         broadcast: torch.Tensor | None = None,
+        *,
+        trained: torch.Tensor | None = None,
     ) -> Facts:
-        """Train a client from `origin`; write its movement into `out` and its new state into `state`."""
+        """Train a client from `origin`; write its movement into `out` and its new state into `state`.
+
+        The trained model itself goes into `trained`, where somebody wants it.
+        """
         context = self._context(job, origin, state)
         self.model.load(origin)
         skip = self._continue_probe(state)
@@ -85,6 +90,8 @@ class ClientRuntime:
             skip=skip,
         )
         self.model.store_movement(origin, out)
+        if trained is not None:
+            self.model.store(trained)
         context.movement = out.numpy()
         # Reports draw from a stream of their own, so that asking for one does not change the training.
         context.rng = generator(self.seed, "report", *self._coordinates(job))

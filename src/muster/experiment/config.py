@@ -80,6 +80,7 @@ class Experiment:
     evaluation: Section = field(default_factory=dict)
     guard: Section = field(default_factory=dict)
     engine: Section = field(default_factory=dict)
+    flower: Section = field(default_factory=dict)
     checkpoint: Section = field(default_factory=dict)
     availability: Section = field(default_factory=dict)
     devices: Section = field(default_factory=dict)
@@ -119,9 +120,9 @@ class Experiment:
 
     @property
     def fingerprint(self) -> str:
-        """Identifies what determines the result: everything but name, engine and checkpoint habits."""
+        """Identifies what determines the result: everything but name, engines and checkpoint habits."""
         relevant = self.described()
-        for key in ("name", "engine", "checkpoint"):
+        for key in ("name", "engine", "flower", "checkpoint"):
             del relevant[key]
         if not relevant["privacy"]:
             # Runs without noise keep the fingerprint that they had before there was a choice.

@@ -1,0 +1,127 @@
+"""Exchanges over a Flower grid: push, look for answers at short intervals, give up at a deadline.
+
+What comes after the deadline belongs to an exchange that is over. It is recognised by the message that it answers,
+dropped, and told.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from flwr.app import Message, RecordDict
+
+if TYPE_CHECKING:
+    from flwr.serverapp import Grid
+
+#: Codes of the errors that Flower itself makes, in words.
+_FLOWER_ERRORS = {
+    1: "its client app cannot be loaded",
+    2: "its client app failed",
+    3: "it did not answer within the message's time to live",
+    5: "its node is gone",
+    8: "its client app's process ended",
+}
+
+
+@dataclass(frozen=True)
+class Letter:
+    """One message to be sent."""
+
+    node: int
+    type: str
+    content: RecordDict
+
+
+@dataclass(frozen=True)
+class NoAnswer:
+    """Why there is no content."""
+
+    reason: str
+    #: The code of the client's or Flower's error; 0: silence.
+    code: int = 0
+
+
+@dataclass(frozen=True)
+class _Sent:
+    whom: str
+    group: str
+    expires: float
+
+
+class Mail:
+    """Sends letters and waits for the answers."""
+
+    def __init__(
+        self,
+        grid: Grid,
+        *,
+        deadline: float,
+        poll: float = 0.1,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self.grid, self.deadline, self.poll = grid, deadline, poll
+        self._clock, self._sleep = clock, sleep
+        self._unanswered: dict[str, _Sent] = {}
+        self.events: list[str] = []
+
+    def exchange(self, letters: Mapping[int, Letter], group: str) -> Iterator[tuple[int, RecordDict | NoAnswer]]:
+        """Send one letter to each client; yield (client, answer) as they come, everybody exactly once."""
+        self.drop_late()
+        end = self._clock() + self.deadline
+        waiting, failed = self.post(letters, group)
+        for client in failed:
+            yield client, NoAnswer("the message could not be sent: its node is gone")
+        while waiting:
+            for reply in self.collect(list(waiting)):
+                if reply.metadata.reply_to_message_id in waiting:
+                    yield waiting.pop(reply.metadata.reply_to_message_id), _read(reply)
+            if not waiting or self._clock() >= end:
+                break
+            self._sleep(self.poll)
+        for message, client in waiting.items():
+            self._unanswered[message] = _Sent(f"client {client}", group, self._clock() + self.deadline)
+            yield client, NoAnswer(f"no answer within {self.deadline:g} s")
+
+    def post(self, letters: Mapping[int, Letter], group: str) -> tuple[dict[str, int], list[int]]:
+        """Send; message → whom it went to, and to whom nothing could be sent."""
+        messages = {
+            whom: Message(
+                letter.content,
+                dst_node_id=letter.node,
+                message_type=letter.type,
+                ttl=self.deadline,
+                group_id=group,
+            )
+            for whom, letter in letters.items()
+        }
+        if not messages:
+            return {}, []
+        sent = set(self.grid.push_messages(list(messages.values())))
+        ids = {whom: message.metadata.message_id for whom, message in messages.items()}
+        return {id: whom for whom, id in ids.items() if id in sent}, [w for w, id in ids.items() if id not in sent]
+
+    def collect(self, messages: list[str]) -> list[Message]:
+        return list(self.grid.pull_messages(messages)) if messages else []
+
+    def drop_late(self) -> None:
+        """Take answers to exchanges that are over, and forget them."""
+        for reply in self.collect(list(self._unanswered)):
+            sent = self._unanswered.pop(reply.metadata.reply_to_message_id, None)
+            if sent is not None and reply.has_content():
+                self.events.append(f"{sent.whom} answered exchange {sent.group} too late: dropped")
+        now = self._clock()
+        self._unanswered = {id: sent for id, sent in self._unanswered.items() if sent.expires > now}
+
+
+def _read(reply: Message) -> RecordDict | NoAnswer:
+    if not reply.has_error():
+        return reply.content
+    code, reason = reply.error.code, reply.error.reason or ""
+    words = _FLOWER_ERRORS.get(code)
+    if words is None:
+        return NoAnswer(reason, code)
+    return NoAnswer(f"{words} ({reason})" if reason else words, code)
