@@ -161,16 +161,21 @@ def from_dict(values: Mapping[str, Any]) -> Experiment:
 
 
 def on_workload(name: str, changes: Mapping[str, Any]) -> dict[str, Any]:
-    """A paper's workload with changes. A section that names another component starts afresh."""
-    merged = workload(name)
+    """A paper's workload with changes."""
+    return {"name": name} | merged(workload(name), changes)
+
+
+def merged(sections: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Sections with changes. A section that names another component starts afresh."""
+    result = dict(sections)
     for key, change in changes.items():
-        before = merged.get(key)
+        before = result.get(key)
         if isinstance(before, dict) and isinstance(change, dict):
             renamed = any(k in change and k in before and change[k] != before[k] for k in NAMING_KEYS)
-            merged[key] = dict(change) if renamed else before | change
+            result[key] = dict(change) if renamed else before | change
         else:
-            merged[key] = change
-    return {"name": name} | merged
+            result[key] = change
+    return result
 
 
 def load(path: Path | str, settings: Iterable[str] = ()) -> Experiment:
