@@ -41,7 +41,7 @@ from muster.report.style import line_style, muster_style
 from muster.report.tables import markdown
 from muster.selection.feddiverse import FedDiverse
 
-CLIENTS, ROUNDS, SEEDS = 24, 60, (0, 1, 2)
+CLIENTS, ROUNDS, SEEDS = 24, 40, (0, 1, 2)
 #: Rounds of training with everybody before the triplets are estimated (T₀).
 PRETRAINING = (1, 20)
 MOMENTUM = 0.5
