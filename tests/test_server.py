@@ -17,9 +17,10 @@ from muster.engine.base import Failed, Trained, TrainOrder
 from muster.engine.local import LocalEngine
 from muster.errors import CheckpointError, ConfigError, TrainingError
 from muster.experiment.runner import build_parts
+from muster.experiment.store import Recorder, Store
 from muster.guard import Guard
 from muster.selection.base import Ask, Plan, Selector, Train, View
-from muster.server import CheckpointPolicy, Observer, Server
+from muster.server import Observer, Server
 from muster.signals.losses import Loss
 from muster.signals.updates import FinalLayerNorm
 
@@ -374,12 +375,20 @@ class StopAfter(Observer):
         return self.rounds <= 1
 
 
+def claimed(store: Store, rounds: int, every: int = 1) -> Recorder:
+    return store.claim(
+        "same", {"name": "same", "seed": 0, "rounds": rounds, "config": {}}, every=every, resume=True
+    )
+
+
 def test_going_on_from_a_checkpoint_equals_never_stopping(tiny, tmp_path):
     whole = server(tiny, Counting()).run(5)
-    policy = CheckpointPolicy(tmp_path / "c", "same", every=10, resume=True)
-    part = server(tiny, Counting(), observers=[StopAfter(2)]).run(5, policy)
+    store = Store(tmp_path)
+    with claimed(store, 5, every=10) as recorder:
+        part = server(tiny, Counting(), observers=[StopAfter(2)]).run(5, recorder)
     assert (len(part.records), part.complete) == (2, False)
-    rest = server(tiny, Counting()).run(5, policy)
+    with claimed(store, 5, every=10) as recorder:
+        rest = server(tiny, Counting()).run(5, recorder)
     assert rest.complete
     assert np.array_equal(whole.parameters, rest.parameters)
     assert whole.selections == rest.selections
@@ -389,10 +398,12 @@ def test_going_on_from_a_checkpoint_equals_never_stopping(tiny, tmp_path):
 
 
 def test_a_checkpoint_whose_components_have_changed_is_refused(tiny, tmp_path):
-    policy = CheckpointPolicy(tmp_path / "c", "same", resume=True)
-    server(tiny, Fixed((1,), {})).run(1, policy)
-    with pytest.raises(CheckpointError, match="does not fit"):
-        server(tiny, Counting()).run(2, policy)
+    store = Store(tmp_path)
+    with claimed(store, 2) as recorder:
+        server(tiny, Fixed((1,), {}), observers=[StopAfter(1)]).run(2, recorder)
+    with pytest.raises(CheckpointError, match="does not fit"), claimed(store, 2) as recorder:
+        server(tiny, Counting()).run(2, recorder)
+    assert store.run("same").status == "failed"
 
 
 def test_a_selector_of_fifteen_lines_needs_no_registration(tiny):

@@ -20,6 +20,18 @@ State: TypeAlias = dict[str, Any]
 Array = TypeVar("Array", bound=np.ndarray[Any, Any])
 
 
+def plain(value: Any) -> Any:
+    """The same with lists and Python numbers in the place of arrays, as JSON needs it."""
+    match value:
+        case dict():
+            return {str(key): plain(item) for key, item in value.items()}
+        case list() | tuple():
+            return [plain(item) for item in value]
+        case np.ndarray() | np.generic():
+            return value.tolist()
+    return value
+
+
 def read_only(array: Array) -> Array:
     """A view that cannot be written to."""
     view = array.view()

@@ -11,6 +11,7 @@ import io
 import json
 import os
 import zipfile
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -26,8 +27,11 @@ _TREE = "tree.json"
 _DAMAGE = (zipfile.BadZipFile, ValueError, KeyError, EOFError, OSError, NotImplementedError, RuntimeError)
 
 
-def save(path: Path, experiment: str, values: State) -> None:
-    """Write a checkpoint of the experiment with this fingerprint. A crash leaves the old one or the new one."""
+def save(path: Path, experiment: str, values: State, durable: bool = True) -> None:
+    """Write a checkpoint of the experiment with this fingerprint. A crash leaves the old one or the new one.
+
+    A `durable` one also survives a power cut; that means waiting for the disk.
+    """
     arrays: list[np.ndarray[Any, Any]] = []
     tree = {"format": FORMAT, "experiment": experiment, "values": _pack(values, arrays)}
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
@@ -40,9 +44,11 @@ def save(path: Path, experiment: str, values: State) -> None:
                     with archive.open(f"{number}.npy", "w", force_zip64=True) as member:
                         np.lib.format.write_array(member, array, allow_pickle=False)
             file.flush()
-            os.fsync(file.fileno())
+            if durable:
+                os.fsync(file.fileno())
         temporary.replace(path)
-        _sync_folder(path.parent)
+        if durable:
+            _sync_folder(path.parent)
     except OSError as error:
         temporary.unlink(missing_ok=True)
         raise OutputError(
@@ -51,9 +57,31 @@ def save(path: Path, experiment: str, values: State) -> None:
         ) from error
 
 
-def load(path: Path, experiment: str) -> State:
-    """Read a checkpoint, or say why it cannot be used."""
-    tree, read_array = _open(path)
+def load(path: Path, experiment: str, keys: Collection[str] | None = None) -> State:
+    """Read a checkpoint, or say why it cannot be used. With `keys`, only these values are read."""
+    try:
+        file = path.open("rb")
+    except OSError as error:
+        raise CheckpointError(f"cannot read the checkpoint {path}: {error.strerror or error}") from error
+    with file:
+        try:
+            archive = zipfile.ZipFile(file)
+            tree = json.loads(archive.read(_TREE))
+        except _DAMAGE as error:
+            raise _damaged(path, error) from error
+        _check_header(path, tree, experiment)
+
+        def read_array(number: int) -> np.ndarray[Any, Any]:
+            return np.lib.format.read_array(io.BytesIO(archive.read(f"{number}.npy")), allow_pickle=False)
+
+        try:
+            ((_, pairs),) = tree["values"].items()
+            return {key: _unpack(value, read_array) for key, value in pairs if keys is None or key in keys}
+        except _DAMAGE as error:
+            raise _damaged(path, error) from error
+
+
+def _check_header(path: Path, tree: dict[str, Any], experiment: str) -> None:
     if tree.get("format") != FORMAT:
         raise CheckpointError(
             f"the checkpoint {path} has format {tree.get('format')}",
@@ -65,28 +93,6 @@ def load(path: Path, experiment: str) -> State:
             f"the checkpoint {path} belongs to another experiment (its config, seed or number of rounds differs)",
             fix="resume with the config that started it, or use another --out for the new experiment",
         )
-    try:
-        values: State = _unpack(tree["values"], read_array)
-    except _DAMAGE as error:
-        raise _damaged(path, error) from error
-    return values
-
-
-def _open(path: Path) -> tuple[dict[str, Any], Any]:
-    try:
-        content = path.read_bytes()
-    except OSError as error:
-        raise CheckpointError(f"cannot read the checkpoint {path}: {error.strerror or error}") from error
-    try:
-        archive = zipfile.ZipFile(io.BytesIO(content))
-        tree = json.loads(archive.read(_TREE))
-    except _DAMAGE as error:
-        raise _damaged(path, error) from error
-
-    def read_array(number: int) -> np.ndarray[Any, Any]:
-        return np.lib.format.read_array(io.BytesIO(archive.read(f"{number}.npy")), allow_pickle=False)
-
-    return tree, read_array
 
 
 def _damaged(path: Path, error: Exception) -> CheckpointError:

@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from muster.aggregation.base import Aggregated, StreamingAggregator, Update, Updates
-from muster.arrays import Floats, Ints, Vector
+from muster.arrays import Floats, Ints, Vector, plain
 from muster.checks import check_plan, check_request, checked_mask
 from muster.component import Population
 from muster.engine.base import AskOrder, Failed, Place, Trained, TrainOrder, collect_replies
 from muster.errors import TrainingError
 from muster.guard import clip
 from muster.ledger import Bookkeeper
-from muster.record import RoundRecord, TrainingRecord
+from muster.record import WIDEST_KEPT, Report, RoundRecord, TrainingRecord
 from muster.selection.base import Ask, Train
 from muster.signals.base import Replies, Signal
 
@@ -56,6 +56,7 @@ class Conversation:
                 with self._server_time():
                     request = plan.send(replies)  # type: ignore[arg-type]
             except StopIteration:
+                self.record.notes = plain(view.notes)
                 return
             check_request(request, view, self.server.selector, self.server.aggregator)
             replies = self._ask(request) if isinstance(request, Ask) else self._train(request)
@@ -70,7 +71,7 @@ class Conversation:
         self.books.asked(request.clients, replies.clients, signals)
         self.books.released(replies.clients, signals)
         self.record.asks.append((names, len(request.clients), len(replies)))
-        self._remember(replies, [failure.client for failure in failures])
+        self._remember(replies, [failure.client for failure in failures], trained=False)
         return replies
 
     def _train(self, request: Train) -> Replies:
@@ -170,9 +171,12 @@ class Conversation:
         )
         self.books.released(np.array([*answers.clients, *training.rejected], dtype=np.int64), order.report)
         server.history.trained(np.array(training.clients, dtype=np.int64), self.round)
-        self._remember(answers.replies(order.report), [*training.failed, *training.rejected])
+        self._remember(answers.replies(order.report), [*training.failed, *training.rejected], trained=True)
 
-    def _remember(self, replies: Replies, failed: list[int]) -> None:
+    def _remember(self, replies: Replies, failed: list[int], *, trained: bool) -> None:
+        kept = {name: rows.astype(np.float32) for name, rows in replies.values.items() if _is_narrow(rows)}
+        if kept:
+            self.record.reports.append(Report(self.exchange, trained, replies.clients, kept))
         for name, values in replies.values.items():
             self.server.history.reported(name, replies.clients, values)
             broken = int((~np.isfinite(values.reshape(len(values), -1))).any(axis=1).sum()) if len(values) else 0
@@ -263,6 +267,10 @@ _NOTHING: Vector = np.empty(0, dtype=np.float32)
 def _without_vectors(answer: Trained) -> Trained:
     """Only the numbers: the buffers of movement and extra vectors will be reused."""
     return replace(answer, movement=_NOTHING, extra={})
+
+
+def _is_narrow(rows: Floats) -> bool:
+    return rows.ndim == 1 or rows.shape[1] <= WIDEST_KEPT
 
 
 def _distinct(signals: tuple[Signal, ...]) -> tuple[Signal, ...]:

@@ -63,6 +63,12 @@ class EngineError(MusterError):
     exit_code = 7
 
 
+class StoreError(MusterError):
+    """A results store is missing, damaged, or written by a newer version."""
+
+    exit_code = 8
+
+
 def nearest(word: str, options: Iterable[str]) -> str:
     """A sentence with the closest option and all of them, for messages about unknown names."""
     options = sorted(options)

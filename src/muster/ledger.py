@@ -39,6 +39,8 @@ class Costs:
     server_seconds: float = 0.0
     #: Time that the round would have taken on the modelled devices; 0 without a model of devices.
     virtual_seconds: float = 0.0
+    #: Time that the round took on this machine, evaluation included (measured; differs between runs).
+    seconds: float = 0.0
 
     def __add__(self, other: Costs) -> Costs:
         return Costs(*(getattr(self, f.name) + getattr(other, f.name) for f in fields(Costs)))

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from muster.arrays import Floats, Ints
+from muster.arrays import Floats, Ints, Vector
 from muster.engine.base import Evaluation
 from muster.record import GroupAccuracy
 
@@ -20,6 +20,8 @@ NAN = float("nan")
 def summarise_metrics(evaluation: Evaluation, participants: Ints) -> dict[str, float]:
     """One flat row of metrics."""
     total = int(evaluation.confusion.sum())
+    if not total:  # nobody evaluated: a federation's clients may all be away
+        return {"accuracy": NAN, "loss": NAN}
     row = {
         "accuracy": float(np.trace(evaluation.confusion) / total),
         "loss": evaluation.loss_sum / total,
@@ -64,6 +66,14 @@ def client_scores(evaluation: Evaluation, participants: Ints) -> dict[str, float
         "client_accuracy_worst_tenth": float(worst.mean()),
         "participant_accuracy": float(accuracies[took_part].mean()) if len(took_part) else NAN,
     }
+
+
+def client_accuracies(evaluation: Evaluation) -> Vector | None:
+    """Accuracy on each client's own test data, NaN for clients without; None when no client has any."""
+    count = evaluation.client_count
+    if not count.any():
+        return None
+    return np.where(count > 0, _ratio(evaluation.client_correct.astype(np.float64), count), NAN).astype(np.float32)
 
 
 def group_scores(correct: Ints, count: Ints) -> dict[str, float]:

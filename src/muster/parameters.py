@@ -6,18 +6,21 @@ averages the first two; counters are copied from one client, because a mean of c
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cached_property
 
 import numpy as np
 import torch
 from torch import nn
 
-from muster.arrays import Vector
+from muster.arrays import State, Vector
 from muster.errors import ConfigError
 
 #: float32 holds integers exactly below this; larger counters cannot travel in the flat vector.
 LARGEST_COUNTER = 2**24
+
+#: The fields of a spec that hold tensors.
+_GROUPS = ("parameters", "buffers", "counters")
 
 
 @dataclass(frozen=True)
@@ -108,6 +111,14 @@ class ParameterSpec:
     @property
     def bytes(self) -> int:
         return 4 * self.size
+
+    def state_dict(self) -> State:
+        return asdict(self)
+
+    @classmethod
+    def from_state(cls, values: State) -> ParameterSpec:
+        groups = {name: tuple(Entry(**row) for row in values[name]) for name in _GROUPS}
+        return cls(**{**values, **groups})
 
 
 def spec_of(model: nn.Module) -> ParameterSpec:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-import json
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, NamedTuple
 
-from muster.arrays import State
+from muster.arrays import Ints, State, Vector
+
+#: Signals with more numbers a client than this are not kept in records: they would outweigh everything else.
+WIDEST_KEPT = 16
 
 
 @dataclass
@@ -34,6 +36,19 @@ class GroupAccuracy(NamedTuple):
     samples: int
 
 
+@dataclass(frozen=True)
+class Report:
+    """What clients told in one exchange: row i of every signal is from `clients[i]`."""
+
+    #: Number of the exchange in its round, from 0.
+    exchange: int
+    #: Reported with a training; False: asked without one.
+    trained: bool
+    clients: Ints
+    #: Signal → (clients,) or (clients, width) numbers, rounded to float32; very wide signals are left out.
+    values: dict[str, Vector]
+
+
 @dataclass
 class RoundRecord:
     """One round. Round numbers are 1-based here, as people count."""
@@ -45,6 +60,14 @@ class RoundRecord:
     metrics: dict[str, float] = field(default_factory=dict)
     #: One row for each group of the test set, where the data has attributes and the round was evaluated.
     groups: list[GroupAccuracy] = field(default_factory=list)
+    #: What the selector wanted to be remembered, by name, e.g. {"clusters": [label of each client]}.
+    notes: dict[str, Any] = field(default_factory=dict)
+    #: What happened beside answers, in words: a client joined, an answer came too late.
+    events: list[str] = field(default_factory=list)
+    #: What clients told the server. Kept in the store, not in the plain files.
+    reports: list[Report] = field(default_factory=list, compare=False, repr=False)
+    #: Accuracy on each client's own test data, NaN for clients without; None: not evaluated in this round.
+    client_accuracy: Vector | None = field(default=None, compare=False, repr=False)
 
     @property
     def failed(self) -> bool:
@@ -52,14 +75,10 @@ class RoundRecord:
         return not any(training.clients for training in self.trainings)
 
     def state_dict(self) -> State:
-        return asdict(self)
-
-    def to_json(self) -> str:
-        return json.dumps(asdict(self))
-
-    @classmethod
-    def from_json(cls, text: str) -> RoundRecord:
-        return cls.from_state(json.loads(text))
+        """Everything in plain types but what clients told one by one (`reports`, `client_accuracy`)."""
+        values = asdict(replace(self, reports=[], client_accuracy=None))
+        del values["reports"], values["client_accuracy"]
+        return values
 
     @classmethod
     def from_state(cls, values: dict[str, Any]) -> RoundRecord:
@@ -69,4 +88,5 @@ class RoundRecord:
             training.failed = {int(client): why for client, why in training.failed.items()}
         asks = [(list(names), asked, answered) for names, asked, answered in values["asks"]]
         groups = [GroupAccuracy(*row) for row in values.get("groups", [])]
-        return cls(values["round"], trainings, asks, dict(values["metrics"]), groups)
+        extra = {"notes": dict(values.get("notes", {})), "events": list(values.get("events", []))}
+        return cls(values["round"], trainings, asks, dict(values["metrics"]), groups, **extra)

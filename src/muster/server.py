@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import copy
+import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import replace
 
 import numpy as np
 
-from muster import checkpoint
 from muster.aggregation.base import Aggregator
 from muster.arrays import State, Vector, read_only
 from muster.availability import Availability
@@ -22,7 +21,8 @@ from muster.errors import CheckpointError, ConfigError, TrainingError
 from muster.guard import Guard
 from muster.history import History
 from muster.ledger import Bookkeeper, Ledger
-from muster.metrics import NAN, group_table, summarise_metrics
+from muster.metrics import NAN, client_accuracies, group_table, summarise_metrics
+from muster.persistence import Persistence, Saved, Stage
 from muster.privacy import Privacy
 from muster.randomness import generator
 from muster.record import RoundRecord, TrainingRecord
@@ -40,22 +40,15 @@ class Observer:
         """A client has answered a training request."""
 
     def round_ended(self, record: RoundRecord, ledger: Ledger) -> None:
-        """A round is complete and, if it was due, in the checkpoint."""
+        """A round is complete and, where the run is kept, saved."""
 
     def wants_stop(self) -> bool:
         """Asked after every round: True ends the run there, with a checkpoint."""
         return False
 
 
-@dataclass(frozen=True)
-class CheckpointPolicy:
-    """Where and how often to write checkpoints, and whether to go on from one that is there."""
-
-    path: Path
-    #: Fingerprint of the experiment: a checkpoint of another one is refused.
-    experiment: str
-    every: int = 1
-    resume: bool = False
+#: Larger federations keep the accuracy of every single client for the last round only.
+MANY_CLIENTS = 2000
 
 
 class Server:
@@ -83,22 +76,24 @@ class Server:
         self.history = History(engine.population.clients)
         self.ledger = Ledger()
         self.records: list[RoundRecord] = []
-        #: The records as the checkpoint holds them: each is written out once, not again in every round.
-        self._written: list[str] = []
 
-    def run(self, rounds: int, policy: CheckpointPolicy | None = None) -> Result:
-        """Run until `rounds` rounds are done (counting those of a checkpoint that is resumed)."""
-        self._begin(rounds, policy)
+    def run(self, rounds: int, persistence: Persistence | None = None) -> Result:
+        """Run until `rounds` rounds are done, counting those that an earlier process has left."""
+        self._begin(rounds)
+        if persistence is not None and (saved := persistence.load()) is not None:
+            self._restore(saved)
         for observer in self.observers:
             observer.started(self, rounds, len(self.records))
         stopped = False
         while len(self.records) < rounds and not stopped:
+            start = time.perf_counter()
             record = self._round(len(self.records), rounds)
+            self.ledger.current.seconds = time.perf_counter() - start
             self.records.append(record)
-            self._written.append(record.to_json())
             stopped = any(observer.wants_stop() for observer in self.observers)
-            if policy and (len(self.records) % policy.every == 0 or len(self.records) == rounds or stopped):
-                checkpoint.save(policy.path, policy.experiment, self._state())
+            if persistence is not None:
+                stage: Stage = "complete" if len(self.records) == rounds else "stopped" if stopped else "running"
+                persistence.round_ended(record, self.ledger.current, self.ledger.disclosed[-1], self._state, stage)
             for observer in self.observers:
                 observer.round_ended(record, self.ledger)
             self._stop_if_nothing_works()
@@ -115,7 +110,7 @@ class Server:
             complete=complete,
         )
 
-    def _begin(self, rounds: int, policy: CheckpointPolicy | None) -> None:
+    def _begin(self, rounds: int) -> None:
         if rounds < 1:
             raise ConfigError(f"rounds is {rounds}", expected="at least 1")
         if self.evaluate_every < 1:
@@ -133,19 +128,11 @@ class Server:
         if self.privacy is not None:
             self.privacy.check(population)
         self.aggregator.prepare(population)
-        if policy and policy.resume and policy.path.exists():
-            values = checkpoint.load(policy.path, policy.experiment)
-            try:
-                self._restore(values)
-            except (KeyError, TypeError, ValueError) as error:
-                raise CheckpointError(
-                    f"the checkpoint {policy.path} does not fit this version's components ({error!r})",
-                    fix="continue it with the version of Muster that wrote it",
-                ) from error
 
     # --- one round ---------------------------------------------------------------------------------------
 
     def _round(self, round: int, rounds: int) -> RoundRecord:
+        self.engine.begin_round(round)
         population = replace(self.engine.population, rounds=rounds)
         self.history.grow(population.clients)
         self.ledger.open_round()
@@ -153,7 +140,8 @@ class Server:
         record = RoundRecord(round + 1)
         Conversation(self, population, round, books=books, record=record).hold()
         self.engine.end_round()
-        self._measure(record, due=(round + 1) % self.evaluate_every == 0 or round + 1 == rounds)
+        self._measure(record, rounds)
+        record.events = self.engine.take_events()
         return record
 
     def view(self, population: Population, round: int) -> View:
@@ -173,12 +161,15 @@ class Server:
             spec=population.spec,
         )
 
-    def _measure(self, record: RoundRecord, due: bool) -> None:
-        if due:
+    def _measure(self, record: RoundRecord, rounds: int) -> None:
+        last = record.round == rounds
+        if last or record.round % self.evaluate_every == 0:
             took_part = sorted({client for training in record.trainings for client in training.clients})
             evaluation = self.engine.evaluate(self.parameters)
             record.metrics = summarise_metrics(evaluation, np.array(took_part, dtype=np.int64))
             record.groups = group_table(evaluation)
+            if last or len(evaluation.client_count) <= MANY_CLIENTS:
+                record.client_accuracy = client_accuracies(evaluation)
         else:
             record.metrics = {"accuracy": NAN, "loss": NAN}
 
@@ -199,20 +190,27 @@ class Server:
     def _state(self) -> State:
         return {
             "parameters": self.parameters,
+            "spec": self.engine.population.spec.state_dict(),
             "selector": self.selector.state_dict(),
             "aggregator": self.aggregator.state_dict(),
             "engine": self.engine.state_dict(),
             "history": self.history.state_dict(),
-            "ledger": self.ledger.state_dict(),
-            "records": self._written,
+            "privacy": self.ledger.privacy.state_dict(),
         }
 
-    def _restore(self, values: State) -> None:
-        self.parameters = values["parameters"]
-        self.selector.load_state_dict(values["selector"])
-        self.aggregator.load_state_dict(values["aggregator"])
-        self.engine.load_state_dict(values["engine"])
-        self.history.load_state_dict(values["history"])
-        self.ledger.load_state_dict(values["ledger"])
-        self._written = list(values["records"])
-        self.records = [RoundRecord.from_json(text) for text in self._written]
+    def _restore(self, saved: Saved) -> None:
+        state = saved.state
+        try:
+            self.parameters = state["parameters"]
+            self.selector.load_state_dict(state["selector"])
+            self.aggregator.load_state_dict(state["aggregator"])
+            self.engine.load_state_dict(state["engine"])
+            self.history.load_state_dict(state["history"])
+            self.ledger.privacy.load_state_dict(state["privacy"])
+        except (KeyError, TypeError, ValueError) as error:
+            raise CheckpointError(
+                f"the checkpoint does not fit this version's components ({error!r})",
+                fix="continue it with the version of Muster that wrote it",
+            ) from error
+        self.ledger.rounds, self.ledger.disclosed = list(saved.costs), list(saved.disclosed)
+        self.records = list(saved.records)

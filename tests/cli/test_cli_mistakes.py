@@ -122,12 +122,17 @@ def run_once(invoke, *more: str) -> tuple[int, str]:
     return invoke("run", "config.toml", "--workers", "0", "--out", "out", *more)
 
 
+def checkpoint_file() -> Path:
+    (found,) = Path("out/checkpoints").glob("*/*.muster")
+    return found
+
+
 def test_an_earlier_run_is_not_overwritten(invoke):
     assert run_once(invoke)[0] == 0
-    before = Path("out/checkpoint.muster").read_bytes()
+    before = checkpoint_file().read_bytes()
     code, message = run_once(invoke)
     assert (code, "--resume" in message) == (5, True)
-    assert Path("out/checkpoint.muster").read_bytes() == before
+    assert checkpoint_file().read_bytes() == before
 
 
 def test_resuming_a_finished_run_changes_nothing(invoke):
@@ -139,7 +144,7 @@ def test_resuming_a_finished_run_changes_nothing(invoke):
 
 def test_a_damaged_checkpoint(invoke):
     run_once(invoke)
-    path = Path("out/checkpoint.muster")
+    path = checkpoint_file()
     path.write_bytes(path.read_bytes()[:500])
     code, message = run_once(invoke, "--resume")
     assert (code, "damaged" in message) == (4, True)
@@ -177,12 +182,10 @@ def test_a_full_disk_in_the_middle_of_a_run_keeps_the_rounds_before(invoke, monk
         code, message = invoke("run", "config.toml", "--workers", "0", "--out", "small/out", "--set", "rounds=400")
         assert (code, "No space left on device" in message) == (5, True)
         assert "--resume" in message
-        from muster import checkpoint
-        from muster.experiment import load
+        from muster.experiment.store import Store
 
-        kept = checkpoint.load(
-            Path("small/out/checkpoint.muster"), load("config.toml", ["rounds=400"]).fingerprint
-        )
-        assert len(kept["records"]) > 0
+        with Store("small/out") as store:
+            (kept,) = store.results(status=None)
+        assert len(kept.records) > 0
     finally:
         subprocess.run(["umount", "small"], check=True)

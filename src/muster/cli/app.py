@@ -12,6 +12,7 @@ import typer
 from muster._version import __version__
 from muster.cli.console import err, out
 from muster.cli.data import data_app
+from muster.cli.flower import flower_app
 from muster.cli.inspect import inspect
 from muster.cli.node import node
 
@@ -25,6 +26,7 @@ app = typer.Typer(
 )
 
 app.add_typer(data_app, name="data")
+app.add_typer(flower_app, name="flower")
 app.command()(inspect)
 app.command()(node)
 
@@ -35,6 +37,13 @@ Settings = Annotated[
 Workers = Annotated[
     int | None,
     typer.Option("--workers", "-w", help="Worker processes; 0: in this process. Default: cores."),
+]
+
+Workspace = Annotated[
+    Path | None,
+    typer.Option(
+        "--workspace", help="The folder with the results store muster.db. Default: MUSTER_WORKSPACE, or runs."
+    ),
 ]
 
 
@@ -59,12 +68,13 @@ def _common(
 def run(  # noqa: PLR0917 (the options are what they are)
     config: Annotated[Path, typer.Argument(help="The experiment, a TOML file.", metavar="CONFIG.toml")],
     settings: Settings = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on where an earlier run in --out stopped.")] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on where an earlier run stopped.")] = False,
     workers: Workers = None,
     folder: Annotated[
         Path | None,
-        typer.Option("--out", "-o", help="Folder for checkpoint and results. Default: runs/NAME-FINGERPRINT."),
+        typer.Option("--out", "-o", help="A folder for this run alone. Default: WORKSPACE/NAME-FINGERPRINT."),
     ] = None,
+    workspace: Workspace = None,
     json_lines: Annotated[bool, typer.Option("--json", help="One JSON object a round, for machines.")] = False,
 ) -> None:
     """Run an experiment.
@@ -75,19 +85,24 @@ def run(  # noqa: PLR0917 (the options are what they are)
     from muster.cli.show import show_result
     from muster.experiment import load
     from muster.experiment import run as run_experiment
+    from muster.experiment.store import plain_folder
+    from muster.experiment.store import workspace as workspace_folder
     from muster.report.files import to_json
 
     experiment = load(config, settings or [])
-    folder = folder or Path("runs") / f"{experiment.title}-{experiment.fingerprint[:8]}"
+    place = ["--out", str(folder)] if folder else ["--workspace", str(workspace)] if workspace else []
+    store = None if folder else workspace_folder(workspace)
+    folder = folder or plain_folder(workspace_folder(workspace), experiment)
     with progress_for(err, experiment.title, json_lines) as progress, StopAfterRound() as stopper:
-        result = run_experiment(experiment, workers, out=folder, resume=resume, observers=[progress, stopper])
+        observers = [progress, stopper]
+        result = run_experiment(experiment, workers, out=folder, store=store, resume=resume, observers=observers)
     if json_lines:
         print(to_json({"event": "result", "out": str(folder), **result.summary()}))
     else:
         show_result(result, folder)
     if not result.complete:
         changed = [word for setting in settings or [] for word in ("--set", setting)]
-        command = shlex.join(["muster", "run", str(config), *changed, "--out", str(folder), "--resume"])
+        command = shlex.join(["muster", "run", str(config), *changed, *place, "--resume"])
         err.print(
             f"stopped after round {len(result.records)}; go on with: {command}", soft_wrap=True, markup=False
         )

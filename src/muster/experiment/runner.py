@@ -6,6 +6,7 @@ import dataclasses
 import inspect
 import math
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,8 +21,9 @@ from muster.data.sources.base import sources
 from muster.devices import Devices, from_config
 from muster.engine.base import Engine
 from muster.engine.local import LocalEngine
-from muster.errors import ConfigError, MusterError, OutputError
-from muster.experiment.config import CheckpointOptions, EngineOptions, EvaluationOptions, Experiment, Section
+from muster.errors import CheckpointError, ConfigError, MusterError, OutputError
+from muster.experiment.config import EngineOptions, EvaluationOptions, Experiment, Section
+from muster.experiment.store import Recorder, Store
 from muster.guard import Guard
 from muster.models.base import build_model
 from muster.privacy import Privacy
@@ -29,10 +31,11 @@ from muster.randomness import generator
 from muster.registry import build
 from muster.result import Result
 from muster.selection.base import Selector, selectors
-from muster.server import CheckpointPolicy, Observer, Server
+from muster.server import Observer, Server
 from muster.training.base import LocalAlgorithm, LocalTraining, algorithms
 
-CHECKPOINT = "checkpoint.muster"
+#: Where versions before the results store kept a run.
+EARLIER_CHECKPOINT = "checkpoint.muster"
 
 
 @dataclass(frozen=True)
@@ -141,37 +144,74 @@ def run(
     workers: int | None = None,
     *,
     out: Path | str | None = None,
+    store: Store | Path | str | None = None,
     resume: bool = False,
     observers: Sequence[Observer] = (),
     make_engine: EngineFactory | None = None,
 ) -> Result:
-    """Run an experiment. With `out`, checkpoints and results go there; `resume` goes on where a run stopped."""
+    """Run an experiment.
+
+    With a `store` (or the folder of one) every round is kept there, with a checkpoint; `resume` goes on where an
+    earlier run stopped. With `out`, plain result files are written there; without a `store`, it is the store's
+    folder too.
+    """
     experiment.check()
-    policy = None
     if out is not None:
-        habits = build(CheckpointOptions, experiment.checkpoint, "checkpoint")
-        if habits.every < 1:
-            raise ConfigError(f"bad value for 'checkpoint.every': {habits.every}", expected="at least 1")
-        path = checked_folder(Path(out)) / CHECKPOINT
-        if path.exists() and not resume:
-            raise OutputError(
-                f"{out} already holds a run", fix="continue it with --resume, or choose another output folder"
-            )
-        policy = CheckpointPolicy(path, experiment.fingerprint, habits.every, resume)
+        checked_folder(Path(out))
+    if store is None and out is None:
+        return _run(experiment, workers, observers, make_engine)
+    with ExitStack() as stack:
+        if not isinstance(store, Store):
+            of_its_own = store is None
+            store = stack.enter_context(Store(checked_folder(Path(store or str(out)))))
+            if of_its_own:
+                _refuse_other_runs(store, experiment, resume)
+        recorder = stack.enter_context(store.recorder(experiment, resume))
+        result = recorder.complete_result()
+        try:
+            if result is None:
+                result = _run(experiment, workers, observers, make_engine, recorder)
+        except MusterError as error:
+            # What went wrong may stand in the rounds before.
+            if out is not None and error.result is not None and not isinstance(error, OutputError):
+                error.result.save(out)
+            raise
+    result = _named(result, experiment)
+    if out is not None:
+        result.save(out)
+    return result
+
+
+def _run(
+    experiment: Experiment,
+    workers: int | None,
+    observers: Sequence[Observer],
+    make_engine: EngineFactory | None,
+    recorder: Recorder | None = None,
+) -> Result:
     parts = build_parts(experiment, workers, make_engine)
     server = parts.server(observers)
     try:
         with parts.engine:
-            result = _named(server.run(experiment.rounds, policy), experiment)
+            return _named(server.run(experiment.rounds, recorder), experiment)
     except MusterError as error:
-        # What went wrong may stand in the rounds before: they are written, and go with the error.
-        error.result = _named(server.result(), experiment)
-        if out is not None and server.records and not isinstance(error, OutputError):
-            error.result.save(out)
+        if server.records:
+            error.result = _named(server.result(), experiment)
         raise
-    if out is not None:
-        result.save(out)
-    return result
+
+
+def _refuse_other_runs(store: Store, experiment: Experiment, resume: bool) -> None:
+    """An output folder belongs to one experiment: plain files of a second one would replace the first one's."""
+    if (store.folder / EARLIER_CHECKPOINT).exists() and not store.runs(fingerprint=experiment.fingerprint):
+        raise CheckpointError(
+            f"{store.folder / EARLIER_CHECKPOINT} was written by an earlier version of Muster",
+            fix="finish that run with the version that began it, or choose another output folder",
+        )
+    if any(run.done and run.fingerprint != experiment.fingerprint for run in store.runs()):
+        problem = f"{store.folder} holds a run of another experiment (another config, seed or number of rounds)"
+        if resume:
+            raise CheckpointError(problem, fix="resume with the config that started it, or use another --out")
+        raise OutputError(problem, fix="choose another output folder, or keep many runs with --workspace")
 
 
 def _named(result: Result, experiment: Experiment) -> Result:
@@ -260,7 +300,6 @@ def _component(section: Any, key: str, title: str, registry: Any) -> Any:
 
 
 __all__ = [
-    "CHECKPOINT",
     "Ingredients",
     "Parts",
     "build_data",

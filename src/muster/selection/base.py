@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Generator
-from dataclasses import dataclass
-from typing import TypeAlias
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -78,6 +78,8 @@ class View:
     rng: np.random.Generator
     classes: int
     spec: ParameterSpec
+    #: A selector may leave here what should stay in the round's record, by name: numbers, texts, lists, arrays.
+    notes: dict[str, Any] = field(default_factory=dict)
 
     @property
     def clients(self) -> int:
