@@ -1,0 +1,65 @@
+"""Which runs belong together: by everything but the seed, or by the keys that one asks for."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from muster.errors import ConfigError, nearest
+from muster.report.cases import Case, cases, differing, flat
+from muster.result import Result
+
+#: Keys that name a component say enough by their value: "oort", not "selection.method=oort".
+_NAMING = ("name", "method", "scheme", "source")
+#: What may differ between runs of one case: none of it changes what is compared.
+_FREE = ("name", "seed", "engine", "checkpoint")
+
+
+def grouped(results: Sequence[Result], by: Sequence[str] = ()) -> list[Case]:
+    """Cases in the order in which they first occur; with `by`, runs that agree in these keys are one case."""
+    if not by:
+        return cases(results)
+    _check_keys(by, results)
+    groups: dict[str, list[Result]] = {}
+    for result in _without_repeats(results):
+        settings = _named_settings(result)
+        groups.setdefault(", ".join(_word(key, settings.get(key)) for key in by), []).append(result)
+    return [Case(name, tuple(runs)) for name, runs in groups.items()]
+
+
+def varying(runs: Sequence[Result]) -> list[str]:
+    """The settings, beside the seed, that differ between runs of one case."""
+    return differing([_relevant(run.config) for run in runs])
+
+
+def _without_repeats(results: Sequence[Result]) -> list[Result]:
+    """Of runs with the same settings and seed the longest."""
+    longest: dict[str, Result] = {}
+    for result in results:
+        key = json.dumps([result.name, result.config.get("seed", 0), _relevant(result.config)], sort_keys=True)
+        if key not in longest or len(result.records) > len(longest[key].records):
+            longest[key] = result
+    return list(longest.values())
+
+
+def _relevant(config: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in config.items() if key not in _FREE}
+
+
+def _named_settings(result: Result) -> dict[str, Any]:
+    return flat(result.config) | {"name": result.name}
+
+
+def _check_keys(keys: Sequence[str], results: Sequence[Result]) -> None:
+    known = {key for result in results for key in _named_settings(result)}
+    for key in keys:
+        if key not in known:
+            raise ConfigError(f"no run has the setting '{key}'", expected=nearest(key, known))
+
+
+def _word(key: str, value: Any) -> str:
+    last = key.rpartition(".")[2]
+    if value is None:
+        return f"no {last}"
+    return str(value) if last in _NAMING else f"{last}={value}"

@@ -1,0 +1,211 @@
+"""Numbers of one run: a metric at the end or within a budget, area, work to a target, participation, overhead."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from muster import fairness
+from muster.arrays import Floats
+from muster.errors import ConfigError, nearest
+from muster.ledger import BYTES_PER_NUMBER, MODEL_UPDATE
+from muster.report.tables import Better, Column, bytes_column
+from muster.result import Result
+
+NAN = math.nan
+
+
+@dataclass(frozen=True)
+class Unit:
+    """A measure of work, by which runs are compared."""
+
+    name: str
+    #: What one of it is called: "per …".
+    one: str
+    #: What many of it are called: "… to the target".
+    many: str
+
+
+#: What a run spends, in the order of the tables.
+UNITS = {
+    unit.name: unit
+    for unit in (
+        Unit("round", "round", "rounds"),
+        Unit("client_trainings", "client training", "client trainings"),
+        Unit("bytes", "byte", "bytes"),
+        Unit("virtual_seconds", "virtual second", "virtual seconds"),
+    )
+}
+
+_TITLES = {
+    "accuracy": "accuracy",
+    "client_accuracy_mean": "clients' own data",
+    "client_accuracy_weighted": "clients' own data, weighted",
+    "client_accuracy_worst": "worst client",
+    "client_accuracy_worst_tenth": "worst tenth of clients",
+    "client_accuracy_std": "spread over clients",
+    "participant_accuracy": "participants only",
+    "worst_group_accuracy": "worst group",
+    "group_gap": "mean group − worst group",
+}
+_SHARES = ("precision", "recall", "f1", "group_gap")
+_LOWER = ("loss", "client_accuracy_std", "group_gap")
+
+
+@dataclass(frozen=True)
+class Budget:
+    """An amount of work: only evaluations within it count."""
+
+    unit: str
+    amount: float
+
+
+def better(metric: str) -> Better:
+    return Better.LOWER if metric in _LOWER or metric.endswith("_loss") else Better.HIGHER
+
+
+def metric_column(metric: str, title: str = "") -> Column:
+    """How a metric is shown: shares in percent."""
+    title = title or _TITLES.get(metric, metric.replace("_", " "))
+    if "accuracy" in metric or metric in _SHARES:
+        return Column(title, "%", 100.0, ".1f", better(metric))
+    return Column(title, form=".4f", better=better(metric))
+
+
+def unit_column(unit: str, title: str, largest: float) -> Column:
+    """How an amount of work is shown; less is better."""
+    if unit == "bytes":
+        return bytes_column(title, largest, better=Better.LOWER)
+    if unit == "virtual_seconds":
+        return Column(title, "s", 1.0, ",.0f" if largest >= 100 else ",.1f", Better.LOWER)
+    return Column(title, form=",.1f" if largest < 100 else ",.0f", better=Better.LOWER)
+
+
+def amount_text(budget: Budget) -> str:
+    """An amount of work in words, as in the head of a column."""
+    column = unit_column(budget.unit, "", budget.amount)
+    if budget.unit in ("bytes", "virtual_seconds"):
+        return f"{column.shown(budget.amount)} {'virtual s' if column.unit == 's' else column.unit}"
+    return f"{budget.amount:,.0f} {UNITS[budget.unit].many}"
+
+
+# --- curves ------------------------------------------------------------------------------------------------------
+
+
+def known_metrics(result: Result) -> set[str]:
+    """The metrics that were measured at least once."""
+    return {name for record in result.records for name, value in record.metrics.items() if not math.isnan(value)}
+
+
+def curve(result: Result, metric: str, unit: str = "round") -> tuple[Floats, Floats]:
+    """Work and value at every evaluation of a metric; empty where a run does not have it."""
+    if metric not in known_metrics(result):
+        return np.empty(0), np.empty(0)
+    if unit == "bytes":
+        (down, values), (up, _) = (result.series(metric, name) for name in ("bytes_down", "bytes_up"))
+        return np.asarray(down + up, dtype=np.float64), values
+    work, values = result.series(metric, checked_unit(unit))
+    return np.asarray(work, dtype=np.float64), values
+
+
+def checked_unit(unit: str) -> str:
+    if unit not in UNITS:
+        raise ConfigError(f"unknown unit of work '{unit}'", expected=nearest(unit, UNITS))
+    return unit
+
+
+def total(result: Result, unit: str) -> float:
+    """All work of a run in a unit."""
+    if unit == "round":
+        return float(len(result.records))
+    costs = result.ledger.total()
+    return float(costs.bytes_down + costs.bytes_up if unit == "bytes" else getattr(costs, checked_unit(unit)))
+
+
+def value(result: Result, metric: str, *, last: int = 1, within: Budget | None = None) -> float:
+    """Mean of the last evaluations, within a budget if there is one; NaN where there is none.
+
+    A run counts as it was last measured: nothing is interpolated between two evaluations.
+    """
+    work, values = curve(result, metric, within.unit if within else "round")
+    if within:
+        values = values[work <= within.amount]
+    return float(np.mean(values[-last:])) if len(values) else NAN
+
+
+def step_area(work: Floats, values: Floats, start: float, end: float) -> float:
+    """Mean height over [start, end] of the curve that keeps a value until the next evaluation.
+
+    NaN where the curve begins after `start` or the interval is empty. It lies on the scale of the metric.
+    """
+    if not len(work) or work[0] > start or end <= start:
+        return NAN
+    edges = np.clip(np.append(work, math.inf), start, end)
+    return float(np.diff(edges) @ values / (end - start))
+
+
+def area(result: Result, metric: str, unit: str, start: float, end: float) -> float:
+    """The area under a run's curve over a unit of work: see `step_area`."""
+    return step_area(*curve(result, metric, unit), start, end)
+
+
+def to_target(work: Floats, values: Floats, target: float, wanted: Better, sustain: int = 1) -> float:
+    """Work at the first evaluation that reaches the target (the first of `sustain` in a row); NaN if none does."""
+    reached = values >= target if wanted is Better.HIGHER else values <= target
+    if len(reached) < sustain:
+        return NAN
+    in_a_row = np.lib.stride_tricks.sliding_window_view(reached, sustain).all(axis=1)
+    return float(work[np.argmax(in_a_row)]) if in_a_row.any() else NAN
+
+
+# --- participation and overhead ----------------------------------------------------------------------------------
+
+
+def participation(result: Result) -> dict[str, float]:
+    """How evenly, widely and regularly clients took part; NaN where the number of clients is not known."""
+    clients = result.history.clients
+    rounds = [np.array([client for training in chosen for client in training]) for chosen in result.selections]
+    highest = max((int(ids.max(initial=-1)) for ids in rounds), default=-1)
+    facts = fairness.summary(rounds, max(clients, highest + 1))
+    return facts if clients else dict.fromkeys(facts, NAN)
+
+
+@dataclass(frozen=True)
+class Overhead:
+    """What a run cost beside one model to and from every client that trains; all of it by round."""
+
+    #: Share of the rounds in which clients were asked something before they trained.
+    rounds_with_questions: float
+    clients_asked: float
+    client_trainings: float
+    #: Bytes beside the models.
+    extra_down: float
+    extra_up: float
+    samples_trained: float
+    samples_probed: float
+    server_seconds: float
+
+
+def overhead(result: Result) -> Overhead:
+    costs, rounds = result.ledger.total(), len(result.records)
+    model = result.spec.bytes or BYTES_PER_NUMBER * len(result.parameters)
+    failed = sum(len(training.failed) for record in result.records for training in record.trainings)
+    asked = sum(asked for record in result.records for _, asked, _ in record.asks)
+    return Overhead(
+        rounds_with_questions=sum(bool(record.asks) for record in result.records) / rounds,
+        clients_asked=asked / rounds,
+        client_trainings=costs.client_trainings / rounds,
+        extra_down=(costs.bytes_down - model * (costs.client_trainings + failed)) / rounds,
+        extra_up=(costs.bytes_up - model * costs.client_trainings) / rounds,
+        samples_trained=costs.samples / rounds,
+        samples_probed=costs.probe_samples / rounds,
+        server_seconds=costs.server_seconds / rounds,
+    )
+
+
+def disclosures(result: Result) -> dict[str, float]:
+    """Kind of information beside the model update → how often clients sent it, by round."""
+    told = result.ledger.total_disclosed()
+    return {kind: times / len(result.records) for kind, times in told.items() if kind != MODEL_UPDATE}

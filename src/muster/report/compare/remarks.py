@@ -1,0 +1,73 @@
+"""What a reader of a comparison has to be warned of."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from muster.report.cases import Case, differing
+from muster.report.compare.grouping import varying
+from muster.report.compare.measures import UNITS, total
+from muster.report.compare.sections import shared_units
+from muster.result import Result
+
+#: Settings that make the problem itself another one.
+_PROBLEM = ("data.", "partition.", "model.", "availability.", "devices.")
+#: Settings that are compared on purpose.
+_METHOD = ("selection.", "aggregation.", "algorithm.")
+_LONGEST_LIST = 6
+
+
+def about_results(taken: Sequence[Result], left_out: Sequence[Result], found: Sequence[Case]) -> Iterator[str]:
+    """What happened to the results on their way into cases."""
+    if left_out:
+        names = _listed([f"{run.name} seed {run.config.get('seed', 0)}: {_progress(run)}" for run in left_out])
+        yield f"Unfinished runs are left out ({names}); --unfinished takes them, too."
+    repeated = len(taken) - sum(len(case.runs) for case in found)
+    if repeated:
+        yield f"{repeated} of the runs repeat a case and seed: the longest of each counts."
+    short = [run for run in taken if not run.complete]
+    if short:
+        names = _listed([f"{run.name} seed {run.config.get('seed', 0)}: {_progress(run)}" for run in short])
+        yield f"Some runs are unfinished ({names}): equal budgets are as small as the shortest of them."
+
+
+def about_cases(found: Sequence[Case], by: Sequence[str] = ()) -> Iterator[str]:
+    """What makes cases hard to compare with each other."""
+    yield from _seeds(found, pooled=bool(by))
+    rounds = {case.name: sorted({len(run.records) for run in case.runs}) for case in found}
+    if len({count for counts in rounds.values() for count in counts}) > 1:
+        each = _listed([f"{name}: {' or '.join(map(str, counts))}" for name, counts in rounds.items()])
+        yield f"Different numbers of rounds ({each}): look at equal budgets, not at the end."
+    configs = [run.config for case in found for run in case.runs]
+    different = [key for key in differing(configs) if key not in ("name", "seed", "rounds")]
+    problem = [key for key in different if key.startswith(_PROBLEM)]
+    if problem:
+        yield f"Not the same problem: {_listed(problem)} differ."
+    other = [key for key in different if not key.startswith((*_PROBLEM, *_METHOD, "engine.", "checkpoint."))]
+    if other:
+        yield f"Beside methods these settings differ: {_listed(other)}."
+    inside = sorted({key for case in found for key in varying(case.runs)})
+    if inside:
+        yield f"Runs of one case differ in {_listed(inside)}: the spread is not over seeds alone."
+    runs = [run for case in found for run in case.runs]
+    partial = [unit for unit in UNITS if unit not in shared_units(found) and any(total(run, unit) for run in runs)]
+    if partial:
+        yield f"Not compared per {UNITS[partial[0]].one}: only some of the runs have measured it."
+
+
+def _seeds(found: Sequence[Case], pooled: bool) -> Iterator[str]:
+    sets = {case.name: sorted(set(case.seeds)) for case in found}
+    if len({tuple(seeds) for seeds in sets.values()}) > 1:
+        each = _listed([f"{name}: {', '.join(map(str, seeds))}" for name, seeds in sets.items()])
+        yield f"Not the same seeds ({each}): tests pair only those that two cases share."
+    if not pooled and all(len(case.runs) == 1 for case in found):
+        yield "One seed of each: there is no spread, and small differences are noise."
+
+
+def _progress(run: Result) -> str:
+    return f"{len(run.records)} of {run.config.get('rounds', '?')} rounds"
+
+
+def _listed(words: Sequence[str]) -> str:
+    more = len(words) - _LONGEST_LIST
+    return "; ".join(words[:_LONGEST_LIST]) + (f"; and {more} more" if more > 0 else "")

@@ -1,0 +1,222 @@
+"""The tables of a comparison. Each takes cases and gives a `Table`; the numbers come from `measures`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, replace
+from statistics import fmean
+from typing import Any
+
+from muster.report.cases import Case
+from muster.report.compare.measures import (
+    UNITS,
+    Budget,
+    amount_text,
+    area,
+    better,
+    curve,
+    disclosures,
+    known_metrics,
+    metric_column,
+    overhead,
+    participation,
+    to_target,
+    total,
+    unit_column,
+    value,
+)
+from muster.report.tables import (
+    Better,
+    Cell,
+    Column,
+    Table,
+    bytes_column,
+    from_columns,
+    over_seeds,
+    text_column,
+)
+from muster.result import Result
+
+#: Beside the metric that is compared: the other accuracies that people take for each other, and the worst off.
+_BESIDE = (
+    "accuracy",
+    "client_accuracy_mean",
+    "participant_accuracy",
+    "client_accuracy_worst",
+    "client_accuracy_worst_tenth",
+    "worst_group_accuracy",
+)
+
+
+def scores(cases: Sequence[Case], metric: str, *, last: int = 1, at: Budget | None = None) -> Table:
+    """The metric, the metric at equal work, the three accuracies, the worst client and group, and the price."""
+
+    def cells(name: str, within: Budget | None) -> list[Cell]:
+        return _cells(cases, value, name, last=last, within=within)
+
+    least = Budget("client_trainings", _smallest_total(cases, "client_trainings"))
+    columns = [*_names(cases), (metric_column(metric), cells(metric, at))]
+    if at is None:
+        columns.append((metric_column(metric, f"after {amount_text(least)}"), cells(metric, least)))
+    measured = {name for run in _runs(cases) for name in known_metrics(run)}
+    columns += [(metric_column(name), cells(name, at)) for name in _BESIDE if name != metric and name in measured]
+    for unit, title in (("client_trainings", "trainings"), ("bytes", "sent")):
+        spent = _cells(cases, total, unit)
+        columns.append((replace(unit_column(unit, title, _largest(spent)), better=None), spent))
+    return from_columns(f"Scores {_when(last, at)}", columns, _score_notes(columns))
+
+
+def budgets(cases: Sequence[Case], metric: str, *, last: int = 1) -> Table:
+    """The metric when every run has spent as much as the cheapest one in all, and the area under its curve."""
+    at_end: list[tuple[Column, Sequence[Cell]]] = []
+    areas: list[tuple[Column, Sequence[Cell]]] = []
+    for unit in shared_units(cases):
+        within = Budget(unit, _smallest_total(cases, unit))
+        title = f"after {amount_text(within)}"
+        at_end.append((metric_column(metric, title), _cells(cases, value, metric, last=last, within=within)))
+        start = max(curve(run, metric, unit)[0].min(initial=math.inf) for run in _runs(cases))
+        title = f"area per {UNITS[unit].one}"
+        areas.append((metric_column(metric, title), _cells(cases, area, metric, unit, start, within.amount)))
+    notes = (
+        "Budgets: the smallest total of all runs. A run counts as it was last evaluated within the budget.",
+        "Area: mean height of the curve from the first evaluation that all runs have to the budget, on the "
+        "metric's scale.",
+    )
+    title = f"{metric_column(metric).title.capitalize()} at equal work"
+    return from_columns(title, [*_names(cases), *at_end, *areas], notes)
+
+
+def targets(cases: Sequence[Case], metric: str, target: float, *, sustain: int = 1, why: str = "") -> Table:
+    """What it took until the metric reached a target."""
+    wanted, shown = better(metric), metric_column(metric)
+
+    def spent(run: Result, unit: str) -> float:
+        return to_target(*curve(run, metric, unit), target, wanted, sustain)
+
+    columns: list[tuple[Column, Sequence[Cell]]] = []
+    for unit in shared_units(cases):
+        cells = [
+            censored([spent(run, unit) for run in case.runs], [total(run, unit) for run in case.runs])
+            for case in cases
+        ]
+        columns.append((unit_column(unit, UNITS[unit].many, _largest(cells)), cells))
+    sign = "≥" if wanted is Better.HIGHER else "≤"
+    goal = f"{shown.title} {sign} {shown.shown(target)}{f' {shown.unit}' if shown.unit else ''}"
+    lasting = f", {sustain} evaluations in a row" if sustain > 1 else ""
+    notes = ["'>': not all seeds reached it; the mean of all is larger than this."] if _any_above(columns) else []
+    return from_columns(f"To reach {goal}{lasting}{why}", [*_names(cases), *columns], notes)
+
+
+def censored(values: Sequence[float], totals: Sequence[float]) -> Cell:
+    """Mean over seeds; where some never came there, a bound below it: those took more than they had."""
+    cell = over_seeds(values)
+    reached = sum(not math.isnan(value) for value in values)
+    if reached == len(values):
+        return cell
+    bound = fmean(sorted(limit if math.isnan(own) else own for own, limit in zip(values, totals, strict=True)))
+    return Cell(bound, None, tuple(values), above=True, note=f"{reached} of {len(values)} reached")
+
+
+def fairness(cases: Sequence[Case]) -> Table:
+    """How evenly, widely and regularly clients took part."""
+    facts = [[participation(run) for run in case.runs] for case in cases]
+    columns = [
+        (column, [over_seeds(run[name] for run in own) for own in facts])
+        for name, column in (
+            ("gini", Column("Gini", form=".2f", better=Better.LOWER)),
+            ("jain", Column("Jain", form=".2f", better=Better.HIGHER)),
+            ("coverage", Column("coverage", "%", 100.0, ".1f", Better.HIGHER)),
+            ("longest_wait", Column("longest wait", "rounds", form=".1f", better=Better.LOWER)),
+            ("wait_95", Column("wait of 95 %", "rounds", form=".1f", better=Better.LOWER)),
+        )
+    ]
+    notes = (
+        "Rounds in which each client's update was used: Gini 0 and Jain 1 are perfectly even; coverage: clients "
+        "that were used at all; wait: rounds between two uses, of the client that waited longest and of 95 %.",
+    )
+    return from_columns("Participation", [*_names(cases), *columns], notes)
+
+
+def overheads(cases: Sequence[Case]) -> Table:
+    """What a method costs beside one model to and from every client that trains, as it was measured."""
+    facts = [[asdict(overhead(run)) for run in case.runs] for case in cases]
+
+    def cells(name: str) -> list[Cell]:
+        return [over_seeds(run[name] for run in own) for own in facts]
+
+    down, up = cells("extra_down"), cells("extra_up")
+    columns = [
+        (Column("asks", "% of rounds", 100.0, ".0f"), cells("rounds_with_questions")),
+        (Column("clients asked", form=",.1f"), cells("clients_asked")),
+        (Column("client trainings", form=",.1f"), cells("client_trainings")),
+        (bytes_column("extra down", _largest(down)), down),
+        (bytes_column("extra up", _largest(up)), up),
+        (Column("samples trained", form=",.0f"), cells("samples_trained")),
+        (Column("samples probed", form=",.0f"), cells("samples_probed")),
+        (Column("server", "ms", 1000.0, ",.1f"), cells("server_seconds")),
+        (text_column("told beside the model update"), [Cell(_told(case)) for case in cases]),
+    ]
+    notes = (
+        "Means of a round. Extra: beside one model to and from every client that trains. Server: measured time "
+        "of selection and aggregation on the machine that ran it.",
+    )
+    return from_columns("Overhead", [*_names(cases), *columns], notes)
+
+
+def _told(case: Case) -> str:
+    """What clients told, with how often in a round on average."""
+    runs = [disclosures(run) for run in case.runs]
+    kinds = sorted({kind for run in runs for kind in run})
+    if not kinds:
+        return "nothing"
+    return "; ".join(f"{kind} ({fmean(run.get(kind, 0.0) for run in runs):.3g} a round)" for kind in kinds)
+
+
+def shared_units(cases: Sequence[Case]) -> list[str]:
+    """The units of work that every run has spent some of: virtual seconds need a model of devices."""
+    return [unit for unit in UNITS if all(total(run, unit) > 0 for run in _runs(cases))]
+
+
+def _names(cases: Sequence[Case]) -> list[tuple[Column, Sequence[Cell]]]:
+    return [
+        (text_column("case"), [Cell(case.name) for case in cases]),
+        (Column("seeds", form=".0f"), [Cell(float(len(case.runs))) for case in cases]),
+    ]
+
+
+def _cells(cases: Sequence[Case], measure: Callable[..., float], *given: Any, **options: Any) -> list[Cell]:
+    """The mean over seeds of a measure of a run, one cell a case."""
+    return [over_seeds(measure(run, *given, **options) for run in case.runs) for case in cases]
+
+
+def _runs(cases: Sequence[Case]) -> list[Result]:
+    return [run for case in cases for run in case.runs]
+
+
+def _smallest_total(cases: Sequence[Case], unit: str) -> float:
+    return min(total(run, unit) for run in _runs(cases))
+
+
+def _largest(cells: Sequence[Cell]) -> float:
+    return max((cell.value for cell in cells if isinstance(cell.value, float) and cell.value > 0), default=0.0)
+
+
+def _any_above(columns: Sequence[tuple[Column, Sequence[Cell]]]) -> bool:
+    return any(cell.above for _, cells in columns for cell in cells)
+
+
+def _when(last: int, at: Budget | None) -> str:
+    place = f"after {amount_text(at)}" if at else "at the end"
+    return f"{place}, mean of the last {last} evaluations" if last > 1 else place
+
+
+def _score_notes(columns: Sequence[tuple[Column, Sequence[Cell]]]) -> list[str]:
+    titles = [column.title for column, _ in columns]
+    notes = ["Mean ± standard deviation over seeds."]
+    if "participants only" in titles:
+        notes.append(
+            "Accuracy: global test set; clients' own data: mean over every client's test data; participants only: "
+            "over those that trained in that round, which favours methods whose last training was on them."
+        )
+    return notes
