@@ -1,0 +1,212 @@
+"""Our numbers beside the published ones, and whether what a paper says holds in our runs.
+
+Pure functions of results; nothing that disagrees is left out.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Literal, TypeAlias
+
+import numpy as np
+
+from muster.experiment.papers.entries import Claim, Entry, Value, fits
+from muster.experiment.papers.measures import ACCURACIES, at_work, measured
+from muster.experiment.papers.planning import Plan
+from muster.experiment.papers.published import Number, Printed
+from muster.result import Result
+
+#: Results of one cell and row.
+BySeed: TypeAlias = dict[int, Result]
+Verdict = Literal["holds", "does not hold", "too close to say", "not run"]
+
+
+@dataclass(frozen=True)
+class Ours:
+    """A number over seeds: mean and standard deviation."""
+
+    mean: float
+    std: float
+    seeds: int
+
+    @property
+    def known(self) -> bool:
+        return not math.isnan(self.mean)
+
+
+NOTHING = Ours(math.nan, 0.0, 0)
+
+
+@dataclass(frozen=True)
+class Compared:
+    """One published number and ours."""
+
+    cell: str
+    row: str
+    value: Value
+    printed: Printed | None
+    ours: Ours
+    #: The same after as many client trainings as the cheapest row of the cell had.
+    equal_work: Ours
+    #: The other accuracies, by metric.
+    beside: Mapping[str, Ours]
+    trainings: Ours
+    #: Further from the published number than tolerance and spread allow.
+    off: bool
+
+    @property
+    def difference(self) -> float:
+        return self.ours.mean - self.printed.value if isinstance(self.printed, Number) else math.nan
+
+
+@dataclass(frozen=True)
+class Checked:
+    """A claim of the paper, in one cell (or row), and what our runs say."""
+
+    claim: Claim
+    where: str
+    verdict: Verdict
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """An entry's comparison."""
+
+    plan: Plan
+    numbers: tuple[Compared, ...]
+    claims: tuple[Checked, ...]
+    #: (cell, row, seed) of runs without a result, and why.
+    missing: tuple[tuple[str, str, int, str], ...]
+
+
+def outcome(plan: Plan, results: Mapping[str, Result], failures: Mapping[str, str] | None = None) -> Outcome:
+    """Compare an entry's runs; `results` by the experiments' fingerprints, `failures` says why one is missing."""
+    runs: dict[tuple[str, str], BySeed] = {(cell, row): {} for cell in plan.cells for row in plan.rows}
+    missing = []
+    for run in plan.runs:
+        fingerprint = run.experiment.fingerprint
+        if fingerprint in results:
+            runs[run.cell, run.row][run.seed] = results[fingerprint]
+        else:
+            missing.append((run.cell, run.row, run.seed, (failures or {}).get(fingerprint, "not run")))
+    numbers = tuple(
+        compared
+        for cell in plan.cells
+        for compared in _cell(plan, cell, {row: runs[cell, row] for row in plan.rows})
+    )
+    return Outcome(plan, numbers, tuple(checked(plan.entry, numbers)), tuple(missing))
+
+
+def _cell(plan: Plan, cell: str, runs: Mapping[str, BySeed]) -> list[Compared]:
+    last, cheapest = plan.size.last, _cheapest(runs)
+    found = []
+    for row, by_seed in runs.items():
+        results = list(by_seed.values())
+        for value in plan.entry.values:
+            ours = over_seeds(results, partial(measured, wanted=value, last=last))
+            equal = [at_work(result, value, cheapest[seed], last) for seed, result in by_seed.items()]
+            printed = plan.entry.published.at(*plan.entry.printed_at(cell, row, value))
+            found.append(
+                Compared(
+                    cell=cell,
+                    row=row,
+                    value=value,
+                    printed=printed,
+                    ours=ours,
+                    equal_work=_mean(equal),
+                    beside=_beside(results, value, last),
+                    trainings=over_seeds(results, _trainings),
+                    off=is_off(ours, printed, plan.entry.tolerance),
+                )
+            )
+    return found
+
+
+def _cheapest(runs: Mapping[str, BySeed]) -> dict[int, float]:
+    """For every seed the smallest number of client trainings that a row needed."""
+    cheapest: dict[int, float] = {}
+    for by_seed in runs.values():
+        for seed, result in by_seed.items():
+            cheapest[seed] = min(cheapest.get(seed, math.inf), _trainings(result))
+    return cheapest
+
+
+def _trainings(result: Result) -> float:
+    return float(result.ledger.total().client_trainings)
+
+
+def _beside(results: Sequence[Result], value: Value, last: int) -> dict[str, Ours]:
+    """The accuracies that the paper did not use, where it used one."""
+    if "accuracy" not in value.metric:
+        return {}
+    return {
+        metric: over_seeds(results, partial(measured, wanted=Value(metric), last=last))
+        for metric in ACCURACIES
+        if metric != value.metric
+    }
+
+
+def over_seeds(results: Sequence[Result], measure: Callable[[Result], float]) -> Ours:
+    return _mean([measure(result) for result in results])
+
+
+def _mean(values: Sequence[float]) -> Ours:
+    known = np.array([value for value in values if not math.isnan(value)])
+    if not len(known):
+        return NOTHING
+    return Ours(float(known.mean()), float(known.std(ddof=1)) if len(known) > 1 else 0.0, len(known))
+
+
+def is_off(ours: Ours, printed: Printed | None, tolerance: float) -> bool:
+    """Whether our number differs from the published one by more than the tolerance and both spreads."""
+    if not isinstance(printed, Number) or not ours.known:
+        return False
+    return abs(ours.mean - printed.value) > max(tolerance, ours.std + printed.std)
+
+
+# --- claims ------------------------------------------------------------------------------------------------------
+
+
+def checked(entry: Entry, numbers: Sequence[Compared]) -> list[Checked]:
+    """Every claim, cell by cell (row by row for claims about cells)."""
+    found = []
+    for claim in entry.claims:
+        name = claim.value or entry.values[0].name
+        about = [
+            number
+            for number in numbers
+            if number.value.name == name and fits(number.cell, claim.cells) and fits(number.row, claim.rows)
+        ]
+        groups: dict[str, dict[str, Ours]] = {}
+        for number in about:
+            where, which = (number.cell, number.row) if claim.over == "rows" else (number.row, number.cell)
+            groups.setdefault(where, {})[which] = number.ours
+        found += [Checked(claim, where, verdict(claim, group)) for where, group in groups.items()]
+    return found
+
+
+def verdict(claim: Claim, numbers: Mapping[str, Ours]) -> Verdict:
+    """Whether a claim holds for these numbers; differences within one standard deviation decide nothing."""
+    named = [name for name in (claim.best, claim.worst, *claim.order) if name is not None]
+    if len(numbers) < 2 or not all(ours.known for ours in numbers.values()) or not set(named) <= set(numbers):
+        return "not run"
+    if claim.spread is not None:
+        means = [ours.mean for ours in numbers.values()]
+        return "holds" if max(means) - min(means) <= claim.spread else "does not hold"
+    pairs: list[tuple[str, str]] = list(zip(claim.order, claim.order[1:], strict=False))
+    pairs += [(claim.best, other) for other in numbers if claim.best is not None and other != claim.best]
+    pairs += [(other, claim.worst) for other in numbers if claim.worst is not None and other != claim.worst]
+    return _ordered([(numbers[high], numbers[low]) for high, low in pairs], -1 if claim.lower else 1)
+
+
+def _ordered(pairs: Sequence[tuple[Ours, Ours]], sign: int) -> Verdict:
+    leads = [sign * (high.mean - low.mean) for high, low in pairs]
+    spreads = [math.hypot(high.std, low.std) for high, low in pairs]
+    if any(lead < 0 and -lead > spread for lead, spread in zip(leads, spreads, strict=True)):
+        return "does not hold"
+    if all(lead > spread for lead, spread in zip(leads, spreads, strict=True)):
+        return "holds"
+    return "too close to say"
