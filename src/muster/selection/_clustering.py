@@ -16,12 +16,15 @@ from scipy.spatial.distance import squareform
 from sklearn.metrics import silhouette_score
 
 from muster.arrays import Floats, Ints
+from muster.selection.base import View
 
 #: Columns that are widened to float64 at a time: the Gram matrix is exact enough for angles of nearly equal
 #: vectors, and the float32 rows are never copied as a whole.
 _BLOCK = 1024
 #: With fewer clients than this there is nothing to choose between numbers of clusters.
 _FEWEST_FOR_SILHOUETTE = 4
+#: Of larger federations no labels are kept: they would outweigh the rest of a record.
+_MOST_NOTED = 10_000
 
 
 def gram(rows: np.ndarray[Any, Any], centred: bool = False) -> Floats:
@@ -156,3 +159,11 @@ def _labels(clients: int, nonzero: Ints, tree: Floats, count: int) -> Ints:
     labels = np.full(clients, directed.max() + 1)
     labels[nonzero] = directed
     return renumbered(labels)
+
+
+def note_clusters(fed: View, clients: Ints, labels: Ints) -> None:
+    """Leave in the round's record which cluster every client is in, −1 for those that are in none."""
+    if fed.clients <= _MOST_NOTED:
+        noted = np.full(fed.clients, -1, dtype=np.int64)
+        noted[clients] = labels
+        fed.notes["clusters"] = noted

@@ -19,7 +19,7 @@ from muster.errors import ConfigError
 from muster.heterogeneity.divergences import euclidean, shares
 from muster.heterogeneity.metrics import entropies
 from muster.selection._allocation import largest_remainder
-from muster.selection._clustering import silhouette_clusters
+from muster.selection._clustering import note_clusters, silhouette_clusters
 from muster.selection._memory import ask_histograms, told
 from muster.selection.base import Ask, Plan, Selector, Train, View, check_count, selectors
 from muster.signals.base import Signal
@@ -97,19 +97,20 @@ class ASTraFL(Selector):
     def _choose(self, fed: View, loss: Floats, content: Floats) -> Ints:
         count = min(self.clients_per_round, len(fed.available))
         pool = fed.available[told(self.histograms)[fed.available]]
-        chosen = self._from_clusters(pool, min(count, len(pool)), loss[pool], content[pool])
+        chosen = self._from_clusters(fed, pool, min(count, len(pool)), loss[pool], content[pool])
         if len(chosen) < count:
             # Clients that have never told their labels have no cluster: they only fill up.
             rest = np.setdiff1d(fed.available, pool)
             chosen = np.concatenate([chosen, fed.sample(count - len(chosen), rest)])
         return np.sort(chosen)
 
-    def _from_clusters(self, pool: Ints, count: int, loss: Floats, content: Floats) -> Ints:
+    def _from_clusters(self, fed: View, pool: Ints, count: int, loss: Floats, content: Floats) -> Ints:
         if not len(pool):
             return pool
         everybody = np.nansum(self.histograms, axis=0)
         even = homogeneity_of(self.histograms[pool], self.homogeneity, pooled=everybody, losses=loss)
         clusters = silhouette_clusters(self._features(pool), self.most_clusters)
+        note_clusters(fed, pool, clusters)
         delta = even.mean() if self.threshold == "mean" else self.threshold
         by_loss = self._loss_scores(pool, loss) + self.homogeneity_weight * even
         picks = []

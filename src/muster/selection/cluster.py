@@ -15,7 +15,7 @@ from muster.component import Population, state
 from muster.errors import ConfigError
 from muster.selection import _vectors
 from muster.selection._allocation import largest_remainder
-from muster.selection._clustering import cosine_clusters, cosines, silhouette_clusters
+from muster.selection._clustering import cosine_clusters, cosines, note_clusters, silhouette_clusters
 from muster.selection._memory import ask_histograms
 from muster.selection.base import Plan, Selector, Train, View, check_count, selectors
 from muster.signals.base import Signal, signals
@@ -67,6 +67,7 @@ class Cluster(Selector):
             labels = silhouette_clusters(features, _LARGEST)
         else:
             labels = cosine_clusters(features, self.groups or min(self.clients_per_round, _DEFAULT_GROUPS))
+        note_clusters(fed, fed.available, labels)
         sizes = np.bincount(labels)
         slots = largest_remainder(sizes.astype(np.float64), self.clients_per_round, sizes, at_least=1)
         picked = []

@@ -16,6 +16,7 @@ from muster.arrays import Bools, Floats, Ints, State
 from muster.component import Population, grown, state
 from muster.errors import ConfigError
 from muster.selection import _vectors
+from muster.selection._clustering import note_clusters
 from muster.selection._sampling import weighted_sample
 from muster.selection.base import Plan, Selector, Train, View, check_count, selectors
 from muster.signals.base import Signal, signals
@@ -85,6 +86,7 @@ class HCSFed(Selector):
         features = _vectors.recall(self._features, pool).astype(np.float64)
         features[~_vectors.knows(self._features, pool)] = self._features["rows"].mean(axis=0)
         labels = np.argmin(cdist(features, centres), axis=1)
+        note_clusters(fed, pool, labels)
         members = [np.flatnonzero(labels == group) for group in np.unique(labels)]
         sizes = np.array([len(group) for group in members])
         varied = np.array([variability(features[group], self.alloc) for group in members])

@@ -13,7 +13,7 @@ from muster.component import Population, grown, state
 from muster.errors import ConfigError
 from muster.parameters import ParameterSpec
 from muster.selection import _vectors
-from muster.selection._clustering import angles, cut, ward_on_distances, ward_on_rows
+from muster.selection._clustering import angles, cut, note_clusters, ward_on_distances, ward_on_rows
 from muster.selection.base import Plan, Selector, Train, View, check_count, selectors
 from muster.selection.clustered_similarity import similar_urns
 from muster.selection.clustered_size import draw
@@ -104,6 +104,7 @@ class Hics(Selector):
         measure = distances(rows, entropies, self.lam, known)
         tree = ward_on_rows(measure) if self.ward_on == "rows" else ward_on_distances(measure)
         labels = cut(tree, self.groups or self.clients_per_round)
+        note_clusters(fed, pool, labels)
         means = np.bincount(labels, entropies) / np.bincount(labels)
         shares = group_shares(means, self.gamma * (1 - fed.round / fed.rounds))
         weights = fed.sizes[pool].astype(np.float64) if self.within == "size" else np.ones(len(pool))

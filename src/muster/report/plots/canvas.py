@@ -24,6 +24,7 @@ PANEL = (5.4, 3.6)
 
 WHOLE = FuncFormatter(lambda value, _: f"{value:,.0f}")
 
+COUNTS = ("round", "client_trainings", "local_steps", "samples", "longest_wait")
 NAMES = {
     "client_trainings": "client trainings",
     "local_steps": "local steps",
@@ -71,7 +72,7 @@ def panels(
 def legend_below(figure: Figure, axes: Axes, title: str = "") -> None:
     """A legend under the panels, in as many columns as the names leave room for."""
     handles, labels = axes.get_legend_handles_labels()
-    widest = 0.7 + 0.085 * max(map(len, labels))
+    widest = 0.55 + 0.08 * max(map(len, labels))
     columns = max(1, min(len(labels), int(figure.get_figwidth() / widest)))
     figure.legend(handles, labels, loc="outside lower center", ncols=columns, title=title, title_fontsize=9)
 
@@ -85,21 +86,33 @@ def is_share(metric: str) -> bool:
     return "accuracy" in metric or metric in ("precision", "recall", "f1")
 
 
-def show_unit(axis: Axis, name: str, largest: float = 0.0) -> None:
-    """Label and numbers of an axis that shows a metric or work; `largest` chooses seconds, minutes, …"""
+def show_unit(axis: Axis, name: str) -> None:
+    """Label and numbers of an axis that shows a metric or work."""
     axis.set_label_text(label(name))
     if is_share(name):
         axis.set_major_formatter(PercentFormatter(1.0, decimals=None))
     elif name.startswith("bytes"):
         axis.set_major_formatter(EngFormatter(unit="B"))
-    elif name == "virtual_seconds":
-        seconds, unit = time_unit(largest)
-        axis.set_label_text(f"virtual time ({unit})")
-        axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value / seconds:,g}"))
-        axis.set_major_locator(MaxNLocator(6, steps=[1, 2, 3, 5, 6, 10] if seconds > 1 else None))
-    elif name in ("round", "client_trainings", "local_steps", "samples"):
-        axis.set_major_locator(MaxNLocator(6, integer=True))
+    elif name in COUNTS:
+        axis.set_major_locator(whole_ticks())
         axis.set_major_formatter(WHOLE)
+
+
+def show_work(axis: Axis, name: str, largest: float) -> float:
+    """The same for work of up to `largest`; what to divide it by: seconds may become minutes, hours or days."""
+    show_unit(axis, name)
+    if name != "virtual_seconds":
+        return 1.0
+    seconds, unit = time_unit(largest)
+    axis.set_label_text(f"virtual time, {unit}")
+    return seconds
+
+
+def whole_ticks(most: int = 6) -> MaxNLocator:
+    return MaxNLocator(most, integer=True, steps=[1, 2, 5, 10])
+
+
+_SHORT = {"seconds": "s", "minutes": "min", "hours": "h", "days": "d"}
 
 
 def time_unit(largest: float) -> tuple[float, str]:
@@ -111,12 +124,12 @@ def time_unit(largest: float) -> tuple[float, str]:
 
 
 def amount(name: str, value: float) -> str:
-    """An amount of work in words: 1,200; 3.5 MB; 12 min."""
+    """An amount of work in a few letters: 1,200; 3.5 MB; 12 min."""
     if name.startswith("bytes"):
         return EngFormatter(unit="B", places=1)(value)
     if name == "virtual_seconds":
         seconds, unit = time_unit(value)
-        return f"{value / seconds:,.3g} {unit}"
+        return f"{value / seconds:,.3g} {_SHORT[unit]}"
     return f"{value:,.0f}"
 
 

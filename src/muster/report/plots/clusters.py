@@ -7,18 +7,17 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.colors import BoundaryNorm, ListedColormap
+from matplotlib.colors import BoundaryNorm, ListedColormap, to_rgb
 from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
 from scipy.optimize import linear_sum_assignment
 
-from muster.arrays import Floats, Ints
+from muster.arrays import Ints
 from muster.errors import ConfigError
 from muster.report.cases import seed_of
-from muster.report.plots.canvas import WHOLE, panels, picture, shortened, spread
+from muster.report.plots.canvas import WHOLE, panels, picture, shortened, spread, whole_ticks
 from muster.report.plots.data import population, required
-from muster.report.plots.participation import MOST_COLUMNS, MOST_ROWS, draw_map
-from muster.report.style import colour
+from muster.report.plots.participation import MOST_CLIENTS, MOST_ROUNDS, Events, draw_events
+from muster.report.style import COLOURS, colour
 
 if TYPE_CHECKING:
     from muster.result import Result
@@ -40,12 +39,14 @@ def plot_clusters(results: Sequence[Result]) -> Figure:
         name = f"{shortened(result.name)}, seed {seed_of(result)}"
         if any("clusters" in record.notes for record in result.records):
             labels = aligned(_noted(result))
-            _draw_labels(left, labels)
-            _draw_sizes(right, labels)
+            _draw_labels(left, labels, len(result.records))
+            _draw_sizes(right, labels, len(result.records))
             left.set_title(f"{name}: cluster", loc="left")
             right.set_title("clients in each cluster", loc="left")
         elif any(len(trainings) > 1 for trainings in result.selections):
-            _draw_depth(left, depths(result.selections, population(result)))
+            shape = (population(result), len(result.records))
+            many = shape[0] > MOST_CLIENTS
+            draw_events(left, depths(result.selections), shape, "last iteration", ranked=many)
             _draw_halving(right, result.selections)
             left.set_title(f"{name}: iterations", loc="left")
             right.set_title("clients left in each iteration", loc="left")
@@ -61,10 +62,11 @@ def plot_clusters(results: Sequence[Result]) -> Figure:
 
 
 def _noted(result: Result) -> Ints:
-    """Clients × rounds: the noted labels; −1 for clients and rounds without."""
-    labels = np.full((population(result), len(result.records)), NOBODY, dtype=np.int64)
-    for column, record in enumerate(result.records):
-        own = np.asarray(record.notes.get("clusters", []), dtype=np.int64)
+    """Clients × rounds: the noted labels; −1 where there is none. Of many rounds, evenly spaced ones."""
+    rounds = spread(np.arange(len(result.records)), MOST_ROUNDS)
+    labels = np.full((population(result), len(rounds)), NOBODY, dtype=np.int64)
+    for column, place in enumerate(rounds):
+        own = np.asarray(result.records[place].notes.get("clusters", []), dtype=np.int64)
         labels[: len(own), column] = own
     return labels
 
@@ -74,34 +76,33 @@ def aligned(labels: Ints) -> Ints:
 
     Methods number their clusters afresh in every round. `labels` is clients × rounds, −1 for none. A client's last
     known cluster is what a new one is compared with; the matching is the one with the most clients in common.
+    There are no more numbers than clusters at one time, so a number that has become free is used again.
     """
     result = np.full_like(labels, NOBODY)
     last = np.full(len(labels), NOBODY, dtype=np.int64)
+    numbers = max(len(np.setdiff1d(own, [NOBODY])) for own in labels.T)
     for column in range(labels.shape[1]):
         own = labels[:, column]
         present = own != NOBODY
         if not present.any():
             continue
         kinds, which = np.unique(own[present], return_inverse=True)
-        known = int(last.max()) + 1
-        shared = np.zeros((len(kinds), known + len(kinds)))
         before = last[present]
+        shared = np.zeros((len(kinds), numbers))
         np.add.at(shared, (which[before != NOBODY], before[before != NOBODY]), 1)
-        # A new number is better than one whose clients are all elsewhere; small ones first.
-        shared[:, known:] = 0.5 - 1e-6 * np.arange(len(kinds))
-        _, numbers = linear_sum_assignment(shared, maximize=True)
-        result[present, column] = numbers[which]
+        _, taken = linear_sum_assignment(shared, maximize=True)
+        result[present, column] = taken[which]
         last[present] = result[present, column]
     return result
 
 
-def _draw_labels(axes: Axes, labels: Ints) -> None:
-    clients, rounds = labels.shape
+def _draw_labels(axes: Axes, labels: Ints, rounds: int) -> None:
+    clients = len(labels)
     # Clients with the same clusters stand together, whatever their ids are.
-    order = np.lexsort((labels[:, -1], _usual(labels)))
-    shown = labels[np.ix_(spread(order, MOST_ROWS), spread(np.arange(rounds), MOST_COLUMNS))]
+    order = np.lexsort((labels[:, -1], _usual(labels)))[::-1]
+    shown = labels[spread(order, MOST_CLIENTS)]
     count = int(labels.max()) + 1
-    colours = ListedColormap([colour(number) for number in range(count)])
+    colours = ListedColormap([_fill(number) for number in range(count)])
     image = axes.imshow(
         np.ma.masked_equal(shown, NOBODY),
         aspect="auto",
@@ -112,12 +113,20 @@ def _draw_labels(axes: Axes, labels: Ints) -> None:
     )
     axes.grid(visible=False)
     axes.set_xlabel("round")
-    axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
+    axes.xaxis.set_major_locator(whole_ticks())
     axes.set_yticks([])
     axes.set_ylabel(f"{clients:,} clients, by usual cluster")
     bar = axes.figure.colorbar(image, ax=axes, pad=0.02)
     bar.set_ticks(spread(np.arange(count), 8))
     bar.set_label("cluster")
+    bar.minorticks_off()
+
+
+def _fill(number: int) -> tuple[float, float, float]:
+    """The n-th colour of an area; after one pass through the palette half as strong."""
+    strength = 0.5 ** (number // len(COLOURS))
+    red, green, blue = (strength * part + (1 - strength) * 0.75 for part in to_rgb(colour(number)))
+    return red, green, blue
 
 
 def _usual(labels: Ints) -> Ints:
@@ -129,44 +138,32 @@ def _usual(labels: Ints) -> Ints:
     return np.where(times.any(axis=1), times.argmax(axis=1), NOBODY)
 
 
-def _draw_sizes(axes: Axes, labels: Ints) -> None:
-    count, rounds = int(labels.max()) + 1, labels.shape[1]
+def _draw_sizes(axes: Axes, labels: Ints, rounds: int) -> None:
+    count, columns = int(labels.max()) + 1, labels.shape[1]
     sizes = np.array([(labels == number).sum(axis=0) for number in range(count)])
     measured = np.flatnonzero(sizes.any(axis=0))
-    axes.stackplot(
-        measured + 1, sizes[:, measured], colors=[colour(number) for number in range(count)], alpha=0.9, step="mid"
-    )
+    fills = [_fill(number) for number in range(count)]
+    at = 0.5 + (measured + 0.5) * rounds / columns
+    axes.stackplot(at, sizes[:, measured], colors=fills, step="mid", linewidth=0)
     axes.set_xlim(0.5, rounds + 0.5)
     axes.set_xlabel("round")
     axes.set_ylabel("clients")
-    axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
+    axes.xaxis.set_major_locator(whole_ticks())
     axes.yaxis.set_major_formatter(WHOLE)
 
 
 # --- iterations ------------------------------------------------------------------------------------------
 
 
-def depths(selections: Sequence[Sequence[Sequence[int]]], clients: int) -> Floats:
-    """Clients × rounds: the last iteration in which a client trained, 0 for not at all."""
-    deepest = np.zeros((clients, len(selections)))
-    for column, trainings in enumerate(selections):
-        for iteration, ids in enumerate(trainings, start=1):
-            deepest[np.asarray(ids, dtype=np.int64), column] = iteration
-    return deepest
-
-
-def _draw_depth(axes: Axes, deepest: Floats) -> None:
-    clients, rounds = deepest.shape
-    rows, columns = min(clients, MOST_ROWS), min(rounds, MOST_COLUMNS)
-    shown = np.zeros((rows, columns))
-    place = np.ix_(np.arange(clients) * rows // clients, np.arange(rounds) * columns // rounds)
-    np.maximum.at(shown, place, deepest)
-    image = draw_map(axes, shown, clients, rounds)
-    bar = axes.figure.colorbar(image, ax=axes, pad=0.02)
-    bar.set_ticks(spread(np.arange(int(deepest.max()) + 1), 9))
-    merged = (rows, columns) != (clients, rounds)
-    bar.set_label("deepest iteration of neighbours" if merged else "last iteration with this client")
-    axes.set_ylabel("client")
+def depths(selections: Sequence[Sequence[Sequence[int]]]) -> Events:
+    """The last iteration, from 1, in which each client of a round trained."""
+    clients, rounds, last = [], [], []
+    for number, trainings in enumerate(selections):
+        deepest = {client: step for step, ids in enumerate(trainings, start=1) for client in ids}
+        clients += list(deepest)
+        rounds += [number] * len(deepest)
+        last += list(deepest.values())
+    return Events(np.array(clients), np.array(rounds), np.array(last, dtype=np.float64))
 
 
 def _draw_halving(axes: Axes, selections: Sequence[Sequence[Sequence[int]]]) -> None:
@@ -176,20 +173,13 @@ def _draw_halving(axes: Axes, selections: Sequence[Sequence[Sequence[int]]]) -> 
     iterations = np.arange(1, most + 1)
     axes.fill_between(iterations, *_range(sizes), color=colour(0), alpha=0.16, lw=0, label="range over rounds")
     axes.plot(iterations, [np.mean(own) for own in sizes], "o-", color=colour(0), ms=4, label="mean over rounds")
-    for iteration, own in zip(iterations, sizes, strict=True):
-        axes.annotate(
-            f"{len(own) / len(selections):.0%}",
-            (iteration, 0),
-            xytext=(0, 3),
-            textcoords="offset points",
-            ha="center",
-            fontsize=8,
-        )
     axes.set_ylim(0, None)
     axes.set_xlabel("iteration (share of rounds that got there)")
     axes.set_ylabel("clients that trained")
-    axes.xaxis.set_major_locator(MaxNLocator(8, integer=True))
-    axes.yaxis.set_major_locator(MaxNLocator(6, integer=True))
+    got_there = [f"{step}\n{len(own) / len(selections):.0%}" for step, own in enumerate(sizes, start=1)]
+    shown = spread(np.arange(most), 10)
+    axes.set_xticks([place + 1 for place in shown], [got_there[place] for place in shown])
+    axes.yaxis.set_major_locator(whole_ticks())
     axes.legend(loc="upper right", fontsize=9)
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from matplotlib.figure import Figure
 
 from muster.report.cases import Case, cases
-from muster.report.plots.canvas import PANEL, legend_below, panels, picture, shortened, show_unit
+from muster.report.plots.canvas import PANEL, legend_below, panels, picture, shortened, show_unit, show_work
 from muster.report.plots.data import averaged, required, series
 from muster.report.style import line_style
 
@@ -33,21 +33,20 @@ def plot_curves(
     """
     found = cases(required(results))
     units = (per,) if isinstance(per, str) else tuple(per)
-    figure, axes = panels(len(units), columns=len(units), size=PANEL, sharey=True)
+    figure, axes = panels(len(units), columns=2, size=PANEL, sharey=True)
     for panel, unit in zip(axes, units, strict=True):
-        furthest = 0.0
-        for number, case in enumerate(found):
-            x, mean, deviation = averaged([series(run, metric, unit) for run in case.runs])
-            furthest = max(furthest, float(x[-1]))
-            look = line_style(number)
+        lines = [averaged([series(run, metric, unit) for run in case.runs]) for case in found]
+        one = show_work(panel.xaxis, unit, max(float(x[-1]) for x, _, _ in lines))
+        for number, (case, (work, mean, deviation)) in enumerate(zip(found, lines, strict=True)):
+            x, look = work / one, line_style(number)
             name = shortened(case.name)
             panel.plot(x, mean, label=name, linewidth=1.8, marker="o" if len(x) < _FEW else None, ms=3, **look)
             if len(case.runs) > 1:
                 panel.fill_between(
                     x, mean - deviation, mean + deviation, color=look["color"], alpha=0.16, linewidth=0
                 )
-        show_unit(panel.xaxis, unit, furthest)
-    show_unit(axes[0].yaxis, metric)
+    for left in axes[::2]:
+        show_unit(left.yaxis, metric)
     if title:
         figure.suptitle(title, fontweight="bold")
     if len(found) > 1:

@@ -12,7 +12,7 @@ from matplotlib.ticker import MaxNLocator, PercentFormatter
 from muster.arrays import Floats, Ints
 from muster.fairness import gini
 from muster.report.cases import Case, cases
-from muster.report.plots.canvas import WHOLE, panels, picture, shortened
+from muster.report.plots.canvas import WHOLE, panels, picture, shortened, whole_ticks
 from muster.report.plots.data import client_accuracy, participants, population, required
 from muster.report.style import colour
 
@@ -32,7 +32,7 @@ def plot_selection_frequency(results: Sequence[Result]) -> Figure:
     edges = whole_edges(np.concatenate([run for runs in counts for run in runs]), _MOST_BARS)
     figure = _histograms(found, counts, edges, lambda runs: f"Gini {np.mean([gini(run) for run in runs]):.2f}")
     for panel in figure.axes:
-        panel.xaxis.set_major_locator(MaxNLocator(5, integer=True))
+        panel.xaxis.set_major_locator(whole_ticks(5))
         panel.xaxis.set_major_formatter(WHOLE)
     figure.supxlabel("how often a client trained", fontsize=10)
     return figure
@@ -57,17 +57,17 @@ def _histograms(
     edges: list[float],
     note: Callable[[Sequence[Floats] | Sequence[Ints]], str],
 ) -> Figure:
-    """One panel a case, all on the same axes: the mean number of clients in each bar over the seeds."""
+    """One panel a case, all on the same axes: the mean share of clients in each bar over the seeds."""
     columns = 3 if len(found) > 2 else 2
     figure, axes = panels(len(found), columns, size=(3.6, 2.5), sharex=True, sharey=True)
     for number, (panel, case, runs) in enumerate(zip(axes, found, values, strict=True)):
-        heights = np.mean([np.histogram(run, edges)[0] for run in runs], axis=0)
+        heights = np.mean([np.histogram(run, edges)[0] / len(run) for run in runs], axis=0)
         panel.stairs(heights, edges, fill=True, color=colour(number), alpha=0.85)
         panel.set_title(f"{shortened(case.name, 28)}\n", loc="left", fontsize=10)
         panel.text(0, 1.03, note(runs), transform=panel.transAxes, fontsize=9)
-        panel.yaxis.set_major_locator(MaxNLocator(5, integer=True))
-        panel.yaxis.set_major_formatter(WHOLE)
-    figure.supylabel("clients", fontsize=10)
+        panel.yaxis.set_major_formatter(PercentFormatter(1.0))
+        panel.yaxis.set_major_locator(MaxNLocator(5))
+    figure.supylabel("share of clients", fontsize=10)
     return figure
 
 

@@ -3,27 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.colors import BoundaryNorm, Normalize
+from matplotlib.colors import BoundaryNorm, ListedColormap, Normalize
 from matplotlib.figure import Figure
 from matplotlib.image import AxesImage
-from matplotlib.ticker import MaxNLocator
 
 from muster.arrays import Floats, Ints
 from muster.errors import ConfigError
 from muster.report.cases import seed_of
-from muster.report.plots.canvas import WHOLE, panels, picture, shortened
+from muster.report.plots.canvas import WHOLE, panels, picture, shortened, spread, whole_ticks
 from muster.report.plots.data import participants, population, required
 from muster.report.style import shades
 
 if TYPE_CHECKING:
     from muster.result import Result
 
-#: A map with more rows or columns than this shows means over neighbours.
-MOST_ROWS, MOST_COLUMNS = 200, 300
+#: A map of more clients or rounds than this shows means over neighbours …
+MOST_CLIENTS, MOST_ROUNDS = 200, 300
+#: … in so many rows and columns: few enough that single selections add up to something visible.
+_ROWS, _COLUMNS = 100, 150
+#: Whole numbers up to this get a shade each; more are a scale.
+_MOST_LEVELS = 12
 
 
 @picture
@@ -37,61 +40,72 @@ def plot_selection_map(results: Sequence[Result], *, order: Literal["id", "count
         raise ConfigError(f"unknown order '{order}'", expected="id or count")
     figure, axes = panels(len(required(results)), columns=2, size=(5.4, 3.4))
     for panel, result in zip(axes, results, strict=True):
-        clients, chosen = population(result), participants(result)
-        place = np.arange(clients)
-        if order == "count":
-            times = np.bincount(np.concatenate(chosen), minlength=clients)
-            place[np.argsort(-times, kind="stable")] = np.arange(clients)
-        values = binned([place[ids] for ids in chosen], clients, MOST_ROWS, MOST_COLUMNS)
-        image = draw_map(panel, values, clients, len(chosen))
-        binned_clients, binned_rounds = clients > MOST_ROWS, len(chosen) > MOST_COLUMNS
-        what = "trainings" if not (binned_clients or binned_rounds) else "trainings a client and round, mean"
-        bar = figure.colorbar(image, ax=panel, pad=0.02)
-        bar.set_label(what)
-        if not (binned_clients or binned_rounds):
-            bar.set_ticks(list(range(int(values.max(initial=1)) + 1)))
-        panel.set_ylabel("client" if order == "id" else "clients, most used first")
-        if order == "count":
-            panel.set_yticks([])
+        chosen = participants(result)
+        events = Events(
+            np.concatenate(chosen), np.repeat(np.arange(len(chosen)), [len(ids) for ids in chosen]), None
+        )
+        shape = (population(result), len(chosen))
+        draw_events(panel, events, shape, "trainings", ranked=order == "count")
         panel.set_title(f"{shortened(result.name)}, seed {seed_of(result)}", loc="left")
     return figure
 
 
-def binned(chosen: Sequence[Ints], clients: int, most_rows: int, most_columns: int) -> Floats:
-    """Clients × rounds: trainings; where there are more than can be shown, means over neighbours."""
-    rows, columns = min(clients, most_rows), min(len(chosen), most_columns)
-    client = np.concatenate([np.empty(0, dtype=np.int64), *chosen])
-    round = np.repeat(np.arange(len(chosen)), [len(ids) for ids in chosen])
-    cells = (client * rows // max(1, clients)) * columns + round * columns // max(1, len(chosen))
-    sums = np.bincount(cells, minlength=rows * columns).reshape(rows, columns)
-    return np.asarray(sums / np.outer(_members(clients, rows), _members(len(chosen), columns)))
+class Events(NamedTuple):
+    """What happened to whom when: one entry for each client that trained in a round."""
+
+    clients: Ints
+    #: From 0.
+    rounds: Ints
+    #: None: each counts 1.
+    weights: Floats | None
 
 
-def _members(items: int, bins: int) -> Ints:
-    """How many of `items` neighbours share each bin."""
-    return np.bincount(np.arange(items) * bins // max(1, items), minlength=bins)
+def draw_events(axes: Axes, events: Events, shape: tuple[int, int], what: str, *, ranked: bool) -> None:
+    """A map of clients × rounds with its scale; `ranked` puts the clients with the largest sums on top."""
+    clients, rounds = shape
+    if ranked:
+        sums = np.bincount(events.clients, events.weights, minlength=clients)
+        place = np.empty(clients, dtype=np.int64)
+        place[np.argsort(-sums, kind="stable")] = np.arange(clients)
+        events = events._replace(clients=place[events.clients])
+    few_clients, few_rounds = clients <= MOST_CLIENTS, rounds <= MOST_ROUNDS
+    values = binned(events, shape, (clients if few_clients else _ROWS, rounds if few_rounds else _COLUMNS))
+    bar = axes.figure.colorbar(draw_map(axes, values, clients, rounds), ax=axes, pad=0.02)
+    bar.minorticks_off()
+    if few_clients and few_rounds:
+        bar.set_label(what)
+        bar.set_ticks(spread(np.arange(max(1, int(values.max(initial=0))) + 1), 9))
+    else:
+        bar.set_label(f"{what} a client and round, mean")
+    axes.set_ylabel("clients, most used first" if ranked else "client")
+    if ranked:
+        axes.set_yticks([])
+
+
+def binned(events: Events, shape: tuple[int, int], bins: tuple[int, int]) -> Floats:
+    """Clients × rounds, or fewer rows and columns that hold means over neighbours."""
+    rows = events.clients * bins[0] // shape[0]
+    columns = events.rounds * bins[1] // shape[1]
+    sums = np.bincount(rows * bins[1] + columns, events.weights, minlength=bins[0] * bins[1]).reshape(bins)
+    members = [np.bincount(np.arange(items) * count // items) for items, count in zip(shape, bins, strict=True)]
+    return np.asarray(sums / np.outer(*members))
 
 
 def draw_map(axes: Axes, values: Floats, clients: int, rounds: int) -> AxesImage:
     """Shades for a clients × rounds matrix; whole numbers get one shade each."""
     top = float(values.max(initial=0))
-    whole = bool((values == np.round(values)).all()) and top <= 12
-    levels = max(1, int(top))
-    colours = shades()
-    # One shade for each whole number, from nothing at 0 to the darkest at the top.
-    norm = BoundaryNorm(np.arange(-0.5, levels + 1), colours.N) if whole and levels > 1 else Normalize(0, top or 1)
-    image = axes.imshow(
-        values,
-        aspect="auto",
-        interpolation="nearest",
-        cmap=colours,
-        norm=norm,
-        extent=(0.5, rounds + 0.5, clients - 0.5, -0.5),
-    )
+    extent = (0.5, rounds + 0.5, clients - 0.5, -0.5)
+    look: dict[str, Any] = {"cmap": shades(), "norm": Normalize(0, top or 1)}
+    if top <= _MOST_LEVELS and bool((values == np.round(values)).all()):
+        levels = max(1, int(top))
+        # The fewer levels there are, the lighter is the last: a map of yes and no need not be black and white.
+        colours = ListedColormap(shades()(np.linspace(0, levels / (levels + 1), levels + 1)))
+        look = {"cmap": colours, "norm": BoundaryNorm(np.arange(-0.5, levels + 1), levels + 1)}
+    image = axes.imshow(values, aspect="auto", interpolation="nearest", extent=extent, **look)
     axes.grid(visible=False)
     axes.set_xlabel("round")
-    axes.xaxis.set_major_locator(MaxNLocator(6, integer=True))
-    axes.yaxis.set_major_locator(MaxNLocator(6, integer=True))
+    axes.xaxis.set_major_locator(whole_ticks())
+    axes.yaxis.set_major_locator(whole_ticks())
     axes.xaxis.set_major_formatter(WHOLE)
     axes.yaxis.set_major_formatter(WHOLE)
     return image

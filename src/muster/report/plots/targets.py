@@ -10,7 +10,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from muster.report.cases import Case, cases
-from muster.report.plots.canvas import amount, is_share, label, panels, picture, shortened, show_unit
+from muster.report.plots.canvas import amount, is_share, label, panels, picture, shortened, show_work
 from muster.report.plots.data import LOWER_IS_BETTER, first_reached, required, series
 from muster.report.style import colour
 
@@ -36,7 +36,7 @@ def plot_time_to_target(
     goal = reachable_target(found, metric) if target is None else target
     units = (per,) if isinstance(per, str) else tuple(per)
     height = 0.9 + 0.42 * len(found)
-    figure, axes = panels(len(units), columns=len(units), size=(5.4, height), sharey=True)
+    figure, axes = panels(len(units), columns=2, size=(5.4, height), sharey=True)
     for panel, unit in zip(axes, units, strict=True):
         ends = [[first_reached(series(r, metric, unit), goal, lower=lower) for r in c.runs] for c in found]
         _bars(panel, unit, ends)
@@ -57,18 +57,22 @@ def reachable_target(found: Sequence[Case], metric: str) -> float:
 
 def _bars(axes: Axes, unit: str, ends: Sequence[Sequence[tuple[float, bool]]]) -> None:
     means = [float(np.mean([work for work, _ in runs])) for runs in ends]
+    one = show_work(axes.xaxis, unit, max(means))
     for row, (runs, mean) in enumerate(zip(ends, means, strict=True)):
         missed = sum(not reached for _, reached in runs)
-        bar = axes.barh(row, mean, height=0.62, color=colour(row), alpha=0.45 if missed else 0.9)
+        bar = axes.barh(row, mean / one, height=0.62, color=colour(row), alpha=0.45 if missed else 0.9)
         if missed:
             bar.patches[0].set(hatch="///", edgecolor=colour(row))
         if len(runs) > 1:
-            axes.plot([work for work, _ in runs], [row] * len(runs), "|", color="0.5", ms=9, mew=1.2)
+            axes.plot([work / one for work, _ in runs], [row] * len(runs), "|", color="0.5", ms=9, mew=1.2)
         text = f"≥ {amount(unit, mean)}" if missed else amount(unit, mean)
         if missed:
             text += f", {missed} of {len(runs)} never" if len(runs) > 1 else ", never"
-        edge = max([mean, *(work for work, _ in runs)])
+        edge = max([mean, *(work for work, _ in runs)]) / one
         axes.annotate(text, (edge, row), xytext=(4, 0), textcoords="offset points", va="center", fontsize=9)
-    show_unit(axes.xaxis, unit, max(means))
-    axes.set_xlim(0, 1.45 * max(means) or 1)
+    furthest = max(work for runs in ends for work, _ in runs)
+    # Room for the words behind the longest bar.
+    axes.set_xlim(0, 1.5 * furthest / one or 1)
+    if unit == "round":
+        axes.set_xlabel("rounds")
     axes.grid(axis="y", visible=False)
