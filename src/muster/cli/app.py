@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from muster._version import __version__
+from muster.cli.compare import compare
 from muster.cli.console import err, out
 from muster.cli.data import data_app
 from muster.cli.flower import flower_app
@@ -28,6 +29,7 @@ app = typer.Typer(
 app.add_typer(data_app, name="data")
 app.add_typer(flower_app, name="flower")
 app.command()(inspect)
+app.command()(compare)
 app.command()(node)
 
 Settings = Annotated[

@@ -92,9 +92,8 @@ def _ledger(folder: Path, summary: dict[str, Any]) -> tuple[Ledger, int]:
         return ledger, int(state["clients"])
     with (folder / "metrics.csv").open(newline="", encoding="utf-8") as file:
         work = np.array([[float(row[name]) for name in CUMULATED] for row in csv.DictReader(file)])
-    ledger.rounds = [
-        Costs(**dict(zip(CUMULATED, step, strict=True))) for step in np.diff(work, axis=0, prepend=0).tolist()
-    ]
+    for step in np.diff(work, axis=0, prepend=0).tolist():
+        ledger.rounds.append(Costs(**dict(zip(CUMULATED, step, strict=True))))
     ledger.rounds[-1].server_seconds = summary["costs"]["server_seconds"]
     ledger.disclosed = [{} for _ in ledger.rounds[1:]] + [summary.get("disclosed", {})]
     return ledger, int(_read_json(folder / "config.json").get("partition", {}).get("clients", 0))

@@ -230,13 +230,8 @@ def to_rich(table: Table, width: int = 80) -> Group:
     """The table for a terminal; one that is too wide is broken into parts that repeat the first column."""
     parts: list[RichTable | Text] = []
     for number, shown in enumerate(_parts(table, width)):
-        part = RichTable(
-            title=table.title if number == 0 else f"{table.title} (continued)",
-            title_justify="left",
-            title_style="bold",
-            box=SIMPLE_HEAD,
-            padding=(0, 1, 0, 0),
-        )
+        parts.append(Text(table.title if number == 0 else f"{table.title} (continued)", style="bold"))
+        part = RichTable(box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
         for position in shown:
             column = table.columns[position]
             part.add_column(
