@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import shlex
 from pathlib import Path
 from typing import Annotated
 
@@ -13,9 +12,11 @@ from muster._version import __version__
 from muster.cli.compare import compare
 from muster.cli.console import err, out
 from muster.cli.data import data_app
+from muster.cli.deploy import deploy_app
 from muster.cli.flower import flower_app
 from muster.cli.inspect import inspect
 from muster.cli.node import node
+from muster.cli.running import Config, Folder, JsonLines, Resume, Settings, Workspace, again, conclude
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -28,24 +29,14 @@ app = typer.Typer(
 
 app.add_typer(data_app, name="data")
 app.add_typer(flower_app, name="flower")
+app.add_typer(deploy_app, name="deploy")
 app.command()(inspect)
 app.command()(compare)
 app.command()(node)
 
-Settings = Annotated[
-    list[str] | None,
-    typer.Option("--set", "-s", metavar="SECTION.KEY=VALUE", help="Change a setting; may be given several times."),
-]
 Workers = Annotated[
     int | None,
     typer.Option("--workers", "-w", help="Worker processes; 0: in this process. Default: cores."),
-]
-
-Workspace = Annotated[
-    Path | None,
-    typer.Option(
-        "--workspace", help="The folder with the results store muster.db. Default: MUSTER_WORKSPACE, or runs."
-    ),
 ]
 
 
@@ -68,47 +59,32 @@ def _common(
 
 @app.command()
 def run(  # noqa: PLR0917 (the options are what they are)
-    config: Annotated[Path, typer.Argument(help="The experiment, a TOML file.", metavar="CONFIG.toml")],
+    config: Config,
     settings: Settings = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on where an earlier run stopped.")] = False,
+    resume: Resume = False,
     workers: Workers = None,
-    folder: Annotated[
-        Path | None,
-        typer.Option("--out", "-o", help="A folder for this run alone. Default: WORKSPACE/NAME-FINGERPRINT."),
-    ] = None,
+    folder: Folder = None,
     workspace: Workspace = None,
-    json_lines: Annotated[bool, typer.Option("--json", help="One JSON object a round, for machines.")] = False,
+    json_lines: JsonLines = False,
 ) -> None:
     """Run an experiment.
 
     Example: `muster run examples/digits.toml --set selection.method=terraform --set seed=1`
     """
     from muster.cli.progress import StopAfterRound, progress_for
-    from muster.cli.show import show_result
     from muster.experiment import load
     from muster.experiment import run as run_experiment
     from muster.experiment.store import plain_folder
     from muster.experiment.store import workspace as workspace_folder
-    from muster.report.files import to_json
 
     experiment = load(config, settings or [])
-    place = ["--out", str(folder)] if folder else ["--workspace", str(workspace)] if workspace else []
+    command = again(["muster", "run", str(config)], settings, folder, workspace)
     store = None if folder else workspace_folder(workspace)
     folder = folder or plain_folder(workspace_folder(workspace), experiment)
     with progress_for(err, experiment.title, json_lines) as progress, StopAfterRound() as stopper:
         observers = [progress, stopper]
         result = run_experiment(experiment, workers, out=folder, store=store, resume=resume, observers=observers)
-    if json_lines:
-        print(to_json({"event": "result", "out": str(folder), **result.summary()}))
-    else:
-        show_result(result, folder)
-    if not result.complete:
-        changed = [word for setting in settings or [] for word in ("--set", setting)]
-        command = shlex.join(["muster", "run", str(config), *changed, *place, "--resume"])
-        err.print(
-            f"stopped after round {len(result.records)}; go on with: {command}", soft_wrap=True, markup=False
-        )
-        raise typer.Exit(130)
+    conclude(result, folder, json_lines, command)
 
 
 @app.command()

@@ -1,0 +1,170 @@
+"""`muster deploy`: experiments on real federations."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from muster.cli.console import err, out
+from muster.cli.running import Config, Folder, JsonLines, Resume, Settings, Workspace, again, conclude
+from muster.errors import ConfigError
+
+if TYPE_CHECKING:
+    from muster.engine.flower.deploy.driver import Task
+    from muster.experiment.config import Experiment
+    from muster.server import Observer
+
+deploy_app = typer.Typer(no_args_is_help=True, help="Run an experiment on a federation of real processes.")
+
+
+@deploy_app.command()
+def local(  # noqa: PLR0917 (the options are what they are)
+    config: Config,
+    nodes: Annotated[
+        int | None, typer.Option("--nodes", "-n", help="Nodes to start. Default: one for each client.", min=1)
+    ] = None,
+    settings: Settings = None,
+    resume: Resume = False,
+    folder: Folder = None,
+    workspace: Workspace = None,
+    json_lines: JsonLines = False,
+    stock: Annotated[
+        bool, typer.Option("--stock", help="Flower's own nodes and commands only: any version, but slower.")
+    ] = False,
+    keep: Annotated[bool, typer.Option("--keep", help="Keep keys and logs, and say where they are.")] = False,
+) -> None:
+    """Start a federation on this machine, run an experiment on it, and stop everything.
+
+    A SuperLink with TLS and node authentication and one process a node, on loopback, with keys made for it.
+    Ctrl-C ends the round and stops; the same command with `--resume` goes on.
+
+    Example: `muster deploy local examples/digits.toml --set partition.clients=6 --nodes 6`
+    """
+    from muster.engine.flower.deploy.driver import run_on_link
+    from muster.engine.flower.deploy.federation import LocalFederation
+    from muster.engine.flower.deploy.stock import run_stock
+
+    task = _task(config, settings, resume, folder, workspace)
+    experiment = task.experiment
+    count = _count(experiment, nodes)
+    with _folder(keep) as place:
+        err.print(
+            f"starting a SuperLink and {count} nodes, logs in {place / 'logs'}", soft_wrap=True, markup=False
+        )
+        with LocalFederation(place, count, stock=stock) as federation:
+            if stock:
+                result = run_stock(task, federation, lambda done, of: err.print(f"round {done}/{of}"))
+            else:
+                with _watched(experiment, json_lines) as observers:
+                    result = run_on_link(task, federation.link, observers)
+    command = ["muster", "deploy", "local", str(config), "--nodes", str(count), *(["--stock"] if stock else [])]
+    conclude(result, task.out, json_lines, again(command, settings, folder, workspace))
+
+
+@deploy_app.command("run")
+def run_there(  # noqa: PLR0917 (the options are what they are)
+    config: Config,
+    superlink: Annotated[str, typer.Option(help="Address of the SuperLink.", metavar="HOST:PORT")],
+    root_certificates: Annotated[
+        Path, typer.Option(help="Certificate of the authority that signed the SuperLink's.")
+    ],
+    settings: Settings = None,
+    resume: Resume = False,
+    folder: Folder = None,
+    workspace: Workspace = None,
+    json_lines: JsonLines = False,
+) -> None:
+    """Run an experiment on a federation that is there: this process is the server, the nodes are where they are.
+
+    The SuperLink must have been started with `--isolation process`. Its control interface has no login: run this
+    where the SuperLink runs, or through a tunnel.
+    """
+    from muster.engine.flower.deploy.driver import run_on_link
+    from muster.engine.flower.deploy.link import Link
+
+    task = _task(config, settings, resume, folder, workspace)
+    with _watched(task.experiment, json_lines) as observers:
+        result = run_on_link(task, Link(superlink, root_certificates), observers)
+    command = ["muster", "deploy", "run", str(config), "--superlink", superlink]
+    command += ["--root-certificates", str(root_certificates)]
+    conclude(result, task.out, json_lines, again(command, settings, folder, workspace))
+
+
+@deploy_app.command()
+def keys(
+    folder: Annotated[Path, typer.Argument(help="A folder for the keys; nothing in it is overwritten.")],
+    host: Annotated[
+        list[str] | None,
+        typer.Option(help="A name or address under which the SuperLink is reached; may be given several times."),
+    ] = None,
+    node: Annotated[list[str] | None, typer.Option(help="A node's name; may be given several times.")] = None,
+    days: Annotated[int, typer.Option(help="How long the server's certificate is valid.", min=1)] = 90,
+) -> None:
+    """Make the keys of a federation: an authority, the SuperLink's certificate, a key pair for each node.
+
+    A folder that has an authority already keeps it: new nodes and a renewed certificate are made beside.
+    """
+    from muster.engine.flower.deploy import pki
+
+    authority = pki.Authority(folder / "ca.crt", folder / "ca.key")
+    if not authority.key.exists():
+        authority = pki.make_authority(folder)
+        out.print(f"Authority: {authority.certificate} (give it to everybody), {authority.key} (keep it offline)")
+    if host:
+        server = pki.make_server_certificate(folder, authority, host, days)
+        out.print(f"SuperLink: {server.certificate}, {server.key}")
+    for name in node or []:
+        pair = pki.make_node_key(folder, name)
+        out.print(f"Node {name}: {pair.private} (to the node), {pair.public} (register it)")
+
+
+def _task(
+    config: Path, settings: list[str] | None, resume: bool, folder: Path | None, workspace: Path | None
+) -> Task:
+    from muster.engine.flower.deploy.driver import Task
+    from muster.experiment import load
+    from muster.experiment.store import plain_folder
+    from muster.experiment.store import workspace as workspace_folder
+
+    experiment = load(config, settings or [])
+    store = None if folder else workspace_folder(workspace)
+    place = folder or plain_folder(workspace_folder(workspace), experiment)
+    return Task(config, place, settings or [], store, resume)
+
+
+@contextmanager
+def _watched(experiment: Experiment, json_lines: bool) -> Iterator[list[Observer]]:
+    from muster.cli.progress import StopAfterRound, progress_for
+
+    with progress_for(err, experiment.title, json_lines) as progress, StopAfterRound() as stopper:
+        yield [progress, stopper]
+
+
+def _count(experiment: Experiment, nodes: int | None) -> int:
+    """How many nodes to start: one for each client, unless the experiment says that fewer will do."""
+    clients = experiment.partition.get("clients")
+    if nodes is None:
+        if not isinstance(clients, int):
+            raise ConfigError("the experiment does not say how many clients there are", fix="give --nodes")
+        return clients
+    if isinstance(clients, int) and clients != nodes and "nodes" not in experiment.flower:
+        raise ConfigError(
+            f"the experiment divides its data over {clients} clients, and {nodes} nodes are asked for",
+            expected="one node for each client",
+            fix=f"--set partition.clients={nodes}, or --set flower.nodes={nodes} to do without the others",
+        )
+    return nodes
+
+
+@contextmanager
+def _folder(keep: bool) -> Iterator[Path]:
+    if keep:
+        yield Path(tempfile.mkdtemp(prefix="muster-federation-"))
+        return
+    with tempfile.TemporaryDirectory(prefix="muster-federation-", ignore_cleanup_errors=True) as folder:
+        yield Path(folder)

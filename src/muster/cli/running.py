@@ -1,0 +1,60 @@
+"""What all commands that run an experiment have in common: options, and what is said at the end."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from muster.cli.console import err
+
+if TYPE_CHECKING:
+    from muster.result import Result
+
+Config = Annotated[Path, typer.Argument(help="The experiment, a TOML file.", metavar="CONFIG.toml")]
+Settings = Annotated[
+    list[str] | None,
+    typer.Option("--set", "-s", metavar="SECTION.KEY=VALUE", help="Change a setting; may be given several times."),
+]
+Resume = Annotated[bool, typer.Option("--resume", help="Go on where an earlier run stopped.")]
+Folder = Annotated[
+    Path | None,
+    typer.Option("--out", "-o", help="A folder for this run alone. Default: WORKSPACE/NAME-FINGERPRINT."),
+]
+Workspace = Annotated[
+    Path | None,
+    typer.Option(
+        "--workspace", help="The folder with the results store muster.db. Default: MUSTER_WORKSPACE, or runs."
+    ),
+]
+JsonLines = Annotated[bool, typer.Option("--json", help="One JSON object a round, for machines.")]
+
+
+def again(
+    command: Sequence[str], settings: list[str] | None, folder: Path | None, workspace: Path | None
+) -> list[str]:
+    """The command with the options that it was given, so that people can go on with it."""
+    changed = [word for setting in settings or [] for word in ("--set", setting)]
+    place = ["--out", str(folder)] if folder else ["--workspace", str(workspace)] if workspace else []
+    return [*command, *changed, *place, "--resume"]
+
+
+def conclude(result: Result, folder: Path, json_lines: bool, command: Sequence[str]) -> None:
+    """Show a result; where the run was stopped, say how to go on, and leave with its exit code."""
+    from muster.cli.show import show_result
+    from muster.report.files import to_json
+
+    if json_lines:
+        print(to_json({"event": "result", "out": str(folder), **result.summary()}))
+    else:
+        show_result(result, folder)
+    if not result.complete:
+        err.print(
+            f"stopped after round {len(result.records)}; go on with: {shlex.join(command)}",
+            soft_wrap=True,
+            markup=False,
+        )
+        raise typer.Exit(130)
