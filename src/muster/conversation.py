@@ -43,7 +43,7 @@ class Conversation:
     ) -> None:
         self.server, self.population, self.books, self.record = server, population, books, record
         self.round, self.iteration, self.exchange = round, 0, 0
-        self.lr = server.engine.training.learning_rate(round, population.rounds)
+        self.lr = server.engine.training.learning_rate(round, population.rounds, server.losses)
 
     def hold(self) -> None:
         """Carry out requests until the selector has no more."""

@@ -21,6 +21,7 @@ from muster.training.base import LocalTraining
 #: Numbers travel as float32.
 BYTES_PER_NUMBER = 4
 MODEL_UPDATE = "model update"
+RAW_DATA = "training data"
 
 
 @dataclass
@@ -128,13 +129,16 @@ class Bookkeeper:
         costs, model = self.ledger.current, self.population.spec.bytes
         extra = BYTES_PER_NUMBER * sum(s.width(self.population) for s in report if not s.in_update)
         down, up = model * vectors_down, model * vectors_up + extra
+        told = MODEL_UPDATE
+        if self.training.centralised:  # no model travels, because the data did before
+            down, up, told = 0, 0, RAW_DATA
         costs.client_trainings += len(answered)
         costs.local_steps += steps
         costs.samples += int(samples.sum())
         costs.probe_samples += int(self._passes(answered, tuple(s for s in report if not s.in_update)).sum())
         costs.bytes_down += down * len(clients)
         costs.bytes_up += up * len(answered)
-        self.ledger.disclose(MODEL_UPDATE, len(answered))
+        self.ledger.disclose(told, len(answered))
         for signal in report:
             if not signal.in_update:
                 self.ledger.disclose(signal.discloses, len(answered))

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import copy
+import math
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -161,11 +162,19 @@ class Server:
             spec=population.spec,
         )
 
+    @property
+    def losses(self) -> Iterator[float]:
+        """What evaluations have measured so far, for schedules that follow it."""
+        measured = (record.metrics["loss"] for record in self.records)
+        return (loss for loss in measured if not math.isnan(loss))
+
     def _measure(self, record: RoundRecord, rounds: int) -> None:
         last = record.round == rounds
         if last or record.round % self.evaluate_every == 0:
             took_part = sorted({client for training in record.trainings for client in training.clients})
             evaluation = self.engine.evaluate(self.parameters)
+            if self.engine.training.centralised:  # everybody's data took part
+                took_part = list(range(len(evaluation.client_count)))
             record.metrics = summarise_metrics(evaluation, np.array(took_part, dtype=np.int64))
             record.groups = group_table(evaluation)
             if last or len(evaluation.client_count) <= MANY_CLIENTS:

@@ -54,11 +54,12 @@ def test_worked_example():
     with torch.no_grad():
         context.model.module.weight.fill_(2.0)
     parameters = list(context.model.module.parameters())
-    job = Job(context, parameters, lr=0.5)
+    optimizer = training.make_optimizer(parameters, 0.5)
+    job = Job(context, parameters, 0.5, optimizer)
     parameters[0].grad = torch.tensor([[-1.0]])
     FedProx(mu=0.1).correct(job)
     assert parameters[0].grad.item() == pytest.approx(-0.8)
-    training.make_optimizer(parameters, 0.5).step()
+    optimizer.step()
     assert parameters[0].item() == pytest.approx(2.4)
 
 

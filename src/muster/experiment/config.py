@@ -5,6 +5,7 @@ Sections hold the name of a component and its options. In Python a section may a
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import json
 import tomllib
@@ -21,6 +22,7 @@ from muster.aggregation.base import Aggregator
 from muster.component import Component
 from muster.data.federated import Dataset, FederatedData
 from muster.errors import ConfigError, nearest
+from muster.experiment import centralised
 from muster.experiment.workloads import workload
 from muster.registry import build
 from muster.selection.base import Selector
@@ -114,9 +116,27 @@ class Experiment:
         """The sections as they are; components that were handed over stay objects."""
         return {f.name: _copied(getattr(self, f.name)) for f in fields(self)}
 
+    @property
+    def centralised(self) -> bool:
+        """One model is trained on the data of all clients together."""
+        return isinstance(self.training, dict) and self.training.get("mode") == "centralised"
+
+    def as_run(self) -> Experiment:
+        """What is really run: without a federation, sections that only a federation has count for nothing."""
+        return replace(self, **copy.deepcopy(centralised.SECTIONS)) if self.centralised else self
+
+    def unused(self) -> list[str]:
+        """The sections that say something which the run does not use."""
+        usual, run = Experiment(), self.as_run()
+        return [
+            name
+            for name in centralised.SECTIONS
+            if getattr(self, name) not in (getattr(run, name), getattr(usual, name))
+        ]
+
     def described(self) -> dict[str, Any]:
-        """The same in plain types, for reports and fingerprints."""
-        return {name: _plain(value) for name, value in self.to_dict().items()}
+        """What is run in plain types, for reports and fingerprints."""
+        return {name: _plain(value) for name, value in self.as_run().to_dict().items()}
 
     @property
     def fingerprint(self) -> str:
@@ -134,6 +154,8 @@ class Experiment:
         """How to call the run in tables."""
         if self.name:
             return self.name
+        if self.centralised:
+            return "centralised"
         if isinstance(self.selection, dict):
             return str(self.selection.get("method", "random"))
         return type(self.selection).__name__

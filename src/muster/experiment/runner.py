@@ -22,6 +22,7 @@ from muster.devices import Devices, from_config
 from muster.engine.base import Engine
 from muster.engine.local import LocalEngine
 from muster.errors import CheckpointError, ConfigError, MusterError, OutputError
+from muster.experiment.centralised import pooled
 from muster.experiment.config import EngineOptions, EvaluationOptions, Experiment, Section
 from muster.experiment.store import Recorder, Store
 from muster.guard import Guard
@@ -92,6 +93,9 @@ def build_parts(
     `make_engine` brings clients from elsewhere (a Flower federation); without it they run on this machine.
     """
     experiment.check()
+    experiment = experiment.as_run()
+    if make_engine is not None and experiment.centralised:
+        raise ConfigError("centralised training has no clients elsewhere", fix="run it with `muster run`")
     guard = build(Guard, experiment.guard, "guard")
     evaluation = build(EvaluationOptions, experiment.evaluation, "evaluation")
     privacy = build(Privacy, experiment.privacy, "privacy") if experiment.privacy else None
@@ -114,11 +118,12 @@ def build_parts(
 
 def build_ingredients(experiment: Experiment) -> Ingredients:
     """Data, model and local training: what the clients' side of an experiment consists of."""
+    experiment = experiment.as_run()
     options = build(EngineOptions, experiment.engine, "engine")
     training = build(LocalTraining, experiment.training, "training")
     training.check()
     algorithm = _component(experiment.algorithm, "method", "algorithm", algorithms)
-    data = build_data(experiment)
+    data = pooled(build_data(experiment)) if training.centralised else build_data(experiment)
     devices = from_config(experiment.devices, data.clients, experiment.seed) if experiment.devices else None
     return Ingredients(experiment, data, _model(experiment, data), training, algorithm, devices, options)
 

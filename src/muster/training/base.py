@@ -17,14 +17,16 @@ from muster.component import Component, Population
 from muster.errors import ConfigError, DataError, TrainingError
 from muster.registry import Registry
 from muster.signals.base import ClientContext, TrainOutcome
+from muster.training.schedules import Schedule
 
 
 @dataclass(frozen=True)
-class LocalTraining:
-    """How a client trains: optimiser, amount of work, learning-rate schedule over rounds."""
+class LocalTraining(Schedule):
+    """How a client trains: optimiser, amount of work, and the learning-rate schedule."""
 
+    #: Who trains: clients, each on its own data, or one model on the data of all of them together (a baseline).
+    mode: Literal["federated", "centralised"] = "federated"
     optimizer: Literal["sgd", "adam"] = "sgd"
-    lr: float = 0.01
     momentum: float = 0.0
     weight_decay: float = 0.0
     nesterov: bool = False
@@ -34,24 +36,13 @@ class LocalTraining:
     batch_size: int = 64
     #: Largest gradient norm; None: no limit.
     clip_norm: float | None = None
-    #: The learning rate over rounds.
-    schedule: Literal["constant", "step", "exponential", "cosine", "linear"] = "constant"
-    #: step: rounds between two decays.
-    decay_every: int = 10
-    #: step, exponential: factor of a decay.
-    decay: float = 0.5
-    #: cosine, linear: share of the first learning rate that is left at the end.
-    final_share: float = 0.0
 
     def check(self) -> None:
-        positive = {"lr": self.lr, "epochs": self.epochs, "batch_size": self.batch_size}
-        positive |= {"decay_every": self.decay_every, "decay": self.decay}
-        if self.steps is not None:
-            positive["steps"] = self.steps
-        if self.clip_norm is not None:
-            positive["clip_norm"] = self.clip_norm
+        super().check()
+        positive: dict[str, float | None] = {"epochs": self.epochs, "batch_size": self.batch_size}
+        positive |= {"steps": self.steps, "clip_norm": self.clip_norm}
         for key, value in positive.items():
-            if not (value > 0 and math.isfinite(value)):
+            if value is not None and not (value > 0 and math.isfinite(value)):
                 raise ConfigError(f"bad value for 'training.{key}': {value}", expected="a positive number")
         for key, value in {"momentum": self.momentum, "weight_decay": self.weight_decay}.items():
             if not 0 <= value < (1 if key == "momentum" else math.inf):
@@ -62,24 +53,10 @@ class LocalTraining:
             )
         if self.nesterov and not self.momentum:
             raise ConfigError("training.nesterov needs momentum", fix="set training.momentum, e.g. to 0.9")
-        if not 0 <= self.final_share <= 1:
-            raise ConfigError(f"bad value for 'training.final_share': {self.final_share}", expected="0 to 1")
 
-    def learning_rate(self, round: int, rounds: int) -> float:
-        """The learning rate of a (0-based) round."""
-        progress = round / max(1, rounds - 1)
-        match self.schedule:
-            case "constant":
-                return self.lr
-            case "step":
-                return float(self.lr * self.decay ** (round // self.decay_every))
-            case "exponential":
-                return float(self.lr * self.decay**round)
-            case "cosine":
-                share = (1 + math.cos(math.pi * min(1.0, progress))) / 2
-                return self.lr * (self.final_share + (1 - self.final_share) * share)
-            case "linear":
-                return self.lr * (1 - (1 - self.final_share) * min(1.0, progress))
+    @property
+    def centralised(self) -> bool:
+        return self.mode == "centralised"
 
     def steps_for(self, size: int) -> int:
         """How many mini-batches a client with `size` samples trains on."""
@@ -124,6 +101,7 @@ class Job:
     #: The parameters that are trained.
     parameters: list[nn.Parameter]
     lr: float
+    optimizer: torch.optim.Optimizer
     #: The vector that the aggregator broadcasts, when it does.
     broadcast: torch.Tensor | None = None
     #: Vectors to send to the server beside the movement.
@@ -210,8 +188,8 @@ def train(
     """Train the context's model in place on its data. By-products are in `context.outcome`."""
     model, training = context.model, context.training
     parameters = [p for p in model.module.parameters() if p.requires_grad]
-    job = Job(context, parameters, lr, broadcast, extra={})
     optimizer = training.make_optimizer(parameters, lr)
+    job = Job(context, parameters, lr, optimizer, broadcast, extra={})
     model.module.train()
     algorithm.begin(job)
     losses = _Losses(context.size if squared_loss else 0)
@@ -240,17 +218,22 @@ def _rows(features: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
     return features.index_select(0, index) if features.is_contiguous() else features[index]
 
 
+def single_sample_error() -> TrainingError:
+    """What batch normalisation says about a mini-batch of one sample."""
+    return TrainingError(
+        "batch normalisation cannot train on a mini-batch of one sample here: it has one value a channel",
+        fix="change training.batch_size so that no client is left with one sample at the end of an epoch, "
+        'or use group normalisation (model.norm = "group")',
+    )
+
+
 def _forward(module: nn.Module, features: torch.Tensor) -> torch.Tensor:
     try:
         logits: torch.Tensor = module(features)
     except ValueError as error:
         if len(features) > 1 or "more than 1 value per channel" not in str(error):
             raise
-        raise TrainingError(
-            "batch normalisation cannot train on a mini-batch of one sample here: it has one value a channel",
-            fix="change training.batch_size so that no client is left with one sample at the end of an epoch, "
-            'or use group normalisation (model.norm = "group")',
-        ) from error
+        raise single_sample_error() from error
     return logits
 
 

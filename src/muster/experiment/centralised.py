@@ -1,0 +1,29 @@
+"""Centralised training, the baseline without a federation, as one client that has everybody's data.
+
+Its optimiser goes on from round to round and the server takes over its model, so a round is an epoch (or as many
+steps as `[training]` says) of plain training; evaluation, records, checkpoints and reports are those of any run.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from muster.data.federated import FederatedData, Index
+
+#: What takes the place of the sections that only a federation has.
+SECTIONS: dict[str, Any] = {
+    "algorithm": {"method": "continued"},
+    "selection": {"method": "random", "clients_per_round": 1},
+    "aggregation": {"method": "fedavg"},
+    "availability": {},
+    "devices": {},
+    "privacy": {},
+}
+
+
+def pooled(data: FederatedData) -> FederatedData:
+    """One client with the training data of all; test data stay with the clients whose they are."""
+    samples = np.unique(data.train_index.samples)
+    return FederatedData(data.dataset, Index(np.array([0, len(samples)]), samples), data.test_index)

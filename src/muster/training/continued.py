@@ -1,0 +1,61 @@
+"""Plain optimisation with an optimiser that goes on where the client's last training left it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+
+from muster.component import Population
+from muster.training.base import Job, LocalAlgorithm, algorithms
+
+#: SGD's velocity, or Adam's mean of the gradients and of their squares; Adam's number of steps stands at the end.
+FIRST, SECOND = "first_moment", "second_moment"
+_ENTRIES = {"sgd": {FIRST: "momentum_buffer"}, "adam": {FIRST: "exp_avg", SECOND: "exp_avg_sq"}}
+
+
+@algorithms.register("continued")
+@dataclass(frozen=True)
+class Continued(LocalAlgorithm):
+    """Plain optimisation; momentum and Adam's averages are kept on the client from one training to the next."""
+
+    client_state: ClassVar[tuple[str, ...]] = (FIRST, SECOND)
+
+    def check(self, population: Population) -> None:
+        """Nothing can be wrong."""
+
+    @torch.no_grad()
+    def begin(self, job: Job) -> None:
+        model, kept = job.context.model, job.context.state
+        for name, entry in _ENTRIES[job.context.training.optimizer].items():
+            if (flat := kept.get(name)) is None:
+                continue
+            parts = model.views(torch.from_numpy(flat))
+            for parameter, part in zip(job.parameters, parts, strict=True):
+                state = job.optimizer.state[parameter]
+                state[entry] = torch.empty_like(parameter).copy_(part)
+                if name == SECOND:
+                    state["step"] = torch.tensor(float(flat[-1]), device=parameter.device)
+
+    @torch.no_grad()
+    def end(self, job: Job) -> None:
+        entries = _ENTRIES[job.context.training.optimizer]
+        new = {name: flat for name, entry in entries.items() if (flat := _flat(job, entry)) is not None}
+        # A training that diverged is refused by the server; the client forgets it too.
+        if all(bool(flat.isfinite().all()) for flat in new.values()):
+            job.context.state |= {name: flat.numpy() for name, flat in new.items()}
+
+
+def _flat(job: Job, entry: str) -> torch.Tensor | None:
+    """One kind of the optimiser's numbers as a flat vector, with the number of steps at its end; None without."""
+    states = [job.optimizer.state.get(parameter, {}) for parameter in job.parameters]
+    used = [state for state in states if state.get(entry) is not None]
+    if not used:
+        return None
+    flat = torch.zeros(job.context.spec.size + 1)
+    for part, state in zip(job.context.model.views(flat), states, strict=True):
+        if state.get(entry) is not None:  # no gradient has reached the others: zero, as it would be
+            part.copy_(state[entry])
+    flat[-1] = float(used[0].get("step", 0))
+    return flat

@@ -1,0 +1,126 @@
+"""Learning-rate schedules over rounds, as functions of the round alone, or of the losses measured so far.
+
+They follow PyTorch's schedulers of the same names, stepped once a round. Nothing has to be kept for a resume.
+"""
+
+from __future__ import annotations
+
+import bisect
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal
+
+from muster.errors import ConfigError
+
+ScheduleName = Literal[
+    "constant", "step", "multistep", "exponential", "plateau", "cosine", "warm-restarts", "one-cycle", "linear"
+]
+
+#: A loss must fall by this share of the best one to count as better.
+_BETTER = 1e-4
+
+
+def cosine(progress: float) -> float:
+    """From 1 to 0 along half a cosine wave, while `progress` goes from 0 to 1."""
+    return (1 + math.cos(math.pi * min(1.0, progress))) / 2
+
+
+def warm_restarts(round: int, period: int, growth: int) -> float:
+    """A cosine that starts again after `period` rounds, and then after `growth` times as many as before."""
+    while round >= period:
+        round -= period
+        period *= growth
+    return cosine(round / period)
+
+
+def one_cycle(round: int, rounds: int, warmup: float, start: float, end: float) -> float:
+    """From `start` up to 1 in the share `warmup` of the rounds, then down to `end`; both along cosines."""
+    peak, last = warmup * rounds - 1, rounds - 1
+    if round <= peak:
+        return 1 - (1 - start) * cosine(round / peak) if peak > 0 else 1.0
+    begin = max(0.0, peak)
+    return end + (1 - end) * cosine((round - begin) / (last - begin) if last > begin else 0.0)
+
+
+def plateaus(losses: Iterable[float], patience: int) -> int:
+    """How often more than `patience` losses in a row were no better than the best before them."""
+    best, bad, found = math.inf, 0, 0
+    for loss in losses:
+        better = loss < best * (1 - _BETTER)
+        best, bad = (loss, 0) if better else (best, bad + 1)
+        if bad > patience:
+            found, bad = found + 1, 0
+    return found
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """The learning rate over rounds. `lr` is the first one; with one-cycle, the highest."""
+
+    lr: float = 0.01
+    schedule: ScheduleName = "constant"
+    #: step: rounds between two decays.
+    decay_every: int = 10
+    #: multistep: the rounds after which it decays.
+    milestones: tuple[int, ...] = ()
+    #: plateau: evaluations without a better loss before it decays.
+    patience: int = 10
+    #: step, multistep, exponential, plateau: factor of a decay.
+    decay: float = 0.5
+    #: warm-restarts: rounds of the first period, and how much longer every period is than the one before.
+    period: int = 10
+    period_growth: int = 1
+    #: one-cycle: share of the rounds in which the learning rate rises, and its share of `lr` in the first.
+    warmup: float = 0.3
+    start_share: float = 0.04
+    #: plateau, cosine, warm-restarts, one-cycle, linear: share of `lr` that is left at the end.
+    final_share: float = 0.0
+
+    def check(self) -> None:
+        names = ("lr", "decay_every", "decay", "period", "period_growth")
+        for key in names:
+            value = getattr(self, key)
+            if not (value > 0 and math.isfinite(value)):
+                raise ConfigError(f"bad value for 'training.{key}': {value}", expected="a positive number")
+        for key in ("warmup", "start_share", "final_share"):
+            if not 0 <= getattr(self, key) <= 1:
+                raise ConfigError(f"bad value for 'training.{key}': {getattr(self, key)}", expected="0 to 1")
+        if self.patience < 0:
+            raise ConfigError(f"bad value for 'training.patience': {self.patience}", expected="0 or more")
+        if self.schedule == "multistep" and not self.milestones:
+            raise ConfigError(
+                "training.schedule = 'multistep' needs milestones",
+                fix="name the rounds after which the learning rate decays, e.g. milestones = [50, 75]",
+            )
+        if any(late <= early for early, late in zip((0, *self.milestones), self.milestones, strict=False)):
+            raise ConfigError(
+                f"bad value for 'training.milestones': {list(self.milestones)}",
+                expected="rounds that ascend, from 1",
+            )
+
+    def learning_rate(self, round: int, rounds: int, losses: Iterable[float] = ()) -> float:
+        """The learning rate of a (0-based) round, after evaluations that measured `losses`."""
+        return self.lr * self._share(round, rounds, losses)
+
+    def _share(self, round: int, rounds: int, losses: Iterable[float]) -> float:
+        progress, end = min(1.0, round / max(1, rounds - 1)), self.final_share
+        match self.schedule:
+            case "constant":
+                return 1.0
+            case "step":
+                return float(self.decay ** (round // self.decay_every))
+            case "multistep":
+                return float(self.decay ** bisect.bisect_right(self.milestones, round))
+            case "exponential":
+                return float(self.decay**round)
+            case "plateau":
+                return max(end, float(self.decay ** plateaus(losses, self.patience)))
+            case "cosine":
+                return end + (1 - end) * cosine(progress)
+            case "warm-restarts":
+                return end + (1 - end) * warm_restarts(round, self.period, self.period_growth)
+            case "one-cycle":
+                return one_cycle(round, rounds, self.warmup, self.start_share, end)
+            case "linear":
+                return 1 - (1 - end) * progress
