@@ -14,6 +14,7 @@ from muster.errors import ConfigError
 from muster.history import History
 from muster.ledger import Costs, Ledger
 from muster.parameters import ParameterSpec
+from muster.provenance import Provenance
 from muster.record import GroupAccuracy, RoundRecord
 
 if TYPE_CHECKING:
@@ -48,6 +49,8 @@ class Result:
     name: str = ""
     #: The experiment's configuration as it was run.
     config: dict[str, Any] = field(default_factory=dict)
+    #: Which run of which code it is, where that is known.
+    provenance: Provenance = field(default_factory=Provenance)
 
     @cached_property
     def metrics(self) -> list[dict[str, float]]:

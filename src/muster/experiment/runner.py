@@ -25,9 +25,11 @@ from muster.errors import CheckpointError, ConfigError, MusterError, OutputError
 from muster.experiment.centralised import pooled
 from muster.experiment.config import EngineOptions, EvaluationOptions, Experiment, Section
 from muster.experiment.store import Recorder, Store
+from muster.experiment.store.environment import code_version, environment
 from muster.guard import Guard
 from muster.models.base import build_model
 from muster.privacy import Privacy
+from muster.provenance import Provenance
 from muster.randomness import generator
 from muster.registry import build
 from muster.result import Result
@@ -220,7 +222,14 @@ def _refuse_other_runs(store: Store, experiment: Experiment, resume: bool) -> No
 
 
 def _named(result: Result, experiment: Experiment) -> Result:
-    return dataclasses.replace(result, name=experiment.title, config=experiment.described())
+    """With what the experiment knows about it; a result that was stored earlier keeps where it comes from."""
+    provenance = result.provenance
+    if not provenance.fingerprint:
+        status = "complete" if result.complete else "stopped"
+        provenance = Provenance(
+            experiment.fingerprint, status, code_version=code_version(), environment=environment()
+        )
+    return dataclasses.replace(result, name=experiment.title, config=experiment.described(), provenance=provenance)
 
 
 def checked_folder(folder: Path) -> Path:

@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
+from muster.provenance import Provenance
+
 #: `planned`: by a sweep, not begun; `interrupted`: its process ended without a word (killed, power cut).
 Status: TypeAlias = Literal["planned", "running", "interrupted", "stopped", "complete", "failed"]
 
@@ -41,6 +43,19 @@ class Run:
     seconds: float
     #: Names of the sweeps that it belongs to.
     sweeps: list[str] = field(default_factory=list)
+
+    @property
+    def provenance(self) -> Provenance:
+        return Provenance(
+            self.fingerprint,
+            self.status,
+            self.error,
+            self.code_version,
+            self.environment,
+            self.started,
+            self.ended,
+            self.seconds,
+        )
 
     @property
     def method(self) -> str:
