@@ -57,5 +57,5 @@ def _flat(job: Job, entry: str) -> torch.Tensor | None:
     for part, state in zip(job.context.model.views(flat), states, strict=True):
         if state.get(entry) is not None:  # no gradient has reached the others: zero, as it would be
             part.copy_(state[entry])
-    flat[-1] = float(used[0].get("step", 0))
+    flat[-1] = max(float(state.get("step", 0)) for state in used)
     return flat

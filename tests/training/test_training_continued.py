@@ -1,0 +1,98 @@
+"""The continued optimiser: several trainings are one long one; what is kept, and what is not."""
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from muster.models import build_model
+from muster.parameters import FlatModel
+from muster.randomness import generator
+from muster.signals.base import ClientContext
+from muster.training.base import LocalTraining, Plain, train
+from muster.training.continued import FIRST, SECOND, Continued
+
+OPTIMIZERS = {
+    "momentum": {"lr": 0.1, "momentum": 0.9, "weight_decay": 0.01},
+    "nesterov": {"lr": 0.1, "momentum": 0.9, "nesterov": True},
+    "adam": {"optimizer": "adam", "lr": 0.01},
+}
+
+
+class Norm(nn.Module):
+    """Convolutions in channels_last, buffers, counters, and a parameter that no gradient reaches."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.unused = nn.Parameter(torch.ones(3))
+        self.layers = nn.Sequential(
+            nn.Conv2d(2, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten(), nn.Linear(16, 3)
+        )
+
+    def forward(self, features: torch.Tensor) -> torch.Tensor:
+        return self.layers(features)
+
+
+def make(model, training, state, size=30):
+    data = np.random.default_rng(0)
+    flat = FlatModel(model)
+    shape = (2, 4, 4) if flat.memory_format is torch.channels_last else (6,)
+    features = torch.from_numpy(data.standard_normal((size, *shape)).astype(np.float32))
+    return ClientContext(
+        client=0,
+        features=features,
+        labels=torch.from_numpy(data.integers(0, 3, size)),
+        classes=3,
+        model=flat,
+        origin=torch.from_numpy(flat.vector()),
+        rng=generator(0, "train"),
+        training=training,
+        training_rng=lambda: generator(0, "train"),
+        lr=training.lr,
+        state=state,
+    )
+
+
+def model_for(kind):
+    torch.manual_seed(0)
+    return Norm() if kind == "convolutions" else build_model("mlp", (6,), 3, {"hidden": [5]})
+
+
+@pytest.mark.parametrize("kind", ["dense", "convolutions"])
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_three_trainings_are_one_of_three_epochs_bit_for_bit(name, kind):
+    whole = make(model_for(kind), LocalTraining(batch_size=8, epochs=3, **OPTIMIZERS[name]), {})
+    train(whole, Plain(), whole.training.lr)
+    one = LocalTraining(batch_size=8, **OPTIMIZERS[name])
+    parts = make(model_for(kind), one, {})
+    restarted = make(model_for(kind), one, {})
+    for _ in range(3):
+        train(parts, Continued(), one.lr)
+        train(restarted, Plain(), one.lr)
+    np.testing.assert_array_equal(parts.model.vector(), whole.model.vector())
+    assert not np.array_equal(restarted.model.vector(), whole.model.vector())
+
+
+def test_plain_sgd_has_nothing_to_keep():
+    context = make(model_for("dense"), LocalTraining(lr=0.1, batch_size=8), {})
+    train(context, Continued(), 0.1)
+    assert context.state == {}
+
+
+def test_adam_keeps_two_vectors_and_the_number_of_steps():
+    context = make(model_for("dense"), LocalTraining(optimizer="adam", lr=0.01, batch_size=8), {})
+    train(context, Continued(), 0.01)
+    assert set(context.state) == {FIRST, SECOND}
+    assert all(len(vector) == context.spec.size + 1 for vector in context.state.values())
+    assert context.state[SECOND][-1] == 4
+    train(context, Continued(), 0.01)
+    assert context.state[SECOND][-1] == 8
+
+
+def test_a_training_that_diverged_is_forgotten():
+    context = make(model_for("dense"), LocalTraining(lr=0.1, momentum=0.9, batch_size=8), {})
+    train(context, Continued(), 0.1)
+    before = context.state[FIRST].copy()
+    train(context, Continued(), 1e30)
+    assert not np.isfinite(context.model.vector()).all()
+    np.testing.assert_array_equal(context.state[FIRST], before)
