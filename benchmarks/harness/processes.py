@@ -86,14 +86,14 @@ def _memory_of_tree(pid: int) -> int:
     return total
 
 
-def peers_python() -> str:
-    """The interpreter of the peers' environment; the first call makes the environment."""
-    requirements, stamp = BENCHMARKS / "requirements-peers.txt", PEERS / "requirements-installed.txt"
-    python = PEERS / "bin" / "python"
+def peer_python(peer: str) -> str:
+    """The interpreter of a peer's environment; the first call makes the environment."""
+    requirements, home = BENCHMARKS / f"requirements-{peer}.txt", PEERS / peer
+    stamp, python = home / "requirements-installed.txt", home / "bin" / "python"
     wanted = requirements.read_text(encoding="utf-8")
     if not stamp.exists() or stamp.read_text(encoding="utf-8") != wanted:
-        print(f"making {PEERS} (once)", file=sys.stderr)
-        subprocess.run([sys.executable, "-m", "venv", str(PEERS)], check=True)
+        print(f"making {home} (once)", file=sys.stderr)
+        subprocess.run([sys.executable, "-m", "venv", str(home)], check=True)
         subprocess.run([str(python), "-m", "pip", "install", "--quiet", "-r", str(requirements)], check=True)
         stamp.write_text(wanted, encoding="utf-8")
     return str(python)

@@ -80,35 +80,27 @@ def machine() -> str:
     return f"{model}, {cores} cores, {memory:.0f} GiB, {platform.system()}, Python {platform.python_version()}"
 
 
-def plot_rates(rates: Mapping[str, Rates], path: Path, title: str, subject: str = "muster") -> None:
-    """Bars of the medians with whiskers from the smallest to the largest repeat."""
+def plot_ratios(ratios: Mapping[str, Mapping[str, float]], path: Path) -> None:
+    """For every workload, how many times as fast Muster is as each side: one is level."""
     mpl.use("Agg")
     import matplotlib.pyplot as plt
 
     from muster.report.style import COLOURS, muster_style
 
-    sides = list(rates.values())[::-1]
-    colours = [COLOURS[0] if name == subject else "#9aa5b1" for name in rates][::-1]
-    medians = [side.median for side in sides]
-    whiskers = [
-        [side.median - min(side.values) for side in sides],
-        [max(side.values) - side.median for side in sides],
-    ]
+    sides = list(dict.fromkeys(side for row in ratios.values() for side in row))
+    colours = {side: COLOURS[number % len(COLOURS)] for number, side in enumerate(sides)}
+    rows = [(workload, side, ratio) for workload, row in ratios.items() for side, ratio in row.items()][::-1]
     with muster_style():
-        figure, axes = plt.subplots(figsize=(7.2, 0.55 * len(sides) + 1.1), layout="constrained")
-        axes.barh([side.title for side in sides], medians, color=colours, height=0.62)
-        axes.errorbar(medians, range(len(sides)), xerr=whiskers, fmt="none", ecolor="#222222", capsize=3, lw=1)
-        for row, side in enumerate(sides):
-            axes.annotate(
-                f"{side.median:,.0f}",
-                (max(side.values), row),
-                xytext=(6, 0),
-                textcoords="offset points",
-                va="center",
-            )
-        axes.set_xlim(0, 1.14 * max(max(side.values) for side in sides))
-        axes.set_xlabel("training samples per second (median; whiskers: smallest and largest repeat)")
-        axes.set_title(title, loc="left")
+        figure, axes = plt.subplots(figsize=(7.6, 0.3 * len(rows) + 1.2), layout="constrained")
+        for place, (_, side, ratio) in enumerate(rows):
+            axes.plot([1, ratio], [place, place], color=colours[side], lw=3, solid_capstyle="butt")
+            axes.plot(ratio, place, "o", color=colours[side])
+            axes.annotate(f"{ratio:.3g}", (ratio, place), xytext=(7, 0), textcoords="offset points", va="center")
+        axes.axvline(1, color="#222222", lw=1)
+        axes.set_xscale("log")
+        axes.set_xlim(0.5, 3 * max(ratio for _, _, ratio in rows))
+        axes.set_yticks(range(len(rows)), [f"{workload} | {side}" for workload, side, _ in rows])
+        axes.set_xlabel("Muster is … times as fast (medians of ratios within repeats; logarithmic)")
         axes.grid(visible=False, axis="y")
         axes.tick_params(axis="y", length=0)
         figure.savefig(path)

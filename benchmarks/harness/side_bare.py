@@ -1,7 +1,7 @@
 """The limit: single-threaded PyTorch processes that only train, in `channels_last`, without any federation.
 
-Every process has the pictures in RAM as tensors and takes its share of the clients that a round would have. There
-is no server, no aggregation and no waiting for each other between rounds.
+Every process has the data in RAM as tensors and takes its share of the clients that a round would have. There
+is no server, no aggregation and no waiting for each other between rounds. With one worker it is the plain loop.
 """
 
 from __future__ import annotations
@@ -15,15 +15,17 @@ from multiprocessing.synchronize import Barrier
 
 import torch
 
-from harness.workload import Workload, client_tensors, network, train_plainly
+from harness.workload import ClientTensors, Workload, network, train_plainly
 
 
 def _trainer(number: int, workload: Workload, start: Barrier, done: Queue[tuple[int, float]]) -> None:
     torch.set_num_threads(1)
     torch.manual_seed(workload.seed)
-    model = network().to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    model = network(workload)
+    if len(workload.shape) == 3:
+        model = model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     origin = [parameter.detach().clone() for parameter in model.parameters()]
-    data = [(x.contiguous(memory_format=torch.channels_last), y) for x, y in client_tensors(workload)]
+    data = ClientTensors(workload, torch.channels_last)
     share = range(number, workload.rounds * workload.cohort, workload.workers)
 
     def train(turn: int) -> int:

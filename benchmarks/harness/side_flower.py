@@ -16,12 +16,18 @@ from harness.flower_client import client_app
 from harness.workload import Workload, network
 
 
+def _examples(reply: RecordDict) -> int:
+    count = reply.metric_records["metrics"]["num-examples"]
+    assert isinstance(count, int)
+    return count
+
+
 def measure(workload: Workload, style: str) -> dict[str, float]:
     ends: list[float] = []
     samples: list[int] = []
 
     def count(replies: list[RecordDict], _: str) -> MetricRecord:
-        samples.append(sum(int(reply["metrics"]["num-examples"]) for reply in replies))
+        samples.append(sum(_examples(reply) for reply in replies))
         return MetricRecord({"samples": samples[-1]})
 
     def note_end(server_round: int, _: ArrayRecord) -> None:
@@ -39,7 +45,7 @@ def measure(workload: Workload, style: str) -> dict[str, float]:
             min_available_nodes=workload.clients,
             train_metrics_aggr_fn=count,
         )
-        arrays = ArrayRecord(network().state_dict())
+        arrays = ArrayRecord(network(workload).state_dict())
         strategy.start(grid, arrays, num_rounds=workload.rounds + 1, evaluate_fn=note_end)
 
     run_simulation(

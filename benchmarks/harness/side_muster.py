@@ -9,7 +9,7 @@ import time
 import numpy as np
 
 import muster
-from harness.workload import CLASSES, MEAN, STD, Workload, pictures
+from harness.workload import MEAN, STD, Workload, arrays, network
 from muster.data.federated import Dataset, FederatedData, Index, Normalisation, Samples
 from muster.ledger import Ledger
 from muster.record import RoundRecord
@@ -17,13 +17,14 @@ from muster.server import Observer
 
 
 def federation(workload: Workload) -> FederatedData:
-    """The pictures as a user has them: bytes in one array, divided over clients by an index."""
-    features, labels = pictures(workload)
+    """The data as a user has it: bytes in one array, divided over clients by an index."""
+    features, labels = arrays(workload)
     dataset = Dataset(
-        name="benchmark pictures",
+        name="benchmark",
         train=Samples(features, labels),
         test=Samples(features[:500], labels[:500]),
-        classes=CLASSES,
+        classes=workload.classes,
+        tokens=workload.tokens,
         normalisation=Normalisation(mean=(MEAN,), std=(STD,), scale=1 / 255),
     )
     return FederatedData(dataset, Index.from_owners(np.arange(len(labels)) // workload.samples, workload.clients))
@@ -38,7 +39,7 @@ def experiment(workload: Workload) -> muster.Experiment:
         # One round to warm up, and one that is never reached: the last round of a run is always evaluated.
         rounds=workload.rounds + 2,
         data=federation(workload),
-        model={"name": "femnist-cnn"},
+        model=network(workload),
         training=training,
         selection={"method": "random", "clients_per_round": workload.cohort},
         aggregation={"method": workload.aggregation},

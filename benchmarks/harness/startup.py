@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from harness.processes import SideFailed, environment
-from harness.workload import Workload, pictures
+from harness.workload import Workload, arrays
 
 _CONFIG = """
 name = "start-up"
@@ -42,7 +42,7 @@ def write_idx(path: Path, array: npt.NDArray[np.uint8]) -> None:
 
 def prepare(folder: Path, workload: Workload) -> Path:
     """Files like Fashion-MNIST's with the benchmark's pictures, and an experiment on them."""
-    features, labels = pictures(workload)
+    features, labels = arrays(workload)
     data = folder / "fashion-mnist"
     data.mkdir()
     for name, rows in {"train": slice(None), "t10k": slice(0, 10_000)}.items():

@@ -1,4 +1,4 @@
-"""The workload that every side trains on: the same network, pictures, cohort size, batch size and epochs.
+"""The workloads that every side trains on: the same network, data, cohort size, batch size and epochs.
 
 Needs nothing but NumPy and PyTorch, so that every environment can import it.
 """
@@ -14,16 +14,24 @@ import numpy.typing as npt
 import torch
 from torch import nn
 
-SIDE = 28
-CLASSES = 10
-#: Pixels in 0 … 255 are seen by the network as (x / 255 − MEAN) / STD.
+#: Values in 0 … 255 are seen by the network as (x / 255 − MEAN) / STD.
 MEAN, STD = 0.5, 0.25
+#: Characters that a window of text is made of.
+VOCABULARY = 90
+SHAPES: dict[str, tuple[int, ...]] = {
+    "femnist-cnn": (1, 28, 28),
+    "cifar-cnn": (3, 32, 32),
+    "mlp": (1, 28, 28),
+    "logistic": (60,),
+    "char-lstm": (80,),
+}
 
 
 @dataclass(frozen=True)
 class Workload:
-    """Sizes of a run. The defaults are those of the FEMNIST network's speed target."""
+    """A network and the sizes of a run."""
 
+    network: str = "femnist-cnn"
     clients: int = 50
     #: Training samples of every client.
     samples: int = 1200
@@ -40,6 +48,18 @@ class Workload:
     seed: int = 0
 
     @property
+    def shape(self) -> tuple[int, ...]:
+        return SHAPES[self.network]
+
+    @property
+    def tokens(self) -> bool:
+        return self.network == "char-lstm"
+
+    @property
+    def classes(self) -> int:
+        return VOCABULARY if self.tokens else 10
+
+    @property
     def timed_samples(self) -> int:
         """Samples that an honest side trains on while the clock runs."""
         return self.rounds * self.cohort * self.samples
@@ -53,43 +73,89 @@ class Workload:
         return cls(**{f.name: values[f.name] for f in fields(cls)})
 
 
-def pictures(workload: Workload) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]:
-    """Pictures (clients · samples × 1 × 28 × 28) and labels, client by client: a pattern a class, and noise."""
+def arrays(workload: Workload) -> tuple[npt.NDArray[np.uint8], npt.NDArray[np.int64]]:
+    """Features (clients · samples × shape, bytes) and labels, client by client: a pattern a class, and noise."""
     rng = np.random.default_rng(workload.seed)
     count = workload.clients * workload.samples
-    patterns = rng.integers(0, 128, size=(CLASSES, 1, SIDE, SIDE), dtype=np.uint8)
-    labels = rng.integers(0, CLASSES, size=count)
-    noise = rng.integers(0, 128, size=(count, 1, SIDE, SIDE), dtype=np.uint8)
+    if workload.tokens:
+        text = rng.integers(0, VOCABULARY, size=(count, *workload.shape), dtype=np.uint8)
+        return text, text[:, 0].astype(np.int64)
+    patterns = rng.integers(0, 128, size=(workload.classes, *workload.shape), dtype=np.uint8)
+    labels = rng.integers(0, workload.classes, size=count)
+    noise = rng.integers(0, 128, size=(count, *workload.shape), dtype=np.uint8)
     return patterns[labels] + noise, labels
 
 
-def client_tensors(workload: Workload) -> list[tuple[torch.Tensor, torch.Tensor]]:
+class ClientTensors:
     """Every client's features and labels as tensors in RAM, ready for the network."""
-    features, labels = pictures(workload)
-    size = workload.samples
-    parts = [slice(start, start + size) for start in range(0, len(labels), size)]
-    return [
-        ((torch.from_numpy(features[part]).float() / 255 - MEAN) / STD, torch.from_numpy(labels[part]))
-        for part in parts
-    ]
+
+    def __init__(self, workload: Workload, memory_format: torch.memory_format = torch.contiguous_format) -> None:
+        features, labels = arrays(workload)
+        self.size, self.clients = workload.samples, workload.clients
+        self.labels = torch.from_numpy(labels)
+        if workload.tokens:
+            self.features = torch.from_numpy(features).long()
+        else:
+            self.features = torch.from_numpy(features).float().div_(255).sub_(MEAN).div_(STD)
+        if self.features.dim() == 4:
+            self.features = self.features.contiguous(memory_format=memory_format)
+
+    def __getitem__(self, client: int) -> tuple[torch.Tensor, torch.Tensor]:
+        part = slice(client * self.size, (client + 1) * self.size)
+        return self.features[part], self.labels[part]
 
 
-def network(pool_first: bool = True) -> nn.Module:
-    """conv 5×5×32, pool, conv 5×5×64, pool, 512, 10: written here once more for those who do not have Muster.
+class CharLSTM(nn.Module):
+    """Embedding, one LSTM over the window, a dense layer on its last state."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(VOCABULARY, 32)
+        self.lstm = nn.LSTM(32, 128, batch_first=True)
+        self.fc = nn.Linear(128, VOCABULARY)
+
+    def forward(self, tokens: torch.Tensor) -> torch.Tensor:
+        states, _ = self.lstm(self.embedding(tokens))
+        logits: torch.Tensor = self.fc(states[:, -1])
+        return logits
+
+
+def network(workload: Workload, pool_first: bool = True) -> nn.Module:
+    """The workload's network.
 
     Pooling before ReLU is the same function for less work; textbooks write ReLU first.
     """
     pooled = (nn.MaxPool2d(2), nn.ReLU()) if pool_first else (nn.ReLU(), nn.MaxPool2d(2))
-    return nn.Sequential(
-        nn.Conv2d(1, 32, 5, padding=2),
-        *pooled,
-        nn.Conv2d(32, 64, 5, padding=2),
-        *pooled,
-        nn.Flatten(),
-        nn.Linear(64 * (SIDE // 4) ** 2, 512),
-        nn.ReLU(),
-        nn.Linear(512, CLASSES),
-    )
+    match workload.network:
+        case "femnist-cnn":
+            return nn.Sequential(
+                nn.Conv2d(1, 32, 5, padding=2),
+                *pooled,
+                nn.Conv2d(32, 64, 5, padding=2),
+                *pooled,
+                nn.Flatten(),
+                nn.Linear(64 * 7 * 7, 512),
+                nn.ReLU(),
+                nn.Linear(512, 10),
+            )
+        case "cifar-cnn":
+            return nn.Sequential(
+                nn.Conv2d(3, 32, 3),
+                nn.ReLU(),
+                nn.Conv2d(32, 64, 3),
+                *pooled,
+                nn.Flatten(),
+                nn.Linear(64 * 14 * 14, 128),
+                nn.ReLU(),
+                nn.Linear(128, 10),
+            )
+        case "mlp":
+            return nn.Sequential(nn.Flatten(), nn.Linear(784, 64), nn.ReLU(), nn.Linear(64, 10))
+        case "logistic":
+            return nn.Sequential(nn.Linear(60, 10))
+        case "char-lstm":
+            return CharLSTM()
+    raise ValueError(workload.network)
 
 
 def train_plainly(model: nn.Module, features: torch.Tensor, labels: torch.Tensor, workload: Workload) -> int:

@@ -1,0 +1,122 @@
+"""docs/benchmarks.md from what was measured: tables between the page's marks; the words around them stay."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from _runs import write_measured
+from harness.cases import CASES, TITLES, Case
+from harness.report import Rates, as_markdown, paired_ratio, plot_ratios, rate_table
+
+DOCS = Path(__file__).resolve().parents[2] / "docs"
+#: A one-minute load average above this means that somebody else was using the machine.
+QUIET_LOAD = 0.8
+STARTUP_SECONDS = 6.0
+SIZES = {"cohort": "clients a round", "clients": "clients in all", "workers": "worker"}
+
+
+def write_page(measured: Mapping[str, Any]) -> None:
+    speed = {name: entry for name, entry in measured.get("speed", {}).items() if name in CASES}
+    sections = [_summary(speed)]
+    sections += [_speed(CASES[name], speed[name], measured) for name in CASES if name in speed]
+    sections += [_profile(measured.get("profile", {})), _startup(measured), _memory(measured)]
+    write_measured(DOCS / "benchmarks.md", "\n\n".join(section for section in sections if section))
+    ratios = {CASES[name].title: _ratios(entry) for name, entry in speed.items()}
+    plot_ratios(ratios, DOCS / "images" / "engine-speed.png")
+
+
+def _rates(entry: Mapping[str, Any]) -> dict[str, Rates]:
+    return {side: Rates(TITLES[side], values) for side, values in entry["values"]["rates"].items()}
+
+
+def _ratios(entry: Mapping[str, Any]) -> dict[str, float]:
+    rates = _rates(entry)
+    return {side.title: paired_ratio(rates["muster"], side) for name, side in rates.items() if name != "muster"}
+
+
+def _summary(speed: Mapping[str, Any]) -> str:
+    rows = [["workload", "against", "Muster is … times as fast", "aim", ""]]
+    for name, entry in speed.items():
+        rates = _rates(entry)
+        for target in CASES[name].targets:
+            if target.against in rates:
+                ratio = paired_ratio(rates["muster"], rates[target.against])
+                reached = "reached" if ratio >= target.at_least else "**not reached**"
+                aim = f"≥ {target.at_least:g}"
+                rows.append([CASES[name].title, rates[target.against].title, f"{ratio:.2f}", aim, reached])
+    return f"## Summary\n\n{as_markdown(rows)}\n\n![Muster's speed against each side](images/engine-speed.png)"
+
+
+def _conditions(entry: Mapping[str, Any]) -> str:
+    where = entry["conditions"]
+    packages = ", ".join(f"{name} {version}" for name, version in where["packages"].items())
+    busy = " **The machine was busy with other work.**" if where["load"] > QUIET_LOAD else ""
+    return (
+        f"`{where['command']}`, {where['date']}; {where['machine']}; {packages}; load {where['load']:.1f}.{busy}"
+    )
+
+
+def _speed(case: Case, entry: Mapping[str, Any], measured: Mapping[str, Any]) -> str:
+    sizes, rates = entry["values"]["workload"], _rates(entry)
+    parts = [
+        f"## {case.title}",
+        f"{case.description}; {sizes['clients']:,} clients × {sizes['samples']:,} samples, {sizes['cohort']:,} a "
+        f"round, batch {sizes['batch']}, one epoch, SGD; {len(rates['muster'].values)} repeats, interleaved.",
+        as_markdown(rate_table(rates)),
+        _conditions(entry),
+    ]
+    name = sizes["network"]
+    if name in measured.get("scaling", {}):
+        parts.append(_scaling(measured["scaling"][name]))
+    return "\n\n".join(parts)
+
+
+def _scaling(entry: Mapping[str, Any]) -> str:
+    base = next(row["rate"] for row in entry["values"] if not row["changed"])
+    rows = [["with", "samples/s", "of the above sizes' rate"]]
+    for row in entry["values"]:
+        what = f"{row['to']:,} {SIZES[row['changed']]}" if row["changed"] else "the sizes above"
+        rows.append([what, f"{row['rate']:,.0f}", f"{row['rate'] / base:.2f}"])
+    return f"How the rate changes with the sizes (one run each):\n\n{as_markdown(rows)}"
+
+
+def _profile(profiles: Mapping[str, Any]) -> str:
+    if not profiles:
+        return ""
+    kinds = list(dict.fromkeys(kind for entry in profiles.values() for kind in entry["values"]))
+    rows = [["share of a worker's time", *(CASES[name].title for name in profiles)]]
+    for kind in kinds:
+        rows.append([kind, *(f"{100 * entry['values'].get(kind, 0.0):.1f} %" for entry in profiles.values())])
+    return f"## Where a worker's time goes\n\n{as_markdown(rows)}\n\n{_conditions(next(iter(profiles.values())))}"
+
+
+def _startup(measured: Mapping[str, Any]) -> str:
+    if "startup" not in measured:
+        return ""
+    entry = measured["startup"]["femnist-cnn"]
+    first, later = entry["values"][0], statistics.median(entry["values"][1:])
+    word = "reached" if max(first, later) < STARTUP_SECONDS else "not reached"
+    return (
+        "## Start-up\n\n`muster run` on 60,000 pictures in Fashion-MNIST's file format, from the start of the "
+        f"process until round 1 begins: {first:.1f} s the first time (data files are decoded), then {later:.1f} s "
+        f"(aim < {STARTUP_SECONDS:.0f} s: {word}).\n\n{_conditions(entry)}"
+    )
+
+
+def _memory(measured: Mapping[str, Any]) -> str:
+    if "memory" not in measured:
+        return ""
+    entry = measured["memory"]["femnist-cnn"]
+    cohorts = sorted(map(int, next(iter(entry["values"].values()))))
+    rows = [["aggregation", *(f"cohort {cohort}, MiB" for cohort in cohorts), "growth, MiB"]]
+    for aggregation, peaks in entry["values"].items():
+        mib = [peaks[str(cohort)] / 2**20 for cohort in cohorts]
+        rows.append([aggregation, *(f"{value:,.0f}" for value in mib), f"{mib[-1] - mib[0]:+,.0f}"])
+    return (
+        "## Memory\n\nPeak of the sum of PSS over all processes, FEMNIST network, two mini-batches a client. "
+        f"FedAvg takes updates as they come; the median needs all of them."
+        f"\n\n{as_markdown(rows)}\n\n{_conditions(entry)}"
+    )
