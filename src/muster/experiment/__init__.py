@@ -1,6 +1,19 @@
-"""Experiments: their description and how they are run."""
+"""Experiments: their description, how they are run, one by one or in sweeps, and where results are kept."""
 
 from muster.experiment.config import Experiment, from_dict, load
+from muster.experiment.jobs import run_experiments
 from muster.experiment.runner import build_parts, run
+from muster.experiment.store import Store
+from muster.experiment.sweep import Sweep, load_sweep
 
-__all__ = ["Experiment", "build_parts", "from_dict", "load", "run"]
+__all__ = [
+    "Experiment",
+    "Store",
+    "Sweep",
+    "build_parts",
+    "from_dict",
+    "load",
+    "load_sweep",
+    "run",
+    "run_experiments",
+]

@@ -144,6 +144,7 @@ class Store:
             complete=run.status == "complete",
             name=run.name,
             config=run.config,
+            provenance=run.provenance,
         )
 
     def events(self, run: Run) -> list[Event]:
@@ -170,17 +171,18 @@ class Store:
 
     # --- writing -----------------------------------------------------------------------------------------
 
-    def plan(self, experiments: Iterable[Experiment], sweep: str) -> list[Run]:
-        """Write down what a sweep is going to run; what is known already joins the sweep as it is."""
+    def plan(self, experiments: Iterable[Experiment], sweep: str | None = None) -> list[Run]:
+        """Write down what is going to be run; what is known already joins the sweep as it is."""
+        planned = {experiment.fingerprint: experiment for experiment in experiments}
         with translated(self.path), transaction(self.connection):
-            for experiment in experiments:
-                self._ensure(experiment.fingerprint, _described(experiment))
-                self.connection.execute(
-                    "INSERT INTO sweeps SELECT ?, id, ? FROM experiments WHERE fingerprint = ? "
-                    "ON CONFLICT DO UPDATE SET name = excluded.name",
-                    (sweep, experiment.title, experiment.fingerprint),
-                )
-        return self.runs(sweep=sweep)
+            for fingerprint, experiment in planned.items():
+                row = self._ensure(fingerprint, _described(experiment))
+                if sweep is not None:
+                    self.connection.execute(
+                        "INSERT INTO sweeps VALUES (?, ?, ?) ON CONFLICT DO UPDATE SET name = excluded.name",
+                        (sweep, row["id"], experiment.title),
+                    )
+        return [run for run in self.runs(sweep=sweep) if run.fingerprint in planned]
 
     def recorder(self, experiment: Experiment, resume: bool = False) -> Recorder:
         """Claim an experiment's run to write it; one that has begun is refused unless `resume` says to go on."""

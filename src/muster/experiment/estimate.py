@@ -1,0 +1,95 @@
+"""How long experiments will take: from runs that are in the store, and from a short trial of the others."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from muster.experiment.config import Experiment
+from muster.experiment.runner import run
+from muster.experiment.store import Run, Store
+
+#: The first round of a trial warms up, the second counts.
+TRIAL_ROUNDS = 2
+#: No new trial begins after so many seconds.
+TRIAL_SECONDS = 60.0
+
+
+@dataclass(frozen=True)
+class Pace:
+    """How fast experiments of one kind go."""
+
+    seconds_a_round: float
+    #: Loading and partitioning data, building the model.
+    setup_seconds: float = 0.0
+    #: "runs in the store", "a trial", or "a guess from the others".
+    source: str = ""
+
+
+def kind_of(config: Mapping[str, Any]) -> str:
+    """What experiments that differ only in seed, length and name have in common."""
+    relevant = {key: value for key, value in config.items() if key not in ("name", "seed", "rounds", "checkpoint")}
+    return hashlib.sha256(json.dumps(relevant, sort_keys=True).encode()).hexdigest()
+
+
+def known_paces(runs: Sequence[Run]) -> dict[str, Pace]:
+    """The pace of every kind of run that has rounds in the store."""
+    found: dict[str, list[float]] = {}
+    for one in runs:
+        if one.done and one.seconds:
+            found.setdefault(kind_of(one.config), []).append(one.seconds / one.done)
+    return {kind: Pace(float(np.mean(paces)), source="runs in the store") for kind, paces in found.items()}
+
+
+def calibrate(
+    experiments: Sequence[Experiment],
+    store: Store,
+    workers: int | None = None,
+    told: Callable[[Experiment], None] = lambda experiment: None,
+    budget: float = TRIAL_SECONDS,
+) -> dict[str, Pace]:
+    """The pace of every kind of experiment; kinds that the store does not know are tried for two rounds."""
+    paces = known_paces(store.runs())
+    start = time.monotonic()
+    kinds = {kind_of(experiment.described()): experiment for experiment in experiments}
+    for kind, experiment in kinds.items():
+        if kind not in paces and (not paces or time.monotonic() - start < budget):
+            told(experiment)
+            paces[kind] = _trial(experiment, workers)
+    typical = Pace(
+        float(np.mean([pace.seconds_a_round for pace in paces.values()])),
+        float(np.mean([pace.setup_seconds for pace in paces.values()])),
+        source="a guess from the others",
+    )
+    return {kind: paces.get(kind, typical) for kind in kinds}
+
+
+def _trial(experiment: Experiment, workers: int | None) -> Pace:
+    start = time.monotonic()
+    result = run(dataclasses.replace(experiment, rounds=TRIAL_ROUNDS), workers)
+    passed = time.monotonic() - start
+    seconds = [costs.seconds for costs in result.ledger.rounds]
+    return Pace(seconds[-1], max(0.0, passed - sum(seconds)), source="a trial")
+
+
+def seconds_left(left: Mapping[str, int], kinds: Mapping[str, str], paces: Mapping[str, Pace], jobs: int) -> float:
+    """Time until everything is done: `left` has the rounds that each run lacks, `kinds` its kind; NaN: unknown.
+
+    Runs are worked off in order by `jobs` processes that do not slow each other down.
+    """
+    if not paces:
+        return float("nan")
+    typical = float(np.mean([pace.seconds_a_round for pace in paces.values()]))
+    busy = np.zeros(max(1, jobs))
+    for run_id, rounds in left.items():
+        if rounds:
+            pace = paces.get(kinds[run_id], Pace(typical))
+            busy[busy.argmin()] += pace.setup_seconds + rounds * pace.seconds_a_round
+    return float(busy.max())

@@ -1,0 +1,263 @@
+"""Many experiments side by side, each in a process of its own, with the store as the common memory.
+
+What is complete is not run again, what was interrupted goes on, and what another process is running is left to it:
+a claim in the store decides, so any number of sweeps may work in one workspace. A run that fails, or whose process
+dies, does not stop the others.
+"""
+
+from __future__ import annotations
+
+import logging
+import multiprocessing as mp
+import os
+import signal
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+
+import torch
+
+from muster.engine.device import available_cores
+from muster.errors import ConfigError, MusterError
+from muster.experiment.config import Experiment
+from muster.experiment.runner import run
+from muster.experiment.store import Run, Store
+from muster.ledger import Ledger
+from muster.record import RoundRecord
+from muster.server import Observer, Server
+
+#: How often to look whether a run that another process had is free or complete.
+_POLL_SECONDS = 0.5
+#: How long a process may take to end after it was told to stop at once.
+_KILL_SECONDS = 5.0
+
+
+class JobObserver:
+    """Is told how a batch of runs goes. Every method may be left out."""
+
+    def planned(self, experiments: Sequence[Experiment], runs: Sequence[Run]) -> None:
+        """What is to be done; `runs` says how far each is already."""
+
+    def run_began(self, experiment: Experiment) -> None:
+        """A process was started for a run."""
+
+    def rounds_done(self, experiment: Experiment, done: int) -> None:
+        """A run has so many rounds now."""
+
+    def run_ended(self, experiment: Experiment, error: str) -> None:
+        """A run ended; `error` is empty when it is complete."""
+
+    def wants_stop(self) -> bool:
+        """Asked all the time: True lets the runs finish their rounds and ends the batch."""
+        return False
+
+
+@dataclass
+class Outcome:
+    """How a batch of runs ended, by fingerprint."""
+
+    #: Complete now, those that were complete before included.
+    complete: list[str] = field(default_factory=list)
+    #: Complete before this batch began.
+    skipped: list[str] = field(default_factory=list)
+    #: Why a run failed.
+    failed: dict[str, str] = field(default_factory=dict)
+    #: The batch was asked to stop before everything was done.
+    stopped: bool = False
+
+
+@dataclass
+class _Job:
+    experiment: Experiment
+    process: BaseProcess
+    connection: Connection
+    error: str = ""
+
+
+def share_of_cores(jobs: int | None, workers: int | None, runs: int) -> tuple[int, int]:
+    """(jobs, workers of each): as many runs side by side as there are cores, unless told otherwise."""
+    cores = available_cores()
+    if jobs is None:
+        jobs = max(1, min(runs, cores if not workers else cores // workers))
+    if jobs < 1:
+        raise ConfigError(f"jobs is {jobs}", expected="at least 1")
+    if workers is None:
+        each = cores // jobs
+        workers = each if each > 1 else 0  # a single worker would only be a detour
+    return jobs, workers
+
+
+def run_experiments(
+    experiments: Sequence[Experiment],
+    store: Store | Path | str,
+    *,
+    jobs: int | None = None,
+    workers: int | None = None,
+    sweep_name: str | None = None,
+    observer: JobObserver | None = None,
+) -> Outcome:
+    """Run what is missing of `experiments` in a store; with a `sweep_name` they can be found by it later.
+
+    `jobs` runs side by side (None: one a core) with `workers` processes each (None: the cores that are left). The
+    same experiment twice is run once. Scripts must call it under `if __name__ == "__main__":`, because processes
+    are started.
+    """
+    store = store if isinstance(store, Store) else Store(store)
+    distinct = {experiment.fingerprint: experiment for experiment in experiments}
+    for experiment in distinct.values():
+        experiment.check()
+    runs = {run.fingerprint: run for run in store.plan(distinct.values(), sweep_name)}
+    observer = observer or JobObserver()
+    observer.planned(list(distinct.values()), [runs[key] for key in distinct])
+    outcome = Outcome(skipped=[key for key in distinct if runs[key].status == "complete"])
+    missing = [experiment for key, experiment in distinct.items() if key not in outcome.skipped]
+    jobs, workers = share_of_cores(jobs, workers, len(missing) or 1)
+    batch = _Batch(store, missing, workers, observer, outcome)
+    batch.work(jobs)
+    outcome.complete = [key for key in distinct if store.run(key).status == "complete"]
+    return outcome
+
+
+class _Batch:
+    """The runs that are still to be done, and the processes that are at it."""
+
+    def __init__(
+        self, store: Store, missing: list[Experiment], workers: int, observer: JobObserver, outcome: Outcome
+    ) -> None:
+        self._store, self._missing, self._workers = store, missing, workers
+        self._observer, self._outcome = observer, outcome
+        self._jobs: list[_Job] = []
+        self._context = mp.get_context("forkserver")
+        self._context.set_forkserver_preload(["muster.experiment.preload"])
+
+    def work(self, jobs: int) -> None:
+        try:
+            while self._jobs or (self._missing and not self._outcome.stopped):
+                while len(self._jobs) < jobs and not self._outcome.stopped and self._start_next():
+                    pass
+                self._listen()
+                if self._observer.wants_stop() and not self._outcome.stopped:
+                    self._outcome.stopped = True
+                    self._tell_all_to_stop()
+        finally:
+            self._kill_all()
+
+    def _start_next(self) -> bool:
+        """Start the first run that nobody has; False when there is none."""
+        for position, experiment in enumerate(self._missing):
+            found = self._store.run(experiment.fingerprint)
+            if found.status == "complete":  # another process has done it meanwhile
+                del self._missing[position]
+                self._observer.rounds_done(experiment, found.done)
+                self._observer.run_ended(experiment, "")
+                return True
+            if not self._store.claims.taken(found.id):
+                del self._missing[position]
+                self._start(experiment)
+                return True
+            self._observer.rounds_done(experiment, found.done)
+        return False
+
+    def _start(self, experiment: Experiment) -> None:
+        ours, theirs = self._context.Pipe()
+        arguments = (experiment, self._store.folder.resolve(), self._workers, theirs)
+        process = self._context.Process(target=_job, args=arguments)
+        process.start()
+        theirs.close()
+        self._jobs.append(_Job(experiment, process, ours))
+        self._observer.run_began(experiment)
+
+    def _listen(self) -> None:
+        """Hear what the processes have to say, for at most a moment."""
+        if not self._jobs:
+            time.sleep(_POLL_SECONDS)
+            return
+        talking = {job.connection: job for job in self._jobs}
+        for connection in wait(list(talking), _POLL_SECONDS):
+            job = talking[connection]  # type: ignore[index]
+            try:
+                kind, content = job.connection.recv()
+            except (EOFError, OSError):
+                self._bury(job)
+                continue
+            if kind == "round":
+                self._observer.rounds_done(job.experiment, content)
+            else:
+                job.error = content
+
+    def _bury(self, job: _Job) -> None:
+        job.process.join()
+        job.connection.close()
+        self._jobs.remove(job)
+        found = self._store.run(job.experiment.fingerprint)
+        if found.status == "running":  # somebody else was quicker to claim it
+            self._missing.append(job.experiment)
+            return
+        if found.status in ("planned", "interrupted"):
+            job.error = f"its process died (exit code {job.process.exitcode})"
+        if found.status == "stopped" and self._outcome.stopped:
+            return
+        if found.status != "complete":
+            self._outcome.failed[found.fingerprint] = job.error or found.error or f"it was {found.status}"
+        self._observer.run_ended(job.experiment, self._outcome.failed.get(found.fingerprint, ""))
+
+    def _tell_all_to_stop(self) -> None:
+        for job in self._jobs:
+            try:
+                job.connection.send("stop")
+            except OSError:
+                continue  # it has just ended
+
+    def _kill_all(self) -> None:
+        """Only after an error or a second Ctrl-C: what is committed stays, the rounds under way are lost."""
+        for job in self._jobs:
+            job.process.kill()
+        for job in self._jobs:
+            job.process.join(_KILL_SECONDS)
+
+
+# --- in the process of a run -----------------------------------------------------------------------------
+
+
+class _Messenger(Observer):
+    """Tells the batch how the run goes, and the run when to stop."""
+
+    def __init__(self, connection: Connection) -> None:
+        self._connection, self._stop = connection, False
+        threading.Thread(target=self._listen, daemon=True).start()
+
+    def _listen(self) -> None:
+        try:
+            self._connection.recv()
+            self._stop = True
+        except (EOFError, OSError):
+            # Whoever started us is dead: so that the next one can take over at once, end as it did.
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    def started(self, server: Server, rounds: int, done: int) -> None:
+        self._connection.send(("round", done))
+
+    def round_ended(self, record: RoundRecord, ledger: Ledger) -> None:
+        self._connection.send(("round", record.round))
+
+    def wants_stop(self) -> bool:
+        return self._stop
+
+
+def _job(experiment: Experiment, folder: Path, workers: int, connection: Connection) -> None:
+    # Ctrl-C goes to the whole group; only the process that started us decides what it means.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    torch.set_num_threads(1)
+    # Refused updates and failed clients are in the store; here they would only disturb the display.
+    logging.getLogger("muster").setLevel(logging.ERROR)
+    try:
+        run(experiment, workers, store=folder, resume=True, observers=[_Messenger(connection)])
+    except MusterError as error:
+        connection.send(("error", str(error)))
+    except Exception as error:
+        connection.send(("error", f"{type(error).__name__}: {error}"))
+        raise

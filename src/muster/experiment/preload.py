@@ -1,0 +1,29 @@
+"""Importing this imports everything that a run may need: once, in the process that all runs are forked from.
+
+Without it every run of a sweep would spend seconds on imports.
+"""
+
+from __future__ import annotations
+
+import sklearn.cluster
+import sklearn.datasets
+import torch
+from torch import nn
+
+from muster.aggregation.base import aggregators
+from muster.availability import availabilities
+from muster.data.partition.base import schemes
+from muster.data.sources.base import sources
+from muster.experiment.runner import run
+from muster.models.base import models
+from muster.selection.base import selectors
+from muster.signals.base import signals
+from muster.training.base import algorithms
+
+for registry in (aggregators, algorithms, availabilities, models, schemes, selectors, signals, sources):
+    registry.names()
+
+# PyTorch imports its compiler with the first optimiser.
+torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=0.1)
+
+__all__ = ["run", "sklearn"]

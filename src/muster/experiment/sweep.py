@@ -1,0 +1,165 @@
+"""Sweeps: one base experiment, named cases, a grid over any config keys, and seeds.
+
+name = "digits"
+base = "digits.toml"              # or a section [base], which may name a workload
+seeds = [0, 1, 2]                 # or repeats = 3
+
+[grid]                            # every combination
+partition.alpha = [0.1, 1.0]
+
+[[cases]]                         # each with what it changes
+name = "terraform"
+selection = { method = "terraform", clients_per_round = 10 }
+"""
+
+from __future__ import annotations
+
+import copy
+import itertools
+import tomllib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from muster.errors import ConfigError, nearest
+from muster.experiment.config import NAMING_KEYS, Experiment, from_dict, merged, on_workload
+
+_KEYS = ("name", "base", "seeds", "repeats", "grid", "cases")
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """Cases × grid × seeds on a base experiment."""
+
+    name: str
+    #: Sections of an experiment; `workload` may name a preset.
+    base: Mapping[str, Any] = field(default_factory=dict)
+    #: None: the base's seed.
+    seeds: tuple[int, ...] | None = None
+    #: Dotted config key → values.
+    grid: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
+    #: Name → sections with changes; a section that names another component starts afresh.
+    cases: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+
+    def experiments(self) -> list[Experiment]:
+        """All runs, seed by seed, so that a sweep which is stopped early has something of everything."""
+        base = dict(copy.deepcopy(self.base))
+        if (workload := base.pop("workload", None)) is not None:
+            base = on_workload(str(workload), base)
+        made = [
+            self._experiment(base, case, point, seed)
+            for seed in self.seeds or (base.get("seed", 0),)
+            for case in self.cases or {"": {}}
+            for point in self._points()
+        ]
+        known: dict[str, Experiment] = {}
+        for experiment in made:
+            if (twin := known.setdefault(experiment.fingerprint, experiment)) is not experiment:
+                raise ConfigError(
+                    f"the sweep has the same run twice: '{twin.title}' and '{experiment.title}', "
+                    f"seed {experiment.seed}",
+                    fix="change or remove one of them; a repetition needs another seed",
+                )
+        return made
+
+    def _points(self) -> Iterator[dict[str, Any]]:
+        for values in itertools.product(*self.grid.values()):
+            yield dict(zip(self.grid, values, strict=True))
+
+    def _experiment(self, base: Mapping[str, Any], case: str, point: Mapping[str, Any], seed: int) -> Experiment:
+        values = copy.deepcopy(merged(base, self.cases.get(case, {})))
+        for key, value in point.items():
+            _set(values, key, value)
+        values["seed"] = seed
+        parts = [case] if case else []
+        parts += [_label(key, value) for key, value in point.items()]
+        if parts:
+            values["name"] = ", ".join(parts)
+        return from_dict(values)
+
+
+def load_sweep(path: Path | str) -> Sweep:
+    """Read a sweep from a TOML file; `base = "file.toml"` is relative to it."""
+    path = Path(path)
+    content = _read(path)
+    for key in content:
+        if key not in _KEYS:
+            raise ConfigError(f"unknown key '{key}' in the sweep {path}", expected=nearest(key, _KEYS))
+    base = content.get("base", {})
+    if isinstance(base, str):
+        base = _read(path.parent / base)
+    if not isinstance(base, dict):
+        raise ConfigError(f"bad value for 'base': {base!r}", expected="the name of a file, or a section [base]")
+    return Sweep(
+        name=str(content.get("name", path.stem)),
+        base=base,
+        seeds=_seeds(content, base),
+        grid=dict(_flat(content.get("grid", {}))),
+        cases=_cases(content.get("cases", [])),
+    )
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(f"cannot read {path}: {error.strerror}", fix="check the path") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path} is not valid TOML: {error}") from error
+
+
+def _seeds(content: Mapping[str, Any], base: Mapping[str, Any]) -> tuple[int, ...] | None:
+    seeds, repeats = content.get("seeds"), content.get("repeats")
+    if seeds is not None and repeats is not None:
+        raise ConfigError("the sweep has both seeds and repeats", fix="keep one of them: repeats = 3 is 3 seeds")
+    if repeats is not None:
+        if not isinstance(repeats, int) or repeats < 1:
+            raise ConfigError(f"bad value for 'repeats': {repeats!r}", expected="a positive integer")
+        first = base.get("seed", 0)
+        return tuple(range(first, first + repeats))
+    if seeds is None:
+        return None
+    if not isinstance(seeds, list) or not seeds or not all(isinstance(seed, int) for seed in seeds):
+        raise ConfigError(f"bad value for 'seeds': {seeds!r}", expected="a list of integers")
+    return tuple(dict.fromkeys(seeds))
+
+
+def _flat(grid: Any, prefix: str = "") -> Iterator[tuple[str, tuple[Any, ...]]]:
+    """Dotted keys with their lists: TOML makes nested tables of them."""
+    if not isinstance(grid, dict):
+        raise ConfigError("bad [grid]", expected="keys with lists of values, as in partition.alpha = [0.1, 1.0]")
+    for key, values in grid.items():
+        if isinstance(values, dict):
+            yield from _flat(values, f"{prefix}{key}.")
+        elif isinstance(values, list) and values:
+            yield f"{prefix}{key}", tuple(values)
+        else:
+            raise ConfigError(f"bad value for 'grid.{prefix}{key}': {values!r}", expected="a list of values")
+
+
+def _cases(rows: Any) -> dict[str, dict[str, Any]]:
+    cases: dict[str, dict[str, Any]] = {}
+    for row in rows if isinstance(rows, list) else [rows]:
+        if not isinstance(row, dict) or not isinstance(row.get("name"), str):
+            raise ConfigError("a case has no name", expected='[[cases]] with name = "…" and what it changes')
+        changes = {key: value for key, value in row.items() if key != "name"}
+        if row["name"] in cases:
+            raise ConfigError(f"two cases are called '{row['name']}'")
+        cases[row["name"]] = changes
+    return cases
+
+
+def _set(values: dict[str, Any], key: str, value: Any) -> None:
+    *sections, last = key.split(".")
+    target = values
+    for section in sections:
+        target = target.setdefault(section, {})
+        if not isinstance(target, dict):
+            raise ConfigError(f"bad key 'grid.{key}': '{section}' is not a section")
+    target[last] = value
+
+
+def _label(key: str, value: Any) -> str:
+    last = key.rsplit(".", maxsplit=1)[-1]
+    return str(value) if last in NAMING_KEYS else f"{last}={value}"
