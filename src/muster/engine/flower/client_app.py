@@ -37,14 +37,11 @@ def make_client_app(
     """
     app = ClientApp(mods=list(mods))
 
-    @lru_cache(maxsize=8)
-    def participant(run: _Run) -> Participant:
-        return Participant(run.experiment, run.context, client_data)
-
     def handler(verb: Verb) -> Callable[[Message, Context], Message]:
         def handle(message: Message, context: Context) -> Message:
             try:
-                client = participant(_Run(experiment or experiment_of(context.run_config), context))
+                node = _Node(experiment or experiment_of(context.run_config), context, client_data)
+                client = _participant(node)
                 answer = verb(client, message.content, Memory(context.state, client.fingerprint))
             except Exception as error:
                 return Message(Error(REFUSED, _reason(error)), reply_to=message)
@@ -58,6 +55,30 @@ def make_client_app(
     for action in ("signals", *signals.names()):
         app.query(action)(handler(lambda client, content, memory: client.ask(content, memory)))
     return app
+
+
+class _Node:
+    """What a participant is made of; it equals every other of the same experiment, configuration and hook."""
+
+    def __init__(self, experiment: Experiment, context: Context, client_data: ClientData | None) -> None:
+        self.experiment, self.context, self.client_data = experiment, context, client_data
+        self._identity = (
+            client_fingerprint(experiment),
+            tuple(sorted(context.node_config.items())),
+            client_data,
+        )
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Node) and other._identity == self._identity
+
+    def __hash__(self) -> int:
+        return hash(self._identity)
+
+
+# Of the module, not of the app: Flower's simulation sends the app anew with every message.
+@lru_cache(maxsize=8)
+def _participant(node: _Node) -> Participant:
+    return Participant(node.experiment, node.context, node.client_data)
 
 
 def experiment_of(run_config: Any) -> Experiment:
@@ -76,20 +97,6 @@ def experiment_of(run_config: Any) -> Experiment:
         if setting.strip():
             apply_setting(values, setting)
     return from_dict(values)
-
-
-class _Run:
-    """What a participant is made of; it equals every other of the same experiment and node."""
-
-    def __init__(self, experiment: Experiment, context: Context) -> None:
-        self.experiment, self.context = experiment, context
-        self._identity = (client_fingerprint(experiment), tuple(sorted(context.node_config.items())))
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Run) and other._identity == self._identity
-
-    def __hash__(self) -> int:
-        return hash(self._identity)
 
 
 def _reason(error: Exception) -> str:

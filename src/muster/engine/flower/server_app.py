@@ -5,21 +5,25 @@ A shim package needs one line: `from muster.engine.flower.server_app import app`
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
+from muster.cli.console import err
+from muster.cli.progress import LineProgress
 from muster.engine.flower.client_app import experiment_of
 from muster.engine.flower.engine import FlowerEngine
 from muster.engine.flower.options import FlowerOptions
+from muster.errors import ConfigError
 from muster.experiment.config import Experiment
 from muster.experiment.runner import Ingredients, run
 from muster.registry import build
 
 if TYPE_CHECKING:
+    from muster.experiment.store import Store
     from muster.result import Result
     from muster.server import Observer
 
@@ -29,41 +33,50 @@ def run_on_grid(
     experiment: Experiment,
     *,
     out: Path | str | None = None,
+    store: Store | Path | str | None = None,
     resume: bool = False,
     observers: Sequence[Observer] = (),
 ) -> Result:
     """Run an experiment on the nodes behind a grid: like `muster.run`, with other clients."""
-    options = build(FlowerOptions, experiment.flower, "flower")
+    options: FlowerOptions = build(FlowerOptions, experiment.flower, "flower")
     options.check()
 
     def make_engine(ingredients: Ingredients) -> FlowerEngine:
         return FlowerEngine(grid, ingredients, options)
 
-    return run(experiment, out=out, resume=resume, observers=observers, make_engine=make_engine)
+    return run(experiment, out=out, store=store, resume=resume, observers=observers, make_engine=make_engine)
 
 
-def make_server_app(
-    experiment: Experiment | None = None, observers: Callable[[], Sequence[Observer]] | None = None
-) -> ServerApp:
+def make_server_app(experiment: Experiment | None = None) -> ServerApp:
     """A Flower server app for an experiment; None: the one that the run's configuration holds.
 
-    The run's configuration may also say where results go (`out`, an absolute path, because the app runs in the
-    SuperLink's folder) and whether to `resume` a run that is there.
+    The run's configuration may also name the folder of a results `store` (an absolute path, because the app runs
+    wherever the SuperLink does), and say whether to `resume` a run that is there.
     """
     app = ServerApp()
 
     @app.main()
     def main(grid: Grid, context: Context) -> None:
-        out = str(context.run_config.get("out", ""))
+        mine = experiment or experiment_of(context.run_config)
         run_on_grid(
             grid,
-            experiment or experiment_of(context.run_config),
-            out=Path(out) if out else None,
+            mine,
+            store=_store(context.run_config),
             resume=bool(context.run_config.get("resume", False)),
-            observers=observers() if observers else (),
+            observers=[LineProgress(err, mine.title)],
         )
 
     return app
+
+
+def _store(run_config: dict[str, Any]) -> Path | None:
+    text = str(run_config.get("store", ""))
+    if text and not Path(text).is_absolute():
+        raise ConfigError(
+            f"the run's store '{text}' is not an absolute path",
+            expected="a folder on the server's machine, from the root",
+        )
+    return Path(text) if text else None
 
 
 app = make_server_app()
