@@ -7,8 +7,6 @@ script can be stopped at any time, and the same command goes on where it was; a 
 from __future__ import annotations
 
 import argparse
-import csv
-import json
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -23,11 +21,11 @@ from muster.cli.progress import StopAfterRound, progress_for
 from muster.errors import ConfigError, nearest
 from muster.experiment.config import Experiment, from_dict
 from muster.experiment.runner import run
-from muster.history import History
-from muster.ledger import Costs, Ledger
-from muster.parameters import ParameterSpec
-from muster.record import RoundRecord
-from muster.result import CUMULATED, Result
+from muster.report.compare.measures import value
+from muster.report.files import holds_result, load_result
+from muster.report.render import cell_text
+from muster.report.tables import Column, over_seeds
+from muster.result import Result
 
 ROOT = Path(__file__).resolve().parents[1]
 BEGIN, END = "<!-- measured: begin -->", "<!-- measured: end -->"
@@ -95,7 +93,7 @@ def run_missing(study: Study, chosen: argparse.Namespace) -> Results:
 
 
 def _result(experiment: Experiment, folder: Path, workers: int | None) -> Result:
-    if (stored := _stored(experiment, folder)) is not None:
+    if (stored := _stored(folder)) is not None:
         return stored
     with progress_for(err, experiment.title, json_lines=False) as progress, StopAfterRound() as stopper:
         result = run(experiment, workers, out=folder, resume=True, observers=[progress, stopper])
@@ -104,38 +102,23 @@ def _result(experiment: Experiment, folder: Path, workers: int | None) -> Result
     return result
 
 
-def _stored(experiment: Experiment, folder: Path) -> Result | None:
-    """A finished run from the plain files that it left, which any later version can read; None if not finished."""
-    summary = folder / "summary.json"
-    if not summary.exists() or not json.loads(summary.read_text(encoding="utf-8"))["complete"]:
-        return None
-    records = json.loads((folder / "selections.json").read_text(encoding="utf-8"))
-    with (folder / "metrics.csv").open(newline="", encoding="utf-8") as file:
-        work = np.array([[float(row[name]) for name in CUMULATED] for row in csv.DictReader(file)])
-    costs = [dict(zip(CUMULATED, step, strict=True)) for step in np.diff(work, axis=0, prepend=0).tolist()]
-    return Result(
-        parameters=np.load(folder / "parameters.npy"),
-        records=[RoundRecord.from_state(row) for row in records],
-        ledger=Ledger([Costs(**row) for row in costs], [{} for _ in costs]),
-        history=History(0),
-        spec=ParameterSpec(()),
-        name=experiment.title,
-        config=experiment.described(),
-    )
+def _stored(folder: Path) -> Result | None:
+    """A finished run from the plain files that it left; None if it is not finished."""
+    stored = load_result(folder) if holds_result(folder) else None
+    return stored if stored is not None and stored.complete else None
 
 
 def last_rounds(metric: str, rounds: int = 5) -> Measure:
-    """The mean over the last rounds of a run."""
-    return lambda result: float(np.mean(result.series(metric)[1][-rounds:]))
+    """The mean over the last evaluations of a run."""
+    return lambda result: value(result, metric, last=rounds)
 
 
-def spread(values: Sequence[float], form: str = "{:.1f}") -> str:
+def spread(values: Sequence[float], form: str = ".1f") -> str:
     """Mean ± standard deviation; the number alone when there is only one."""
-    text = form.format(statistics.fmean(values))
-    return f"{text} ± {form.replace('+', '').format(statistics.stdev(values))}" if len(values) > 1 else text
+    return cell_text(over_seeds(values), Column("", form=form))
 
 
-def column(results: Results, measure: Measure, form: str = "{:.1f}", scale: float = 1.0) -> list[str]:
+def column(results: Results, measure: Measure, form: str = ".1f", scale: float = 1.0) -> list[str]:
     """One cell a case."""
     return [spread([scale * measure(result) for result in runs], form) for runs in results.values()]
 

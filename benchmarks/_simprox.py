@@ -63,7 +63,7 @@ def _lead(mine: Sequence[Result], theirs: Sequence[Result]) -> str:
     if mine is theirs:
         return ""
     measure = last_rounds("accuracy", LAST)
-    return spread([100 * (measure(a) - measure(b)) for a, b in zip(mine, theirs, strict=True)], "{:+.2f}")
+    return spread([100 * (measure(a) - measure(b)) for a, b in zip(mine, theirs, strict=True)], "+.2f")
 
 
 def weights_given(results: Results) -> str:
@@ -76,7 +76,7 @@ def weights_given(results: Results) -> str:
         "clients that count": lambda result: np.exp(entropy(_weights(result), axis=1)).mean(),
     }
     columns: dict[str, Sequence[str]] = {"method": list(results)}
-    columns |= {name: column(results, measure, "{:.3f}") for name, measure in measures.items()}
+    columns |= {name: column(results, measure, ".3f") for name, measure in measures.items()}
     return markdown(*table(columns))
 
 

@@ -129,7 +129,7 @@ def scores(results: Results) -> str:
         "worst group, last round": percent(results, lambda result: result.final(WORST)),
         "worst group, best round": percent(results, lambda result: result.best(WORST)),
         "accuracy, last 20 rounds": percent(results, last_rounds("accuracy")),
-        "client trainings": column(results, lambda result: result.ledger.total().client_trainings, "{:,.0f}"),
+        "client trainings": column(results, lambda result: result.ledger.total().client_trainings, ",.0f"),
         "worst group, paper": [PUBLISHED.get(name, "–") for name in results],
     }
     return markdown(*table(columns))

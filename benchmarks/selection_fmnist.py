@@ -32,11 +32,11 @@ from _runs import (
     table,
     write_measured,
 )
-from muster import fairness
 from muster.ledger import Costs
+from muster.report.compare.measures import Budget, participation, value
 from muster.report.plots import save_figure
 from muster.report.style import COLOURS, muster_style
-from muster.report.tables import accuracy_at_work, markdown
+from muster.report.tables import markdown
 from muster.result import Result
 from muster.selection.base import selectors
 
@@ -70,23 +70,20 @@ def _changes(name: str) -> dict[str, Any]:
     return {**changes, "selection": {"method": name, **changes.get("selection", {})}}
 
 
-def participation(result: Result) -> dict[str, float]:
-    rounds = [np.array([client for training in chosen for client in training]) for chosen in result.selections]
-    return fairness.summary(rounds, CLIENTS)
-
-
 def costs(result: Result) -> Costs:
     return result.ledger.total()
 
 
 def accuracies(results: Results, rounds: int) -> str:
-    budget = rounds * CLIENTS_PER_ROUND
+    budget = Budget("client_trainings", rounds * CLIENTS_PER_ROUND)
     columns: dict[str, Sequence[str]] = {
         "method": [f"[{name}](../methods/{name}.md)" for name in results],
         "mean of all rounds": percent(results, lambda result: float(np.mean(result.series("accuracy")[1]))),
         "last 5 rounds": percent(results, last_rounds("accuracy")),
         "last round": percent(results, lambda result: result.final("accuracy")),
-        f"after {budget} trainings": percent(results, lambda result: accuracy_at_work(result, budget)),
+        f"after {budget.amount:.0f} trainings": percent(
+            results, lambda result: value(result, "accuracy", within=budget)
+        ),
         "clients, mean": percent(results, last_rounds("client_accuracy_mean")),
         "worst tenth of clients": percent(results, last_rounds("client_accuracy_worst_tenth")),
         "participants": percent(results, last_rounds("participant_accuracy")),
@@ -97,13 +94,13 @@ def accuracies(results: Results, rounds: int) -> str:
 def efforts(results: Results) -> str:
     columns: dict[str, Sequence[str]] = {
         "method": list(results),
-        "client trainings": column(results, lambda result: costs(result).client_trainings, "{:,.0f}"),
-        "MB down": column(results, lambda result: costs(result).bytes_down / 1e6, "{:,.1f}"),
-        "MB up": column(results, lambda result: costs(result).bytes_up / 1e6, "{:,.1f}"),
-        "probe samples, thousands": column(results, lambda result: costs(result).probe_samples / 1e3, "{:,.0f}"),
-        "Gini": column(results, lambda result: participation(result)["gini"], "{:.2f}"),
-        "coverage, %": column(results, lambda result: 100 * participation(result)["coverage"], "{:.0f}"),
-        "longest wait, rounds": column(results, lambda result: participation(result)["longest_wait"], "{:.0f}"),
+        "client trainings": column(results, lambda result: costs(result).client_trainings, ",.0f"),
+        "MB down": column(results, lambda result: costs(result).bytes_down / 1e6, ",.1f"),
+        "MB up": column(results, lambda result: costs(result).bytes_up / 1e6, ",.1f"),
+        "probe samples, thousands": column(results, lambda result: costs(result).probe_samples / 1e3, ",.0f"),
+        "Gini": column(results, lambda result: participation(result)["gini"], ".2f"),
+        "coverage, %": column(results, lambda result: 100 * participation(result)["coverage"], ".0f"),
+        "longest wait, rounds": column(results, lambda result: participation(result)["longest_wait"], ".0f"),
     }
     return markdown(*table(columns))
 

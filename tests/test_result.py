@@ -7,7 +7,7 @@ import pytest
 
 import muster
 from muster.errors import ConfigError
-from muster.report.tables import accuracy_at_work, comparison_rows, markdown, readable_bytes
+from muster.report.tables import readable_bytes
 
 
 @pytest.fixture
@@ -30,20 +30,6 @@ def test_series_and_unknown_names(pair):
     assert (pair[0].final(), pair[0].best()) == (y[-1], y.max())
     with pytest.raises(ConfigError, match="unknown metric 'acuracy'"):
         pair[0].series("acuracy")
-
-
-def test_accuracy_at_equal_work(pair):
-    x, y = pair[1].series("accuracy", per="client_trainings")
-    assert accuracy_at_work(pair[1], float(x[1])) == y[1]
-    assert accuracy_at_work(pair[1], float(x[1]) - 0.5) == y[0]
-    assert np.isnan(accuracy_at_work(pair[1], 0))
-
-
-def test_comparison_marks_the_best(pair):
-    header, rows = comparison_rows(pair)
-    better = max(pair, key=lambda result: result.final()).name
-    assert [row[0] for row in rows if row[header.index("accuracy")].endswith("*")] == [better]
-    assert markdown(header, rows).count("\n") == 3
 
 
 def test_pictures_and_files(pair, tmp_path):

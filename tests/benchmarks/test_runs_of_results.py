@@ -54,13 +54,13 @@ def test_cells_and_order(tmp_path):
     best, other = ordered(results, measure).values()
     assert sum(map(measure, best)) >= sum(map(measure, other))
     expected = sum(result.final() for result in results["random"]) / 2
-    assert column({"random": results["random"]}, measure, "{:.3f}")[0].startswith(f"{expected:.3f} ± ")
+    assert column({"random": results["random"]}, measure, ".3f")[0].startswith(f"{expected:.3f} ± ")
 
 
 def test_spread_of_one_value_has_no_deviation():
-    assert spread([0.25], "{:.2f}") == "0.25"
+    assert spread([0.25], ".2f") == "0.25"
     assert spread([1.0, 3.0]) == "2.0 ± 1.4"
-    assert spread([1.0, 3.0], "{:+.1f}") == "+2.0 ± 1.4"
+    assert spread([1.0, 3.0], "+.1f") == "+2.0 ± 1.4"
 
 
 def test_words_around_the_tables_stay(tmp_path):

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from rich.box import SIMPLE_HEAD
 from rich.table import Table
 from rich.text import Text
 
@@ -22,7 +21,8 @@ from muster.experiment.workloads import workload_summaries
 from muster.models.base import models
 from muster.privacy import PrivacyAccount
 from muster.registry import Registry
-from muster.report.tables import comparison_rows, readable_bytes
+from muster.report.compare import Options, compare, for_terminal
+from muster.report.tables import readable_bytes
 from muster.result import Result
 from muster.selection.base import selectors
 from muster.signals.base import signals
@@ -95,21 +95,8 @@ def show_result(result: Result, folder: Path) -> None:
 
 def show_comparison(results: Sequence[Result]) -> None:
     """Methods side by side: per round and per client training."""
-    header, rows = comparison_rows(results)
-    table = Table(
-        title="Comparison", title_justify="left", title_style="bold", box=SIMPLE_HEAD, padding=(0, 1, 0, 0)
-    )
-    for number, name in enumerate(header):
-        widest = max(len(word) for word in name.split())
-        table.add_column(name, justify="left" if number == 0 else "right", min_width=widest, no_wrap=number == 0)
-    for row in rows:
-        table.add_row(*row)
-    out.print(table)
-    out.print(
-        "'at equal work': accuracy when a method had as many client trainings as the cheapest one in all.",
-        style="dim",
-        soft_wrap=True,
-    )
+    comparison = compare(results, Options(tables=("scores",)))
+    out.print(for_terminal(comparison, out.width))
 
 
 def show_groups(result: Result) -> None:

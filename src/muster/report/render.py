@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from rich.box import SIMPLE_HEAD
-from rich.console import Group
+from rich.console import Group, JustifyMethod
 from rich.table import Table as RichTable
 from rich.text import Text
 
@@ -228,23 +228,25 @@ _SIGNS = {Mark.BEST: ("*", "bold green"), Mark.SECOND: ("°", "cyan"), None: (" 
 
 def to_rich(table: Table, width: int = 80) -> Group:
     """The table for a terminal; one that is too wide is broken into parts that repeat the first column."""
+    widths = _widths(table, width)
     parts: list[RichTable | Text] = []
-    for number, shown in enumerate(_parts(table, width)):
+    for number, positions in enumerate(_parts(widths, width)):
         parts.append(Text(table.title if number == 0 else f"{table.title} (continued)", style="bold"))
-        part = RichTable(box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
-        for position in shown:
-            column = table.columns[position]
-            part.add_column(
-                Text(column.heading),
-                justify="left" if column.textual else "right",
-                min_width=_width(table, position),
-            )
-        for row in table.rows:
-            part.add_row(*(_signed(row[position], table.columns[position]) for position in shown))
-        parts.append(part)
+        parts.append(_rich_part(table, positions, widths))
     notes = [*([LEGEND["terminal"]] if _has_marks(table) else []), *table.notes]
     parts += [Text(note, style="dim") for note in notes]
     return Group(*parts, Text(""))
+
+
+def _rich_part(table: Table, positions: Sequence[int], widths: Sequence[int]) -> RichTable:
+    part = RichTable(box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    for position in positions:
+        column = table.columns[position]
+        justify: JustifyMethod = "left" if column.textual else "right"
+        part.add_column(Text(column.heading), justify=justify, width=widths[position], vertical="bottom")
+    for row in table.rows:
+        part.add_row(*(_signed(row[position], table.columns[position]) for position in positions))
+    return part
 
 
 def _signed(cell: Cell, column: Column) -> Text:
@@ -253,27 +255,26 @@ def _signed(cell: Cell, column: Column) -> Text:
     return text if column.textual else text.append(sign)
 
 
-def _parts(table: Table, width: int) -> list[list[int]]:
+def _parts(widths: Sequence[int], width: int) -> list[list[int]]:
     """Positions of the columns of each part."""
-    widths = [_GAP + _width(table, position) for position in range(len(table.columns))]
-    parts, used = [[0]], _EDGES + widths[0]
+    parts, used = [[0]], _EDGES + _GAP + widths[0]
     for position, own in enumerate(widths[1:], start=1):
-        if used + own > width and len(parts[-1]) > 1:
+        if used + _GAP + own > width and len(parts[-1]) > 1:
             parts.append([0])
-            used = _EDGES + widths[0]
+            used = _EDGES + _GAP + widths[0]
         parts[-1].append(position)
-        used += own
+        used += _GAP + own
     return parts
 
 
-def _width(table: Table, position: int) -> int:
-    """What a column needs: numbers are never wrapped; texts may be, a little."""
-    column = table.columns[position]
-    longest = max((len(cell_text(row[position], column)) for row in table.rows), default=0)
-    if column.textual and position > 0:
-        longest = min(longest, _LONG_TEXT)
-    return max(longest + (not column.textual), _longest_word(column.heading))
-
-
-def _longest_word(text: str) -> int:
-    return max(map(len, text.split()), default=0)
+def _widths(table: Table, width: int) -> list[int]:
+    """Numbers are never broken into lines; headings and long texts are."""
+    widths: list[int] = []
+    for position, column in enumerate(table.columns):
+        longest = max((len(cell_text(row[position], column)) for row in table.rows), default=0)
+        if column.textual:
+            room = width - _EDGES - 2 * _GAP - widths[0] if widths else width // 2
+            longest = min(longest, max(room, _LONG_HEADING), width // 2)
+        heading = max(min(len(column.heading), _LONG_HEADING), *map(len, column.heading.split()))
+        widths.append(max(longest + (not column.textual), heading))
+    return widths
