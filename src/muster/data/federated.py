@@ -13,6 +13,8 @@ import torch
 from muster.arrays import Bools, Ints
 from muster.errors import DataError
 
+_COUNTED_AT_ONCE = 65_536
+
 
 @dataclass(frozen=True)
 class Normalisation:
@@ -86,6 +88,14 @@ class Index:
     def __getitem__(self, client: int) -> npt.NDArray[np.integer]:
         return self.samples[self.starts[client] : self.starts[client + 1]]
 
+    def of_many(self, clients: Ints) -> tuple[npt.NDArray[np.integer], Ints]:
+        """The samples of several clients, one client after the other, and for each which of `clients` has it."""
+        sizes = self.sizes[clients]
+        owners = np.repeat(np.arange(len(clients)), sizes)
+        # Entry i of the answer is entry i − (where its client begins there) + (where it begins here).
+        shifts = self.starts[clients] - (np.cumsum(sizes) - sizes)
+        return self.samples[np.arange(len(owners)) + shifts[owners]], owners
+
     @cached_property
     def owners(self) -> Ints:
         """The client of every entry of `samples`."""
@@ -154,25 +164,35 @@ class FederatedData:
             return features.long(), labels
         return self.dataset.normalisation.apply(features), labels
 
+    def counts(self, clients: Ints, by_attribute: bool = False) -> Ints:
+        """How many training samples of each class these clients have: clients × classes (× attribute values)."""
+        train, values = self.dataset.train, self.dataset.attribute_values if by_attribute else 1
+        if values is None or (by_attribute and train.attributes is None):
+            raise DataError(f"the data set '{self.dataset.name}' has no attributes to count by")
+        cells = self.classes * values
+        table = np.empty((len(clients), cells), dtype=np.int64)
+        # In blocks, so that a million clients need little more memory than their answer.
+        for start in range(0, len(clients), _COUNTED_AT_ONCE):
+            block = clients[start : start + _COUNTED_AT_ONCE]
+            positions, owners = self.train_index.of_many(block)
+            found = train.labels[positions]
+            if by_attribute and train.attributes is not None:
+                found = found * values + train.attributes[positions]
+            flat = np.bincount(owners * cells + found, minlength=len(block) * cells)
+            table[start : start + len(block)] = flat.reshape(len(block), cells)
+        return table.reshape(len(clients), self.classes, values) if by_attribute else table
+
     @cached_property
     def label_histograms(self) -> Ints:
         """clients × classes: what an oracle knows; servers do not see it unless a signal discloses it."""
-        index = self.train_index
-        labels = self.dataset.train.labels[index.samples]
-        flat = np.bincount(index.owners * self.classes + labels, minlength=self.clients * self.classes)
-        return flat.reshape(self.clients, self.classes)
+        return self.counts(np.arange(self.clients))
 
     @cached_property
     def group_counts(self) -> Ints | None:
         """clients × classes × attribute values, where the data has attributes."""
-        attributes, values = self.dataset.train.attributes, self.dataset.attribute_values
-        if attributes is None or values is None:
+        if self.dataset.train.attributes is None or self.dataset.attribute_values is None:
             return None
-        index = self.train_index
-        labels = self.dataset.train.labels[index.samples]
-        cells = (index.owners * self.classes + labels) * values + attributes[index.samples]
-        flat = np.bincount(cells, minlength=self.clients * self.classes * values)
-        return flat.reshape(self.clients, self.classes, values)
+        return self.counts(np.arange(self.clients), by_attribute=True)
 
     def unassigned(self) -> Bools:
         """Training samples that no client has."""

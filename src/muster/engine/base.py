@@ -5,10 +5,11 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 import numpy as np
 
-from muster.arrays import Floats, Ints, State, Vector
+from muster.arrays import Floats, Ints, State, Vector, read_only
 from muster.component import Population
 from muster.signals.base import Replies, Signal
 from muster.training.base import LocalAlgorithm, LocalTraining
@@ -117,7 +118,7 @@ class Engine(ABC):
 
     def reachable(self, round: int) -> Ints:
         """Ids of the clients that can be reached in a round, ascending."""
-        return np.arange(self.population.clients)
+        return _everybody(self.population.clients)
 
     @abstractmethod
     def ask(self, order: AskOrder) -> tuple[Replies, list[Failed]]:
@@ -169,6 +170,12 @@ class Engine(ABC):
         self.close()
 
 
+@lru_cache(maxsize=2)
+def _everybody(clients: int) -> Ints:
+    # The same array in every round: for a million clients, making it takes as long as some trainings.
+    return read_only(np.arange(clients))
+
+
 def schedule(clients: Ints, sizes: Ints) -> Ints:
     """The order in which clients are served and answers are handed over: longest task first, ties by id.
 
@@ -188,5 +195,10 @@ def collect_replies(
     for signal in signals:
         rows = [values[int(client)][signal.name] for client in clients]
         stacked = np.stack(rows) if rows else np.empty((0, signal.width(population)))
-        columns[signal.name] = stacked[:, 0] if stacked.shape[1] == 1 else stacked
+        columns[signal.name] = narrowed(stacked)
     return Replies(clients, columns)
+
+
+def narrowed(rows: Floats) -> Floats:
+    """clients × width as replies hold it: one-dimensional for signals of one number."""
+    return rows[:, 0] if rows.shape[1] == 1 else rows

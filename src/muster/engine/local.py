@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import copy
-import mmap
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from multiprocessing.util import Finalize
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -20,133 +19,33 @@ from muster.clientstate import ClientStore
 from muster.component import Population
 from muster.data.federated import FederatedData
 from muster.devices import Devices
-from muster.engine.base import AskOrder, Engine, Evaluation, Failed, Trained, TrainOrder, collect_replies, schedule
+from muster.engine.base import (
+    AskOrder,
+    Engine,
+    Evaluation,
+    Failed,
+    Trained,
+    TrainOrder,
+    collect_replies,
+    narrowed,
+    schedule,
+)
 from muster.engine.device import WORKERS_PER_ACCELERATOR, available_cores, resolve_device, single_threaded
 from muster.engine.evaluation import summarise
 from muster.engine.pool import Crashed, Handler, Pool, as_muster_error
-from muster.engine.runtime import EVALUATION_BATCH, ClientRuntime, Facts, Job
+from muster.engine.runtime import EVALUATION_BATCH, Job
+from muster.engine.tasks import Memory, Message, Questions, Recipe, TaskRunner, question_groups
 from muster.errors import ConfigError, DataError, EngineError
 from muster.parameters import FlatModel, ParameterSpec
 from muster.signals.base import PROBE, Replies
 from muster.training.base import LocalAlgorithm, LocalTraining, Plain
 
 
-@dataclass
-class _Memory:
-    """Arrays that the server and all workers see: the model goes down and movements come up without copies."""
-
-    origin: torch.Tensor
-    broadcast: torch.Tensor
-    movements: torch.Tensor
-    extra: torch.Tensor
-    state: torch.Tensor
-
-    @classmethod
-    def allocate(cls, size: int, slots: int, extras: int, states: int, forked: bool) -> _Memory:
-        def shared(*shape: int) -> torch.Tensor:
-            numbers = max(1, int(np.prod(shape)))
-            if not forked:
-                pages: torch.Tensor = torch.zeros(numbers).share_memory_()  # type: ignore[no-untyped-call]
-                return pages[: int(np.prod(shape))].view(shape)
-            # Anonymous pages: touched only when used, gone when the last process is, however it ends.
-            buffer = mmap.mmap(-1, 4 * numbers)
-            return torch.frombuffer(buffer, dtype=torch.float32)[: int(np.prod(shape))].view(shape)
-
-        return cls(
-            shared(size),
-            shared(size),
-            shared(slots, size),
-            shared(slots, extras, size),
-            shared(slots, states, size + 1),
-        )
-
-    @property
-    def slots(self) -> int:
-        return len(self.movements)
-
-
-@dataclass(frozen=True)
-class _Message:
-    """A task as it goes through the pipe: small, because everything large is in shared memory."""
-
-    kind: str
-    slot: int
-    job: Job | None = None
-    #: Lengths of the state vectors that the client has (by name), in the slot's state rows.
-    present: dict[str, int] | None = None
-    positions: Ints | None = None
-    with_broadcast: bool = False
-
-
-@dataclass(frozen=True)
-class _Answer:
-    """What comes back through the pipe."""
-
-    facts: Facts | None = None
-    values: dict[str, Floats] | None = None
-    present: dict[str, int] | None = None
-    predicted: tuple[Ints, Floats] | None = None
-
-
-@dataclass(frozen=True)
-class _Recipe:
-    """What a client runtime is made of; it goes to the workers, which make their own."""
-
-    data: FederatedData
-    module: nn.Module
-    training: LocalTraining
-    algorithm: LocalAlgorithm
-    seed: int
-    device: str
-    devices: Devices | None
-
-    def runtime(self) -> ClientRuntime:
-        return ClientRuntime(
-            self.data,
-            copy.deepcopy(self.module),
-            self.training,
-            self.algorithm,
-            seed=self.seed,
-            device=self.device,
-            devices=self.devices,
-        )
-
-
-class _TaskRunner:
-    """Carries messages out with a client runtime, on shared memory. Lives in a worker, or in this process."""
-
-    def __init__(self, runtime: ClientRuntime, memory: _Memory, names: tuple[str, ...]) -> None:
-        self.runtime, self.memory, self.names = runtime, memory, names
-
-    def __call__(self, message: _Message) -> _Answer:
-        memory, slot = self.memory, message.slot
-        if message.positions is not None:
-            return _Answer(predicted=self.runtime.predict(message.positions, memory.origin))
-        assert message.job is not None
-        state = self._state(slot, message.present or {})
-        if message.kind == "ask":
-            values = self.runtime.ask(message.job, memory.origin, state)
-            return _Answer(values=values, present=self._keep(slot, state))
-        broadcast = memory.broadcast if message.with_broadcast else None
-        facts = self.runtime.train(message.job, memory.origin, memory.movements[slot], state, broadcast)
-        for row, name in enumerate(self.runtime.algorithm.extra):
-            memory.extra[slot, row].copy_(torch.from_numpy(facts.extra[name]))
-        slim = replace(facts, extra={})
-        return _Answer(facts=slim, present=self._keep(slot, state))
-
-    def _state(self, slot: int, present: dict[str, int]) -> dict[str, Vector]:
-        rows = self.memory.state[slot].numpy()
-        return {name: rows[self.names.index(name), :length].copy() for name, length in present.items()}
-
-    def _keep(self, slot: int, state: dict[str, Vector]) -> dict[str, int]:
-        rows = self.memory.state[slot].numpy()
-        for name, vector in state.items():
-            rows[self.names.index(name), : len(vector)] = vector
-        return {name: len(vector) for name, vector in state.items()}
-
-
 class LocalEngine(Engine):
     """Runs the clients of a partitioned data set on this machine."""
+
+    #: Makes what carries out tasks, in each worker.
+    _runner: ClassVar[type[TaskRunner]] = TaskRunner
 
     def __init__(
         self,
@@ -165,7 +64,7 @@ class LocalEngine(Engine):
         self._data = data
         self._algorithm = algorithm or Plain()
         self._device = resolve_device(device)
-        self._recipe = _Recipe(data, module, training, self._algorithm, seed, self._device, devices)
+        self._recipe = Recipe(data, module, training, self._algorithm, seed, self._device, devices)
         accelerated = self._device != "cpu"
         if workers is None:
             workers = WORKERS_PER_ACCELERATOR if accelerated else available_cores()
@@ -189,7 +88,7 @@ class LocalEngine(Engine):
         self._store = ClientStore(memory_limit=client_memory)
         self._names = (*self._algorithm.client_state, PROBE)
         self._rows: Ints = np.empty(0, dtype=np.int64)
-        self._memory: _Memory | None = None
+        self._memory: Memory | None = None
         self._pool: Pool | None = None
         self._end_pool: Finalize | None = None
         self._inline: Handler | None = None
@@ -224,14 +123,31 @@ class LocalEngine(Engine):
         return self._initial.copy()
 
     def ask(self, order: AskOrder) -> tuple[Replies, list[Failed]]:
+        # What the data alone determines takes one pass over it, whoever is asked.
+        known = tuple(signal for signal in order.signals if signal.of_data)
+        measured = tuple(signal for signal in order.signals if not signal.of_data)
+        clients, failures, columns = np.sort(order.clients), list[Failed](), dict[str, Floats]()
+        if measured and len(clients):
+            stateful = any(signal.client_state for signal in measured)
+            answers, failures = (self._ask_each if stateful else self._ask_groups)(
+                replace(order, signals=measured)
+            )
+            replies = collect_replies(answers, measured, self.population)
+            clients, columns = replies.clients, dict(replies.values)
+        for signal in known:
+            columns[signal.name] = narrowed(signal.measure_all(self._data, clients))
+        return Replies(clients, {signal.name: columns[signal.name] for signal in order.signals}), failures
+
+    def _ask_each(self, order: AskOrder) -> tuple[dict[int, dict[str, Floats]], list[Failed]]:
+        """One task a client: what it keeps between exchanges goes with it."""
         clients = schedule(order.clients, self._data.sizes)
         memory = self._ready(self._ring)
         memory.origin.copy_(torch.from_numpy(order.parameters))
 
-        def message(task: int) -> _Message:
+        def message(task: int) -> Message:
             client, slot = int(clients[task]), task % memory.slots
             job = Job(client, order.place, order.lr, order.signals)
-            return _Message("ask", slot, job, self._lend(client, slot))
+            return Message("ask", slot, job, self._lend(client, slot))
 
         values: dict[int, dict[str, Floats]] = {}
         failures: list[Failed] = []
@@ -242,7 +158,34 @@ class LocalEngine(Engine):
                 continue
             self._take_back(client, task % memory.slots, answer.present)
             values[client] = answer.values
-        return collect_replies(values, order.signals, self.population), failures
+        return values, failures
+
+    def _ask_groups(self, order: AskOrder) -> tuple[dict[int, dict[str, Floats]], list[Failed]]:
+        """Several clients a task: handing tasks over would take longer than most measurements."""
+        memory = self._ready(self._ring)
+        memory.origin.copy_(torch.from_numpy(order.parameters))
+        values: dict[int, dict[str, Floats]] = {}
+        failures: list[Failed] = []
+        groups = question_groups(schedule(order.clients, self._data.sizes), self._data.sizes)
+        while groups:
+            crashed: list[tuple[Ints, str]] = []
+            asked, groups = groups, []
+
+            def message(task: int, asked: list[Ints] = asked) -> Questions:
+                return Questions(asked[task], order.place, order.lr, order.signals)
+
+            for task, answer in self._run(len(asked), message, 3 * self._count + 1):
+                if isinstance(answer, Crashed):
+                    crashed.append((asked[task], answer.reason))
+                else:
+                    values.update(zip(asked[task].tolist(), answer, strict=True))
+            # One client's crash is not its neighbours': ask each of them alone.
+            for group, reason in crashed:
+                if len(group) > 1:
+                    groups += list(group[:, None])
+                else:
+                    failures.append(Failed(int(group[0]), reason))
+        return values, failures
 
     def train(self, order: TrainOrder) -> Iterator[Trained | Failed]:
         clients = schedule(order.clients, self._data.sizes)
@@ -255,11 +198,11 @@ class LocalEngine(Engine):
         # With the whole matrix, row i belongs to the i-th client by id; else a few buffers go round.
         slots = np.argsort(np.argsort(clients)) if order.keep_all else np.arange(len(clients)) % memory.slots
 
-        def message(task: int) -> _Message:
+        def message(task: int) -> Message:
             client, slot = int(clients[task]), int(slots[task])
             job = Job(client, order.place, order.lr, order.report)
             present = self._lend(client, slot)
-            return _Message("train", slot, job, present, with_broadcast=order.broadcast is not None)
+            return Message("train", slot, job, present, with_broadcast=order.broadcast is not None)
 
         for task, answer in self._run(len(clients), message, window):
             client, slot = int(clients[task]), int(slots[task])
@@ -295,8 +238,8 @@ class LocalEngine(Engine):
         blocks = [np.arange(start, min(start + EVALUATION_BATCH, len(test))) for start in starts]
         predicted, losses = np.empty(len(test), dtype=np.int64), np.empty(len(test))
 
-        def message(task: int) -> _Message:
-            return _Message("predict", 0, positions=blocks[task])
+        def message(task: int) -> Message:
+            return Message("predict", 0, positions=blocks[task])
 
         for task, answer in self._run(len(blocks), message, len(blocks)):
             if isinstance(answer, Crashed):
@@ -325,15 +268,15 @@ class LocalEngine(Engine):
         """Buffers for answers that are consumed one by one: enough to keep all workers busy meanwhile."""
         return 3 * self._count + 1
 
-    def _ready(self, slots: int) -> _Memory:
+    def _ready(self, slots: int) -> Memory:
         """Memory with at least so many slots, and workers that see it."""
         slots = max(slots, self._ring)
         if self._memory is None or self._memory.slots < slots:
             self.close()
             forked = self._start_method == "fork"
             extras, states = len(self._algorithm.extra), len(self._names)
-            self._memory = _Memory.allocate(self._spec.size, slots, extras, states, forked)
-            factory = partial(_make_runner, self._recipe, self._memory, self._names)
+            self._memory = Memory.allocate(self._spec.size, slots, extras, states, forked)
+            factory = partial(self._runner, self._recipe, self._memory, self._names)
             if self._count == 0:
                 self._inline = factory()
             else:
@@ -343,7 +286,7 @@ class LocalEngine(Engine):
                 self._end_pool = Finalize(self, self._pool.close)
         return self._memory
 
-    def _run(self, count: int, message: Callable[[int], _Message], window: int) -> Iterator[tuple[int, Any]]:
+    def _run(self, count: int, message: Callable[[int], Any], window: int) -> Iterator[tuple[int, Any]]:
         if self._pool is not None:
             yield from self._pool.run(count, message, window)
             return
@@ -372,10 +315,6 @@ class LocalEngine(Engine):
         for name, length in present.items():
             row = self._names.index(name)
             self._store.put(name, client, self._memory.state[slot, row, :length].numpy().copy())
-
-
-def _make_runner(recipe: _Recipe, memory: _Memory, names: tuple[str, ...]) -> Handler:
-    return _TaskRunner(recipe.runtime(), memory, names)
 
 
 def _load_lazy_parts() -> None:

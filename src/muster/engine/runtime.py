@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -76,11 +76,10 @@ class ClientRuntime:
 
         The trained model itself goes into `trained`, where somebody wants it.
         """
-        context = self._context(job, origin, state)
+        context = self.context(job, origin, state, self.training_order(job))
         self.model.load(origin)
         skip = self._continue_probe(state)
-        _seed(self.model.device, torch_seed(self.seed, "dropout", *self._coordinates(job)))
-        context.rng = context.training_rng()
+        _seed(self.model.device, self.dropout_seed(job))
         finished = train(
             context,
             self.algorithm,
@@ -93,21 +92,21 @@ class ClientRuntime:
         if trained is not None:
             self.model.store(trained)
         context.movement = out.numpy()
-        # Reports draw from a stream of their own, so that asking for one does not change the training.
-        context.rng = generator(self.seed, "report", *self._coordinates(job))
-        reports = {signal.name: _numbers(signal.measure(context)) for signal in job.signals}
+        context.rng = self.report_rng(job)
+        reports = {signal.name: numbers(signal.measure(context)) for signal in job.signals}
         assert context.outcome is not None
         return Facts(context.outcome.steps, context.outcome.samples, reports, skip, finished.extra or {})
 
     def ask(self, job: Job, origin: torch.Tensor, state: dict[str, Vector]) -> dict[str, Floats]:
         """Measure signals on a client."""
-        context = self._context(job, origin, state)
+        context = self.context(job, origin, state, self.ask_rng(job))
         values = {}
         for number, signal in enumerate(job.signals):
             if signal.uses_model:
                 self.model.load(origin)
-            _seed(self.model.device, torch_seed(self.seed, "dropout-ask", *self._coordinates(job), number))
-            values[signal.name] = _numbers(signal.measure(context))
+            if signal.uses_model or signal.draws:
+                _seed(self.model.device, torch_seed(self.seed, "dropout-ask", *self._coordinates(job), number))
+            values[signal.name] = numbers(signal.measure(context))
         return values
 
     @torch.no_grad()
@@ -120,7 +119,26 @@ class ClientRuntime:
         losses = nn.functional.cross_entropy(logits, labels, reduction="none")
         return logits.argmax(dim=1).cpu().numpy(), losses.double().cpu().numpy()
 
-    def _context(self, job: Job, origin: torch.Tensor, state: dict[str, Vector]) -> ClientContext:
+    def training_order(self, job: Job) -> np.random.Generator:
+        """Makes the order of the client's mini-batches."""
+        return generator(self.seed, "train", *self._coordinates(job))
+
+    def ask_rng(self, job: Job) -> np.random.Generator:
+        """What measurements on request draw from."""
+        return _drawn(job, lambda: generator(self.seed, "ask", job.place.round, job.place.exchange, job.client))
+
+    def report_rng(self, job: Job) -> np.random.Generator:
+        """What reports draw from: a stream of their own, so that asking for one does not change the training."""
+        return _drawn(job, lambda: generator(self.seed, "report", *self._coordinates(job)))
+
+    def dropout_seed(self, job: Job) -> int:
+        """For what the model draws while it trains."""
+        return torch_seed(self.seed, "dropout", *self._coordinates(job))
+
+    def context(
+        self, job: Job, origin: torch.Tensor, state: dict[str, Vector], rng: np.random.Generator
+    ) -> ClientContext:
+        """What a measurement or a training of this client sees."""
         features, labels = self._on_device(*self.data.client(job.client))
         return ClientContext(
             client=job.client,
@@ -129,9 +147,9 @@ class ClientRuntime:
             classes=self.data.classes,
             model=self.model,
             origin=origin,
-            rng=generator(self.seed, "ask", job.place.round, job.place.exchange, job.client),
+            rng=rng,
             training=self.training,
-            training_rng=lambda: generator(self.seed, "train", *self._coordinates(job)),
+            training_rng=lambda: self.training_order(job),
             lr=job.lr,
             round=job.place.round,
             attributes=self.data.client_attributes(job.client),
@@ -166,6 +184,15 @@ class ClientRuntime:
         return times
 
 
+def _drawn(job: Job, make: Callable[[], np.random.Generator]) -> np.random.Generator:
+    # Making a generator takes longer than most measurements: only for those that draw from it.
+    return make() if any(signal.draws for signal in job.signals) else _NO_DRAWS
+
+
+#: In the place of a generator for signals that declare not to draw: using it is an error.
+_NO_DRAWS: np.random.Generator = None  # type: ignore[assignment]
+
+
 def _seed(device: torch.device, seed: int) -> None:
     """Seed what a computation on `device` draws from.
 
@@ -177,5 +204,6 @@ def _seed(device: torch.device, seed: int) -> None:
         torch.get_device_module(device).manual_seed(seed)
 
 
-def _numbers(values: Floats | Sequence[float]) -> Floats:
+def numbers(values: Floats | Sequence[float]) -> Floats:
+    """What a signal measured, as it travels."""
     return np.atleast_1d(np.asarray(values, dtype=np.float64))

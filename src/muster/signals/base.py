@@ -16,6 +16,7 @@ from muster.parameters import FlatModel, ParameterSpec
 from muster.registry import Registry
 
 if TYPE_CHECKING:
+    from muster.data.federated import FederatedData
     from muster.training.base import LocalTraining
 
 #: The client-state vector that a probe leaves behind: the probed model (flat, `spec.size` numbers) followed by the
@@ -125,6 +126,10 @@ class Signal(ABC):
     in_update: ClassVar[bool] = False
     #: Needs per-sample losses during the first local epoch.
     needs_squared_loss: ClassVar[bool] = False
+    #: Measuring it may draw from `ClientContext.rng`; where no signal does, none is made.
+    draws: ClassVar[bool] = True
+    #: The client's labels and attributes alone determine it: `measure_all` answers for many clients at once.
+    of_data: ClassVar[bool] = False
     #: Names of client-state vectors (see `ClientContext.state`) that measuring it reads or writes.
     client_state: ClassVar[tuple[str, ...]] = ()
 
@@ -147,6 +152,10 @@ class Signal(ABC):
     @abstractmethod
     def measure(self, client: ClientContext) -> Floats:
         """The numbers that leave the client: a one-dimensional float64 array of length `width`."""
+
+    def measure_all(self, data: FederatedData, clients: Ints) -> Floats:
+        """clients × width: what `measure` gives for each, where the signal is `of_data`."""
+        raise TypeError(f"the signal '{self.name}' is measured client by client")
 
 
 @dataclass(frozen=True)

@@ -46,6 +46,7 @@ class CompressedUpdate(Signal):
 
     name: ClassVar[str] = "compressed_update"
     discloses: ClassVar[str] = "nothing beyond the model update"
+    draws: ClassVar[bool] = False
     askable: ClassVar[bool] = False
     reportable: ClassVar[bool] = True
 

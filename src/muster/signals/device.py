@@ -22,6 +22,7 @@ class DeviceTime(Signal):
 
     name: ClassVar[str] = "device_time"
     discloses: ClassVar[str] = "the speed of the client's device and connection (three numbers)"
+    draws: ClassVar[bool] = False
     reportable: ClassVar[bool] = True
 
     def width(self, population: Population) -> int:

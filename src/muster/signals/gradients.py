@@ -29,6 +29,7 @@ class Gradient(Signal):
 
     name: ClassVar[str] = "gradient"
     discloses: ClassVar[str] = "the gradient on the client's data: as much as one step of training"
+    draws: ClassVar[bool] = False
     uses_model: ClassVar[bool] = True
 
     #: All trainable parameters, or the classification layer's.
@@ -63,6 +64,7 @@ class MeanGradient(Signal):
 
     name: ClassVar[str] = "mean_gradient"
     discloses: ClassVar[str] = "nothing beyond the model update and the number of local steps"
+    draws: ClassVar[bool] = False
     askable: ClassVar[bool] = False
     reportable: ClassVar[bool] = True
     in_update: ClassVar[bool] = True

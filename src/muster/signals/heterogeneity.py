@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -15,6 +15,9 @@ from muster.errors import ConfigError
 from muster.heterogeneity.estimate import Estimator, Recipe
 from muster.heterogeneity.metrics import triplet
 from muster.signals.base import ClientContext, Sensitivity, Signal, signals
+
+if TYPE_CHECKING:
+    from muster.data.federated import FederatedData
 
 _NO_ATTRIBUTES = "the data set has no attributes"
 
@@ -34,6 +37,8 @@ class InteractionMatrix(Signal):
 
     name: ClassVar[str] = "interaction_matrix"
     discloses: ClassVar[str] = "how many samples of each class and attribute the client has"
+    draws: ClassVar[bool] = False
+    of_data: ClassVar[bool] = True
 
     def width(self, population: Population) -> int:
         return population.classes * (population.attributes or 0)
@@ -46,6 +51,9 @@ class InteractionMatrix(Signal):
 
     def measure(self, client: ClientContext) -> Floats:
         return _counts(client).astype(np.float64).ravel()
+
+    def measure_all(self, data: FederatedData, clients: Ints) -> Floats:
+        return data.counts(clients, by_attribute=True).reshape(len(clients), -1).astype(np.float64)
 
 
 @signals.register("heterogeneity_triplet")

@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 from scipy.stats import entropy
 
-from muster.arrays import Floats
+from muster.arrays import Floats, Ints
 from muster.component import Population
 from muster.signals.base import ClientContext, Sensitivity, Signal, signals
+
+if TYPE_CHECKING:
+    from muster.data.federated import FederatedData
+
+
+def entropies(histograms: Floats) -> Floats:
+    """clients × classes → clients × 1, in nats."""
+    return np.asarray(entropy(histograms, axis=1))[:, None]
 
 
 def _histogram(client: ClientContext) -> Floats:
@@ -26,6 +34,8 @@ class LabelHistogram(Signal):
     name: ClassVar[str] = "label_histogram"
     discloses: ClassVar[str] = "how many samples of each class the client has"
     reportable: ClassVar[bool] = True
+    draws: ClassVar[bool] = False
+    of_data: ClassVar[bool] = True
 
     def width(self, population: Population) -> int:
         return population.classes
@@ -36,6 +46,9 @@ class LabelHistogram(Signal):
     def measure(self, client: ClientContext) -> Floats:
         return _histogram(client)
 
+    def measure_all(self, data: FederatedData, clients: Ints) -> Floats:
+        return data.counts(clients).astype(np.float64)
+
 
 @signals.register("label_entropy")
 @dataclass(frozen=True)
@@ -45,9 +58,14 @@ class LabelEntropy(Signal):
     name: ClassVar[str] = "label_entropy"
     discloses: ClassVar[str] = "how evenly the client's samples spread over the classes (one number)"
     reportable: ClassVar[bool] = True
+    draws: ClassVar[bool] = False
+    of_data: ClassVar[bool] = True
 
     def sensitivity(self, classes: int) -> Sensitivity:
         return Sensitivity.of_range(1, float(np.log(classes)))
 
     def measure(self, client: ClientContext) -> Floats:
-        return np.array([float(entropy(_histogram(client)))])
+        return entropies(_histogram(client)[None]).ravel()
+
+    def measure_all(self, data: FederatedData, clients: Ints) -> Floats:
+        return entropies(data.counts(clients).astype(np.float64))

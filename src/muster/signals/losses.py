@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -9,7 +10,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from muster.arrays import Floats
+from muster.arrays import Floats, Ints
 from muster.errors import ConfigError
 from muster.signals.base import ClientContext, Signal, TrainOutcome, signals
 
@@ -28,27 +29,55 @@ def mean_loss(module: nn.Module, features: torch.Tensor, labels: torch.Tensor) -
     return total / len(labels)
 
 
+class MeanLoss(Signal):
+    """The mean loss of the global model on some of the local data: many clients can be measured in one pass."""
+
+    uses_model: ClassVar[bool] = True
+
+    @abstractmethod
+    def chosen(self, size: int, batch_size: int, rng: np.random.Generator) -> Ints | None:
+        """Positions of the samples among the client's; None: all of them."""
+
+    def measure(self, client: ClientContext) -> Floats:
+        positions = self.chosen(client.size, client.training.batch_size, client.rng)
+        if positions is None:
+            return np.array([mean_loss(client.model.module, client.features, client.labels)])
+        index = torch.from_numpy(positions).to(client.labels.device)
+        return np.array([mean_loss(client.model.module, client.features[index], client.labels[index])])
+
+
+@torch.no_grad()
+def mean_losses(module: nn.Module, features: torch.Tensor, labels: torch.Tensor, sizes: Ints) -> Floats:
+    """The mean losses of several clients, whose samples follow each other, in as few passes as for one."""
+    module.eval()
+    parts = [slice(start, start + EVALUATION_BATCH) for start in range(0, len(labels), EVALUATION_BATCH)]
+    each = torch.cat(
+        [nn.functional.cross_entropy(module(features[part]), labels[part], reduction="none") for part in parts]
+    )
+    starts = np.cumsum(sizes) - sizes
+    return np.add.reduceat(each.double().numpy(), starts) / sizes
+
+
 @signals.register("loss")
 @dataclass(frozen=True)
-class Loss(Signal):
+class Loss(MeanLoss):
     """Mean loss of the global model on all local data."""
 
     name: ClassVar[str] = "loss"
     discloses: ClassVar[str] = "how badly the global model fits the client's data (one number)"
-    uses_model: ClassVar[bool] = True
+    draws: ClassVar[bool] = False
 
-    def measure(self, client: ClientContext) -> Floats:
-        return np.array([mean_loss(client.model.module, client.features, client.labels)])
+    def chosen(self, size: int, batch_size: int, rng: np.random.Generator) -> Ints | None:
+        return None
 
 
 @signals.register("batch_loss")
 @dataclass(frozen=True)
-class BatchLoss(Signal):
+class BatchLoss(MeanLoss):
     """Mean loss of the global model on one fresh mini-batch of local data."""
 
     name: ClassVar[str] = "batch_loss"
     discloses: ClassVar[str] = "how badly the global model fits a few of the client's samples (one number)"
-    uses_model: ClassVar[bool] = True
 
     #: Samples in the mini-batch; None: as many as in a training batch.
     batch: int | None = None
@@ -56,11 +85,8 @@ class BatchLoss(Signal):
     def samples(self, size: int, batch_size: int) -> int:
         return min(size, batch_size if self.batch is None else self.batch)
 
-    def measure(self, client: ClientContext) -> Floats:
-        count = self.samples(client.size, client.training.batch_size)
-        chosen = torch.from_numpy(client.rng.choice(client.size, size=count, replace=False))
-        chosen = chosen.to(client.labels.device)
-        return np.array([mean_loss(client.model.module, client.features[chosen], client.labels[chosen])])
+    def chosen(self, size: int, batch_size: int, rng: np.random.Generator) -> Ints | None:
+        return rng.choice(size, size=self.samples(size, batch_size), replace=False)
 
 
 @signals.register("train_loss")
@@ -70,6 +96,7 @@ class TrainLoss(Signal):
 
     name: ClassVar[str] = "train_loss"
     discloses: ClassVar[str] = "how badly the model fitted the client's data while it trained (one number)"
+    draws: ClassVar[bool] = False
     askable: ClassVar[bool] = False
     reportable: ClassVar[bool] = True
 
@@ -84,6 +111,7 @@ class SquaredLoss(Signal):
 
     name: ClassVar[str] = "squared_loss"
     discloses: ClassVar[str] = "how badly the model fitted the client's data while it trained (one number)"
+    draws: ClassVar[bool] = False
     askable: ClassVar[bool] = False
     reportable: ClassVar[bool] = True
     needs_squared_loss: ClassVar[bool] = True

@@ -19,6 +19,7 @@ class LocalProgress(Signal):
 
     name: ClassVar[str] = "local_progress"
     discloses: ClassVar[str] = "how many steps the client trained (one number)"
+    draws: ClassVar[bool] = False
     askable: ClassVar[bool] = False
     reportable: ClassVar[bool] = True
 

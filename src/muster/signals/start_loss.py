@@ -20,6 +20,7 @@ class StartLoss(Signal):
 
     name: ClassVar[str] = "start_loss"
     discloses: ClassVar[str] = "how badly the global model fits the client's data (one number)"
+    draws: ClassVar[bool] = False
     askable: ClassVar[bool] = False
     reportable: ClassVar[bool] = True
     uses_model: ClassVar[bool] = True

@@ -20,6 +20,7 @@ class PartOfUpdate(Signal):
     """A slice of the movement, as it is."""
 
     discloses: ClassVar[str] = "nothing beyond the model update"
+    draws: ClassVar[bool] = False
     askable: ClassVar[bool] = False
     reportable: ClassVar[bool] = True
     in_update: ClassVar[bool] = True

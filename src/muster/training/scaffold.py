@@ -32,10 +32,7 @@ class Scaffold(LocalAlgorithm):
 
     def begin(self, job: Job) -> None:
         if job.broadcast is None:
-            raise ConfigError(
-                "scaffold: the server sent no control variate",
-                fix="set [aggregation] method = 'scaffold' together with [algorithm] method = 'scaffold'",
-            )
+            raise missing_broadcast()
         model = job.context.model
         correction = job.broadcast.to(model.device, copy=True)
         own = job.context.state.get(CONTROL)
@@ -64,3 +61,10 @@ class Scaffold(LocalAlgorithm):
             state[CONTROL] = new.numpy()
         assert job.extra is not None
         job.extra[CONTROL_CHANGE] = state.get(CONTROL, old) - old
+
+
+def missing_broadcast() -> ConfigError:
+    return ConfigError(
+        "scaffold: the server sent no control variate",
+        fix="set [aggregation] method = 'scaffold' together with [algorithm] method = 'scaffold'",
+    )

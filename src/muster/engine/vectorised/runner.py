@@ -1,0 +1,229 @@
+"""Carries out tasks for slices of clients: training side by side, losses of many clients in one pass."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+
+from muster.arrays import Floats, Ints, Vector
+from muster.engine.base import Place
+from muster.engine.runtime import Job, numbers
+from muster.engine.tasks import Memory, Questions, Recipe, TaskRunner
+from muster.engine.vectorised.algorithms import States, finish, pull_of
+from muster.engine.vectorised.chain import chain_of
+from muster.engine.vectorised.stack import Stack
+from muster.engine.vectorised.trainer import Cohort, Outcomes, needs_gradients, train_slice
+from muster.signals.base import PROBE, Signal, TrainOutcome
+from muster.signals.losses import MeanLoss, mean_losses
+from muster.signals.start_loss import StartLoss
+
+
+@dataclass(frozen=True)
+class SliceTask:
+    """Clients to train side by side, and where their vectors lie in shared memory."""
+
+    clients: Ints
+    slots: Ints
+    place: Place
+    lr: float
+    report: tuple[Signal, ...]
+    #: For each client: lengths of the state vectors that it has, by name. None: nobody has any.
+    present: tuple[dict[str, int], ...] | None
+    with_broadcast: bool
+
+    def arranged(self, order: Ints) -> SliceTask:
+        """The same with the clients in another order."""
+        present = None if self.present is None else tuple(self.present[k] for k in order)
+        return replace(self, clients=self.clients[order], slots=self.slots[order], present=present)
+
+
+@dataclass(frozen=True)
+class SliceAnswer:
+    """What comes back: one row a client, in the order of the task."""
+
+    steps: Ints
+    samples: Ints
+    credited_steps: Ints
+    #: clients × width, by signal.
+    reports: dict[str, Floats]
+    present: tuple[dict[str, int], ...] | None
+
+
+class SliceRunner(TaskRunner):
+    """A task runner that also takes slices."""
+
+    def __init__(self, recipe: Recipe, memory: Memory, names: tuple[str, ...]) -> None:
+        super().__init__(recipe, memory, names)
+        self._chain = chain_of(recipe.module)
+
+    def __call__(self, message: object) -> object:
+        return self._train(message) if isinstance(message, SliceTask) else super().__call__(message)
+
+    def ask_all(self, questions: Questions) -> list[dict[str, Floats]]:
+        """Losses under the global model in one pass over all clients; the rest client by client."""
+        jobs = [Job(c, questions.place, questions.lr, questions.signals) for c in questions.clients.tolist()]
+        batched = [signal for signal in questions.signals if isinstance(signal, MeanLoss)]
+        if not batched or any(s.draws and not isinstance(s, MeanLoss) for s in questions.signals):
+            return super().ask_all(questions)
+        rest = tuple(signal for signal in questions.signals if not isinstance(signal, MeanLoss))
+        answers: list[dict[str, Floats]] = [{} for _ in jobs]
+        if rest:
+            others = Questions(questions.clients, questions.place, questions.lr, rest)
+            answers = super().ask_all(others)
+        rngs = [self.runtime.ask_rng(job) for job in jobs]
+        for signal in batched:
+            for answer, loss in zip(answers, self._losses(signal, questions.clients, rngs), strict=True):
+                answer[signal.name] = numbers([loss])
+        return answers
+
+    def _losses(self, signal: MeanLoss, clients: Ints, rngs: list[np.random.Generator]) -> Floats:
+        runtime = self.runtime
+        index, batch = runtime.data.train_index, runtime.training.batch_size
+        parts = []
+        for client, rng in zip(clients.tolist(), rngs, strict=True):
+            own = index[client]
+            chosen = signal.chosen(len(own), batch, rng)
+            parts.append(own if chosen is None else own[chosen])
+        features, labels = runtime.data.tensors(runtime.data.dataset.train, np.concatenate(parts))
+        runtime.model.load(self.memory.origin)
+        return mean_losses(runtime.model.module, features, labels, np.array([len(part) for part in parts]))
+
+    # --- training ----------------------------------------------------------------------------------------
+
+    @torch.no_grad()
+    def _train(self, task: SliceTask) -> SliceAnswer:
+        training, algorithm, layout = self.runtime.training, self.runtime.algorithm, self._chain.layout
+        skips = self._skips(task)
+        sizes = self.runtime.data.sizes[task.clients]
+        # Clients that go on from a probe have fewer steps left; the trainer wants the longest first.
+        left = np.array([training.steps_for(size) for size in sizes.tolist()]) - skips
+        order = np.argsort(-left, kind="stable")
+        task = task.arranged(order)
+        states = self._states(task)
+        broadcast = self.memory.broadcast if task.with_broadcast else None
+        pull = pull_of(algorithm, layout, states, broadcast)
+        stack = self._stack(states, with_gradients=needs_gradients(training, pull))
+        jobs = [Job(client, task.place, task.lr, task.report) for client in task.clients.tolist()]
+        cohort = self._cohort(task, jobs, skips[order].tolist())
+        squared = any(signal.needs_squared_loss for signal in task.report)
+        outcomes = train_slice(self._chain, cohort, training, stack, lr=task.lr, pull=pull, squared=squared)
+        slots = torch.from_numpy(task.slots)
+        moved = self._write_movements(stack, slots)
+        sent = finish(algorithm, layout, pull, states, moved=moved, steps=outcomes.steps)
+        if sent is not None:
+            rows = torch.zeros(len(jobs), layout.spec.size)
+            layout.scatter(sent, rows)
+            self.memory.extra[:, 0].index_copy_(0, slots, rows)
+        reports = self._reports(jobs, cohort, outcomes, states, task)
+        back = np.argsort(order)
+        kept = [self._keep(slot, state) for slot, state in zip(task.slots.tolist(), states, strict=True)]
+        return SliceAnswer(
+            steps=outcomes.steps[back],
+            samples=outcomes.samples[back],
+            credited_steps=skips,
+            reports={name: rows[back] for name, rows in reports.items()},
+            present=tuple(kept[k] for k in back) if any(kept) else None,
+        )
+
+    def _skips(self, task: SliceTask) -> Ints:
+        """Mini-batches that probes have done, by client."""
+        skips = np.zeros(len(task.clients), dtype=np.int64)
+        if task.present is not None:
+            row = self.names.index(PROBE)
+            for k, present in enumerate(task.present):
+                if PROBE in present:
+                    skips[k] = int(self.memory.state[task.slots[k], row, present[PROBE] - 1])
+        return skips
+
+    def _states(self, task: SliceTask) -> list[dict[str, Vector]]:
+        present = task.present or ({},) * len(task.clients)
+        return [self._state(slot, names) for slot, names in zip(task.slots.tolist(), present, strict=True)]
+
+    def _stack(self, states: States, with_gradients: bool) -> Stack:
+        """Rows that start from the global model, or from a probed one, which is forgotten with that."""
+        layout, origin = self._chain.layout, self.memory.origin
+        values = layout.gather(origin).repeat(len(states), 1)
+        buffers = None if layout.spec.size == layout.spec.trainable.stop else origin.repeat(len(states), 1)
+        for row, state in enumerate(states):
+            probed = state.pop(PROBE, None)
+            if probed is not None:
+                flat = torch.from_numpy(probed[:-1])
+                values[row] = layout.gather(flat)
+                if buffers is not None:
+                    buffers[row] = flat
+        return Stack(layout, values, torch.zeros_like(values) if with_gradients else None, buffers, origin)
+
+    def _cohort(self, task: SliceTask, jobs: list[Job], skips: list[int]) -> Cohort:
+        data = self.runtime.data
+        positions, _ = data.train_index.of_many(task.clients)
+        features, labels = data.tensors(data.dataset.train, positions)
+        draws = self._chain.draws
+        return Cohort(
+            features=features,
+            labels=labels,
+            sizes=data.sizes[task.clients],
+            orders=[self.runtime.training_order(job) for job in jobs],
+            skips=skips,
+            generators=[torch.Generator().manual_seed(self.runtime.dropout_seed(j)) for j in jobs]
+            if draws
+            else (),
+        )
+
+    def _write_movements(self, stack: Stack, slots: torch.Tensor) -> torch.Tensor:
+        """Put the movements into shared memory; how far the trained numbers moved."""
+        spec, layout, origin = stack.layout.spec, stack.layout, stack.origin
+        moved = stack.values.sub_(layout.gather(origin))
+        rows = moved
+        if not layout.is_whole:
+            rows = torch.zeros(len(moved), spec.size)
+            if stack.buffers is not None:
+                rows.copy_(stack.buffers)
+                rows[:, spec.averaged] -= origin[spec.averaged]
+            layout.scatter(moved, rows)
+        self.memory.movements.index_copy_(0, slots, rows)
+        return moved
+
+    def _reports(
+        self, jobs: list[Job], cohort: Cohort, outcomes: Outcomes, states: States, task: SliceTask
+    ) -> dict[str, Floats]:
+        """clients × width, by signal."""
+        if not task.report:
+            return {}
+        runtime, origin = self.runtime, self.memory.origin
+        found: dict[str, list[Floats]] = {signal.name: [] for signal in task.report}
+        for k, (job, state) in enumerate(zip(jobs, states, strict=True)):
+            context = runtime.context(job, origin, state, runtime.report_rng(job))
+            context.movement = self.memory.movements[int(task.slots[k])].numpy()
+            context.outcome = TrainOutcome(
+                steps=int(outcomes.steps[k]),
+                samples=int(outcomes.samples[k]),
+                mean_loss=float(outcomes.mean_loss[k]),
+                mean_squared_loss=float(outcomes.mean_squared_loss[k]),
+                progress=self._progress(int(outcomes.steps[k]) + cohort.skips[k], task.lr),
+            )
+            for signal in task.report:
+                if isinstance(signal, StartLoss):
+                    continue
+                if signal.uses_model:
+                    self._load_trained(context.movement)
+                found[signal.name].append(numbers(signal.measure(context)))
+        for signal in task.report:
+            if isinstance(signal, StartLoss):
+                runtime.model.load(origin)
+                losses = mean_losses(runtime.model.module, cohort.features, cohort.labels, cohort.sizes)
+                found[signal.name] = list(losses[:, None])
+        return {name: np.stack(rows) for name, rows in found.items()}
+
+    def _load_trained(self, movement: Vector) -> None:
+        spec, trained = self._chain.layout.spec, torch.from_numpy(movement.copy())
+        trained[spec.averaged] += self.memory.origin[spec.averaged]
+        self.runtime.model.load(trained)
+
+    def _progress(self, steps: int, lr: float) -> float:
+        return self.runtime.training.progress(steps, shrink=lr * self.runtime.algorithm.pull)
+
+
+def _generator(seed: int) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)

@@ -1,0 +1,81 @@
+"""Which clients train side by side: a function of the request alone, so that results do not depend on workers."""
+
+from __future__ import annotations
+
+import math
+from functools import lru_cache
+
+import numpy as np
+
+from muster.arrays import Ints
+from muster.training.base import LocalTraining
+
+#: Largest share of the computed samples that may be padding (clients in a slice end their epochs at other steps).
+PADDING_SHARE = 0.25
+#: Bytes of parameters that are worked at together: more would not stay in a core's cache between two steps.
+CACHED_BYTES = 1536 * 1024
+#: More clients than this save nothing any more.
+MOST_CLIENTS = 64
+#: A request with enough clients is cut into this many slices at least, so that all workers have something to do.
+FEWEST_SLICES = 8
+
+
+def longest_slice(clients: int, parameters: int) -> int:
+    """How many clients of a request train side by side at most."""
+    return max(1, min(MOST_CLIENTS, CACHED_BYTES // (4 * parameters), math.ceil(clients / FEWEST_SLICES)))
+
+
+def cut(sizes: Ints, training: LocalTraining, longest: int) -> list[slice]:
+    """Slices of a request whose clients have these numbers of samples, in descending order."""
+    slices, start = [], 0
+    while start < len(sizes):
+        stop = start + 1
+        padded = _Padded(int(sizes[start]), training)
+        while stop < len(sizes) and stop - start < longest and padded.admits(int(sizes[stop])):
+            stop += 1
+        slices.append(slice(start, stop))
+        start = stop
+    return slices
+
+
+class _Padded:
+    """How many samples a slice computes with, and how many of them are padding."""
+
+    def __init__(self, size: int, training: LocalTraining) -> None:
+        self._training, self._equal, self._clients = training, size, 1
+        self._widest = batch_sizes(size, training)
+        self._active = np.ones(len(self._widest), dtype=np.int64)
+        self._real = int(self._widest.sum())
+
+    def admits(self, size: int) -> bool:
+        """Take one more client in, unless that makes too much padding."""
+        if size == self._equal:  # nothing is padded among equals, and most requests have many of them
+            self._clients += 1
+            return True
+        self._catch_up()
+        own = batch_sizes(size, self._training)
+        widest, active = self._widest.copy(), self._active.copy()
+        np.maximum(widest[: len(own)], own, out=widest[: len(own)])
+        active[: len(own)] += 1
+        real = self._real + int(own.sum())
+        if real < (1 - PADDING_SHARE) * int(widest @ active):
+            return False
+        self._widest, self._active, self._real, self._equal = widest, active, real, size
+        return True
+
+    def _catch_up(self) -> None:
+        """Count the clients that were admitted without a look."""
+        own = batch_sizes(self._equal, self._training)
+        extra, self._clients = self._clients - 1, 1
+        self._active[: len(own)] += extra
+        self._real += extra * int(own.sum())
+
+
+@lru_cache(maxsize=4096)
+def batch_sizes(size: int, training: LocalTraining) -> Ints:
+    """How many samples each local step of a client has."""
+    epoch = np.full(math.ceil(size / training.batch_size), training.batch_size, dtype=np.int64)
+    epoch[-1] = size - training.batch_size * (len(epoch) - 1)
+    sizes = np.resize(epoch, training.steps_for(size))
+    sizes.flags.writeable = False
+    return sizes

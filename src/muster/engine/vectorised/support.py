@@ -1,0 +1,22 @@
+"""Whether the clients of a federation can be trained side by side, and if not, why."""
+
+from __future__ import annotations
+
+from torch import nn
+
+from muster.engine.vectorised.algorithms import SUPPORTED
+from muster.engine.vectorised.chain import Unsupported, chain_of
+from muster.training.base import LocalAlgorithm, LocalTraining
+
+
+def why_not(module: nn.Module, training: LocalTraining, algorithm: LocalAlgorithm, device: str) -> str | None:
+    """Why the vectorised engine cannot run this; None when it can."""
+    if device != "cpu":
+        return f"it computes on the CPU, and the device is {device}"
+    if type(algorithm) not in SUPPORTED:
+        return f"the local algorithm {type(algorithm).__name__} works on single clients"
+    try:
+        chain_of(module)
+    except Unsupported as reason:
+        return f"the model does not fit: {reason}"
+    return None

@@ -1,0 +1,253 @@
+"""Clients that train side by side end where they end alone, for every layer, optimiser and local algorithm."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from muster.data.federated import Dataset, FederatedData, Index, Samples
+from muster.engine.base import AskOrder, Place, Trained, TrainOrder
+from muster.engine.local import LocalEngine
+from muster.engine.vectorised import VectorisedEngine
+from muster.models.text_classifier import BagEncoder
+from muster.signals.labels import LabelEntropy, LabelHistogram
+from muster.signals.losses import BatchLoss, Loss, SquaredLoss, TrainLoss
+from muster.signals.probe import ProbeNorm
+from muster.signals.progress import LocalProgress
+from muster.signals.start_loss import StartLoss
+from muster.signals.updates import BiasUpdate, FinalLayerNorm, WholeUpdate
+from muster.training.base import LocalTraining, Plain
+from muster.training.feddyn import FedDyn
+from muster.training.fedprox import FedProx
+from muster.training.scaffold import Scaffold
+
+SEED, CLASSES, WIDTH, WORDS = 5, 4, 6, 11
+SIZES = [17, 40, 23, 9, 31, 16, 2, 24, 24, 33]
+CLIENTS = np.arange(len(SIZES))
+REPORT = (TrainLoss(), SquaredLoss(), StartLoss(), FinalLayerNorm(), BiasUpdate(), LocalProgress(), LabelEntropy())
+
+
+def federation(shape: tuple[int, ...] = (WIDTH,), words: bool = False) -> FederatedData:
+    rng = np.random.default_rng(SEED)
+
+    def samples(count: int) -> Samples:
+        features = rng.integers(0, WORDS, (count, *shape)) if words else rng.normal(size=(count, *shape))
+        return Samples(features.astype(np.int64 if words else np.float32), rng.integers(0, CLASSES, count))
+
+    owners = rng.permutation(np.repeat(CLIENTS, SIZES))
+    dataset = Dataset("made-up", samples(sum(SIZES)), samples(20), CLASSES, tokens=words)
+    return FederatedData(dataset, Index.from_owners(owners, len(SIZES)))
+
+
+class Written(nn.Module):
+    """A chain that is written out in `forward`."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(WIDTH, 8), nn.Linear(8, CLASSES)
+        self.unused = nn.Linear(3, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.second(nn.functional.relu(self.first(x.flatten(1))).tanh())
+
+
+def frozen_first() -> nn.Module:
+    model = nn.Sequential(nn.Linear(WIDTH, 8), nn.LayerNorm(8), nn.ReLU(), nn.Linear(8, CLASSES))
+    model[0].requires_grad_(False)
+    model[1].bias.requires_grad_(False)
+    return model
+
+
+def dense(*between: nn.Module, width: int = 8) -> nn.Module:
+    return nn.Sequential(nn.Linear(WIDTH, width), *between, nn.Linear(width, CLASSES))
+
+
+IMAGE, TEXT = {"shape": (2, 3, 4)}, {"words": True}
+MODELS: dict[str, tuple[Any, dict[str, Any]]] = {
+    "logistic": (lambda: nn.Linear(WIDTH, CLASSES), {}),
+    "no bias": (lambda: nn.Sequential(nn.Linear(WIDTH, 8, bias=False), nn.ReLU(), nn.Linear(8, CLASSES)), {}),
+    "flatten": (lambda: nn.Sequential(nn.Flatten(), nn.ReLU(), nn.Linear(24, CLASSES)), IMAGE),
+    "last axis": (lambda: nn.Sequential(nn.Linear(4, 5), nn.ELU(), nn.Flatten(), nn.Linear(30, CLASSES)), IMAGE),
+    "layer norm": (lambda: dense(nn.LayerNorm(8), nn.ReLU()), {}),
+    "layer norm, no bias": (lambda: dense(nn.LayerNorm(8, bias=False), nn.ReLU()), {}),
+    "layer norm over axes": (
+        lambda: nn.Sequential(nn.LayerNorm((3, 4)), nn.Flatten(), nn.Linear(24, CLASSES)),
+        IMAGE,
+    ),
+    "group norm": (lambda: dense(nn.GroupNorm(2, 8), nn.ReLU()), {}),
+    "group norm, images": (
+        lambda: nn.Sequential(nn.GroupNorm(1, 2), nn.Flatten(), nn.Linear(24, CLASSES)),
+        IMAGE,
+    ),
+    "batch norm": (lambda: dense(nn.BatchNorm1d(8), nn.ReLU()), {}),
+    "batch norm, no scale": (lambda: dense(nn.BatchNorm1d(8, affine=False), nn.ReLU()), {}),
+    "batch norm over axes": (
+        lambda: nn.Sequential(nn.Flatten(2), nn.BatchNorm1d(2), nn.Flatten(), nn.Linear(24, CLASSES)),
+        IMAGE,
+    ),
+    "dropout": (lambda: dense(nn.Dropout(0.1), nn.ReLU(), nn.Dropout(0.4)), {}),
+    "identity, no dropout": (lambda: dense(nn.Identity(), nn.Dropout(0.0), nn.SiLU(inplace=True)), {}),
+    "embedding": (
+        lambda: nn.Sequential(nn.Embedding(WORDS, 3, padding_idx=0), nn.Flatten(), nn.Linear(18, CLASSES)),
+        TEXT,
+    ),
+    "bag of words": (lambda: nn.Sequential(BagEncoder(WORDS, 3), nn.ReLU(), nn.Linear(3, CLASSES)), TEXT),
+    "sum of words": (lambda: nn.Sequential(nn.EmbeddingBag(WORDS, 3, mode="sum"), nn.Linear(3, CLASSES)), TEXT),
+    "written out": (Written, {}),
+    "frozen layers": (frozen_first, {}),
+} | {
+    kind.__name__: (lambda kind=kind: dense(kind()), {})
+    for kind in (nn.Tanh, nn.Sigmoid, nn.GELU, nn.LeakyReLU, nn.Softplus, nn.Hardtanh, nn.Mish)
+}
+TRAININGS: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "two epochs": {"epochs": 2},
+    "steps, less than an epoch": {"steps": 2},
+    "steps, more than an epoch": {"steps": 7},
+    "weight decay": {"weight_decay": 0.1},
+    "momentum": {"momentum": 0.9, "epochs": 2},
+    "nesterov, decay": {"momentum": 0.5, "nesterov": True, "weight_decay": 0.01, "epochs": 2},
+    "adam": {"optimizer": "adam", "lr": 0.01, "epochs": 2},
+    "adam, decay": {"optimizer": "adam", "lr": 0.01, "weight_decay": 0.1},
+    "clipped": {"clip_norm": 0.05, "epochs": 2},
+    "large batches": {"batch_size": 100},
+    "single samples": {"batch_size": 1},
+}
+
+
+def engines(
+    model: Any, data: FederatedData, options: dict[str, Any], algorithm: Any = None
+) -> tuple[LocalEngine, VectorisedEngine]:
+    torch.manual_seed(1)
+    module, training = model(), LocalTraining(**{"lr": 0.1, "batch_size": 8} | options)
+    return tuple(
+        kind(data, module, training, algorithm or Plain(), seed=SEED, workers=0, device="cpu")
+        for kind in (LocalEngine, VectorisedEngine)
+    )  # type: ignore[return-value]
+
+
+def order(engine: LocalEngine, **changes: Any) -> TrainOrder:
+    values = {
+        "clients": CLIENTS,
+        "parameters": engine.initial_parameters(),
+        "place": Place(0, 0, 0),
+        "lr": engine.training.lr,
+        "report": REPORT,
+    }
+    return TrainOrder(**values | changes)
+
+
+def assert_agree(alone: LocalEngine, together: VectorisedEngine, request: TrainOrder, moves: bool = True) -> None:
+    def answers(engine: LocalEngine) -> list[Trained]:
+        # Buffers are reused: keep copies.
+        return [
+            Trained(a.client, a.movement.copy(), a.steps, a.samples, a.reports, a.credited_steps, copied(a.extra))
+            for a in engine.train(request)
+        ]
+
+    def copied(extra: Any) -> dict[str, Any]:
+        return {name: vector.copy() for name, vector in extra.items()}
+
+    expected, found = answers(alone), answers(together)
+    assert [a.client for a in found] == [a.client for a in expected]
+    for left, right in zip(expected, found, strict=True):
+        assert (left.steps, left.samples, left.credited_steps) == (
+            right.steps,
+            right.samples,
+            right.credited_steps,
+        )
+        scale = np.abs(left.movement).max()
+        assert not moves or scale > 1e-4
+        np.testing.assert_allclose(right.movement, left.movement, rtol=1e-3, atol=2e-5 * max(1.0, scale))
+        assert list(left.reports) == list(right.reports)
+        for name, values in left.reports.items():
+            np.testing.assert_allclose(right.reports[name], values, rtol=2e-3, atol=2e-5, err_msg=name)
+        for name, vector in left.extra.items():
+            np.testing.assert_allclose(right.extra[name], vector, rtol=1e-3, atol=2e-5)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_every_layer(name: str) -> None:
+    model, data = MODELS[name]
+    options = {"batch_size": 7, "epochs": 2} if name.startswith("batch norm") else {"epochs": 2}
+    alone, together = engines(model, federation(**data), options)
+    assert_agree(alone, together, order(alone))
+
+
+@pytest.mark.parametrize("name", TRAININGS)
+@pytest.mark.parametrize("model", ["layer norm", "bag of words"])
+def test_every_optimiser_and_amount_of_work(name: str, model: str) -> None:
+    make, data = MODELS[model]
+    alone, together = engines(make, federation(**data), TRAININGS[name])
+    assert_agree(alone, together, order(alone))
+
+
+@pytest.mark.parametrize("options", [{}, {"momentum": 0.9}, {"optimizer": "adam", "lr": 0.01}])
+@pytest.mark.parametrize("algorithm", [FedProx(0.5), FedDyn(0.2), Scaffold()], ids=lambda a: type(a).__name__)
+def test_every_local_algorithm_over_two_rounds(algorithm: Any, options: dict[str, Any]) -> None:
+    alone, together = engines(MODELS["frozen layers"][0], federation(), options, algorithm)
+    rng = np.random.default_rng(0)
+    broadcast = rng.normal(0, 0.01, alone.spec.size).astype(np.float32) if algorithm == Scaffold() else None
+    for round, clients in enumerate(([0, 1, 2, 5, 6], [1, 2, 3, 7, 8, 9])):
+        request = order(alone, clients=np.array(clients), place=Place(round, 0, 0), broadcast=broadcast, report=())
+        assert_agree(alone, together, request)
+    left, right = alone.state_dict(), together.state_dict()
+    assert left.keys() == right.keys()
+    for name, kept in left.items():
+        assert kept["clients"].tolist() == right[name]["clients"].tolist()
+        np.testing.assert_allclose(right[name]["vectors"], kept["vectors"], rtol=1e-3, atol=2e-5)
+
+
+def test_the_whole_matrix_and_whole_updates() -> None:
+    alone, together = engines(MODELS["batch norm"][0], federation(), {"batch_size": 7})
+    request = order(alone, keep_all=True, report=(WholeUpdate(),))
+    assert_agree(alone, together, request)
+    some = np.array([1, 3, 4, 8])
+    np.testing.assert_allclose(together.matrix(some), alone.matrix(some), rtol=1e-3, atol=2e-5)
+
+
+@pytest.mark.parametrize("credit", ["batches", "epoch"])
+def test_training_goes_on_from_a_probe(credit: Any) -> None:
+    alone, together = engines(MODELS["batch norm"][0], federation(), {"batch_size": 7, "epochs": 2})
+    for engine in (alone, together):
+        probe = AskOrder(
+            np.array([0, 3, 6, 9]), engine.initial_parameters(), Place(0, 0, 0), 0.1, (ProbeNorm(credit=credit),)
+        )
+        replies, failures = engine.ask(probe)
+        assert replies.clients.tolist() == [0, 3, 6, 9]
+        assert not failures
+    assert_agree(alone, together, order(alone, place=Place(0, 0, 1)))
+
+
+def test_a_client_that_has_nothing_left_to_train_after_its_probe() -> None:
+    alone, together = engines(MODELS["layer norm"][0], federation(), {"batch_size": 100})
+    for engine in (alone, together):
+        engine.ask(AskOrder(CLIENTS[:3], engine.initial_parameters(), Place(0, 0, 0), 0.1, (ProbeNorm(),)))
+    assert_agree(alone, together, order(alone, clients=CLIENTS[:3], place=Place(0, 0, 1)))
+
+
+def test_questions() -> None:
+    alone, together = engines(MODELS["dropout"][0], federation(), {})
+    signals = (LabelHistogram(), Loss(), BatchLoss(), LabelEntropy())
+    request = AskOrder(CLIENTS, alone.initial_parameters(), Place(1, 0, 2), 0.1, signals)
+    (expected, _), (found, _) = alone.ask(request), together.ask(request)
+    assert found.clients.tolist() == expected.clients.tolist() == CLIENTS.tolist()
+    assert list(found.values) == list(expected.values)
+    for name in expected.values:
+        np.testing.assert_allclose(found[name], expected[name], rtol=1e-5)
+
+
+def test_a_client_that_diverges_spoils_nobody_else() -> None:
+    data = federation()
+    features = data.dataset.train.features
+    features[data.train_index[4]] *= 1e30
+    alone, together = engines(MODELS["GELU"][0], data, {"epochs": 3, "lr": 10.0})
+    expected = {a.client: a.movement.copy() for a in alone.train(order(alone, report=()))}
+    found = {a.client: a.movement.copy() for a in together.train(order(alone, report=()))}
+    assert not np.isfinite(found[4]).all()
+    for client in set(expected) - {4}:
+        assert np.isfinite(found[client]).all()
