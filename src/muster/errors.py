@@ -69,6 +69,12 @@ class StoreError(MusterError):
     exit_code = 8
 
 
+class SweepError(MusterError):
+    """Some runs of a sweep failed; the others are complete."""
+
+    exit_code = 9
+
+
 def nearest(word: str, options: Iterable[str]) -> str:
     """A sentence with the closest option and all of them, for messages about unknown names."""
     options = sorted(options)

@@ -16,7 +16,9 @@ from muster.cli.deploy import deploy_app
 from muster.cli.flower import flower_app
 from muster.cli.inspect import inspect
 from muster.cli.node import node
+from muster.cli.reproduce import reproduce
 from muster.cli.running import Config, Folder, JsonLines, Resume, Settings, Workspace, again, conclude
+from muster.cli.sweep import sweep
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -31,7 +33,9 @@ app.add_typer(data_app, name="data")
 app.add_typer(flower_app, name="flower")
 app.add_typer(deploy_app, name="deploy")
 app.command()(inspect)
+app.command()(sweep)
 app.command()(compare)
+app.command()(reproduce)
 app.command()(node)
 
 Workers = Annotated[

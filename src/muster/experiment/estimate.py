@@ -12,9 +12,10 @@ from typing import Any
 
 import numpy as np
 
+from muster.errors import MusterError
 from muster.experiment.config import Experiment
 from muster.experiment.runner import run
-from muster.experiment.store import Run, Store
+from muster.experiment.store import Run
 
 #: The first round of a trial warms up, the second counts.
 TRIAL_ROUNDS = 2
@@ -31,6 +32,8 @@ class Pace:
     setup_seconds: float = 0.0
     #: "runs in the store", "a trial", or "a guess from the others".
     source: str = ""
+    #: Why it cannot be run, where a trial has shown that.
+    fails: str = ""
 
 
 def kind_of(config: Mapping[str, Any]) -> str:
@@ -50,33 +53,35 @@ def known_paces(runs: Sequence[Run]) -> dict[str, Pace]:
 
 def calibrate(
     experiments: Sequence[Experiment],
-    store: Store,
+    known: Mapping[str, Pace],
     workers: int | None = None,
     told: Callable[[Experiment], None] = lambda experiment: None,
     budget: float = TRIAL_SECONDS,
 ) -> dict[str, Pace]:
-    """The pace of every kind of experiment; kinds that the store does not know are tried for two rounds."""
-    paces = known_paces(store.runs())
-    start = time.monotonic()
+    """The pace of every kind of experiment; kinds that are not known are tried for two rounds."""
+    paces, start = dict(known), time.monotonic()
     kinds = {kind_of(experiment.described()): experiment for experiment in experiments}
     for kind, experiment in kinds.items():
         if kind not in paces and (not paces or time.monotonic() - start < budget):
             told(experiment)
             paces[kind] = _trial(experiment, workers)
-    typical = Pace(
-        float(np.mean([pace.seconds_a_round for pace in paces.values()])),
-        float(np.mean([pace.setup_seconds for pace in paces.values()])),
+    measured = [pace for pace in paces.values() if not pace.fails]
+    guess = Pace(
+        float(np.mean([pace.seconds_a_round for pace in measured])) if measured else float("nan"),
+        float(np.mean([pace.setup_seconds for pace in measured])) if measured else float("nan"),
         source="a guess from the others",
     )
-    return {kind: paces.get(kind, typical) for kind in kinds}
+    return {kind: paces.get(kind, guess) for kind in kinds}
 
 
 def _trial(experiment: Experiment, workers: int | None) -> Pace:
     start = time.monotonic()
-    result = run(dataclasses.replace(experiment, rounds=TRIAL_ROUNDS), workers)
-    passed = time.monotonic() - start
+    try:
+        result = run(dataclasses.replace(experiment, rounds=TRIAL_ROUNDS), workers)
+    except MusterError as error:
+        return Pace(0.0, source="a trial", fails=error.problem)
     seconds = [costs.seconds for costs in result.ledger.rounds]
-    return Pace(seconds[-1], max(0.0, passed - sum(seconds)), source="a trial")
+    return Pace(seconds[-1], max(0.0, time.monotonic() - start - sum(seconds)), source="a trial")
 
 
 def seconds_left(left: Mapping[str, int], kinds: Mapping[str, str], paces: Mapping[str, Pace], jobs: int) -> float:
@@ -84,6 +89,8 @@ def seconds_left(left: Mapping[str, int], kinds: Mapping[str, str], paces: Mappi
 
     Runs are worked off in order by `jobs` processes that do not slow each other down.
     """
+    if not any(left.values()):
+        return 0.0
     if not paces:
         return float("nan")
     typical = float(np.mean([pace.seconds_a_round for pace in paces.values()]))
