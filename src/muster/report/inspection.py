@@ -296,9 +296,7 @@ def inspection_page(inspection: Inspection) -> str:
         f'<div class="card"><h3>{html.marked(a.finding)}</h3><p>{html.marked(a.text)}</p></div>'
         for a in inspection.advice
     )
-    pictures = "".join(
-        f'<div class="card">{html.figure(partial(draw, inspection), alt)}</div>' for alt, draw in PICTURES.values()
-    )
+    pictures = "".join(html.figure(partial(draw, inspection), alt) for alt, draw in PICTURES.values())
     body = f"""<h1>{html.marked(title(inspection))}</h1>
 <p class="quiet">How heterogeneous this federation is, from counts of its samples. Nothing was trained.</p>
 <h2>Advice</h2><div class="cards">{cards}</div>

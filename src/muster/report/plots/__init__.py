@@ -5,13 +5,14 @@ from muster.report.plots.clusters import plot_clusters
 from muster.report.plots.curves import plot_curves
 from muster.report.plots.fairness import plot_fairness
 from muster.report.plots.histograms import plot_client_accuracy, plot_selection_frequency
-from muster.report.plots.kinds import KINDS, draw
+from muster.report.plots.kinds import KINDS, check_kind, draw
 from muster.report.plots.participation import plot_selection_map
 from muster.report.plots.sensitivity import plot_sensitivity
 from muster.report.plots.targets import plot_time_to_target
 
 __all__ = [
     "KINDS",
+    "check_kind",
     "draw",
     "plot_client_accuracy",
     "plot_clusters",

@@ -93,6 +93,7 @@ def show_unit(axis: Axis, name: str) -> None:
         axis.set_major_formatter(PercentFormatter(1.0, decimals=None))
     elif name.startswith("bytes"):
         axis.set_major_formatter(EngFormatter(unit="B"))
+        axis.set_major_locator(MaxNLocator(5))
     elif name in COUNTS:
         axis.set_major_locator(whole_ticks())
         axis.set_major_formatter(WHOLE)
@@ -123,18 +124,21 @@ def time_unit(largest: float) -> tuple[float, str]:
     return 1.0, "seconds"
 
 
-def amount(name: str, value: float) -> str:
-    """An amount of work in a few letters: 1,200; 3.5 MB; 12 min."""
+def amount(name: str, value: float, largest: float) -> str:
+    """An amount of work in a few letters: 1,200; 3.5 MB; 12 min. `largest` decides between minutes and hours."""
     if name.startswith("bytes"):
         return EngFormatter(unit="B", places=1)(value)
     if name == "virtual_seconds":
-        seconds, unit = time_unit(value)
+        seconds, unit = time_unit(largest)
         return f"{value / seconds:,.3g} {_SHORT[unit]}"
     return f"{value:,.0f}"
 
 
 def shortened(name: str, limit: int = 32) -> str:
-    return name if len(name) <= limit else name[: limit - 1] + "…"
+    """A name for a picture: on one line, without what matplotlib takes for formulas or hides from legends."""
+    name = " ".join(name.split())
+    name = name if len(name) <= limit else name[: limit - 1] + "…"
+    return name.replace("$", r"\$").replace("_", "\u02cd", 1) if name.startswith("_") else name.replace("$", r"\$")
 
 
 def spread(items: Sequence[int] | np.ndarray[Any, Any], count: int) -> list[int]:

@@ -65,7 +65,7 @@ def _histograms(
         panel.stairs(heights, edges, fill=True, color=colour(number), alpha=0.85)
         panel.set_title(f"{shortened(case.name, 28)}\n", loc="left", fontsize=10)
         panel.text(0, 1.03, note(runs), transform=panel.transAxes, fontsize=9)
-        panel.yaxis.set_major_formatter(PercentFormatter(1.0))
+        panel.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
         panel.yaxis.set_major_locator(MaxNLocator(5))
     figure.supylabel("share of clients", fontsize=10)
     return figure

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -34,14 +34,25 @@ KINDS: dict[str, Callable[..., Figure]] = {
 }
 
 
-def draw(kind: str, results: Sequence[Result], *, path: Path | str | None = None, **options: Any) -> Figure:
-    """The picture of a kind; saved when a path is given (PNG, SVG or PDF, by its ending)."""
+def check_kind(kind: str, options: Mapping[str, Any]) -> None:
+    """Refuse unknown pictures, and options that they do not have or that are missing."""
     if kind not in KINDS:
         raise ConfigError(f"unknown picture '{kind}'", expected=nearest(kind, KINDS))
-    allowed = list(inspect.signature(KINDS[kind]).parameters)[1:]
+    _, *allowed = inspect.signature(KINDS[kind]).parameters.values()
+    names = [option.name for option in allowed]
     for option in options:
-        if option not in allowed:
-            raise ConfigError(f"'{kind}' has no option '{option}'", expected=nearest(option, allowed))
+        if option not in names:
+            raise ConfigError(
+                f"'{kind}' has no option '{option}'", expected=nearest(option, names) if names else "none"
+            )
+    for needed in (option.name for option in allowed if option.default is option.empty):
+        if needed not in options:
+            raise ConfigError(f"'{kind}' needs the option '{needed}'", fix=f"see docs/plots.md#{kind}")
+
+
+def draw(kind: str, results: Sequence[Result], *, path: Path | str | None = None, **options: Any) -> Figure:
+    """The picture of a kind; saved when a path is given (PNG, SVG or PDF, by its ending)."""
+    check_kind(kind, options)
     figure = KINDS[kind](results, **options)
     if path is not None:
         save_figure(figure, Path(path))

@@ -65,9 +65,9 @@ def _bars(axes: Axes, unit: str, ends: Sequence[Sequence[tuple[float, bool]]]) -
             bar.patches[0].set(hatch="///", edgecolor=colour(row))
         if len(runs) > 1:
             axes.plot([work / one for work, _ in runs], [row] * len(runs), "|", color="0.5", ms=9, mew=1.2)
-        text = f"≥ {amount(unit, mean)}" if missed else amount(unit, mean)
+        text = amount(unit, mean, max(means))
         if missed:
-            text += f", {missed} of {len(runs)} never" if len(runs) > 1 else ", never"
+            text = f"≥ {text}, {f'{missed} of {len(runs)} ' if len(runs) > 1 else ''}never"
         edge = max([mean, *(work for work, _ in runs)]) / one
         axes.annotate(text, (edge, row), xytext=(4, 0), textcoords="offset points", va="center", fontsize=9)
     furthest = max(work for runs in ends for work, _ in runs)

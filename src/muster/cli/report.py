@@ -1,0 +1,107 @@
+"""`muster report` and `muster plot`: results for people who were not there."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from muster.cli.console import out
+
+Runs = Annotated[
+    list[str] | None,
+    typer.Argument(
+        help="Sweeps, names or fingerprints of runs in the workspace, or folders with results. Default: all.",
+        metavar="[RUN|SWEEP|FOLDER]...",
+    ),
+]
+Where = Annotated[
+    list[str] | None,
+    typer.Option("--where", metavar="SECTION.KEY=VALUE", help="Only runs with this setting; may be repeated."),
+]
+Workspace = Annotated[
+    Path | None,
+    typer.Option("--workspace", help="The folder with the results store. Default: MUSTER_WORKSPACE, or runs."),
+]
+
+
+def report(  # noqa: PLR0917 (the options are what they are)
+    runs: Runs = None,
+    where: Where = None,
+    workspace: Workspace = None,
+    metric: Annotated[str, typer.Option(help="The metric to compare.")] = "accuracy",
+    last: Annotated[int, typer.Option(help="Mean of the last K evaluations.", metavar="K", min=1)] = 1,
+    target: Annotated[
+        list[float] | None,
+        typer.Option(help="Value of the metric to be reached. Default: the baseline's mean at the end."),
+    ] = None,
+    baseline: Annotated[
+        str, typer.Option(metavar="CASE", help="Tests are against it. Default: random, else the first.")
+    ] = "",
+    by: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="KEY", help="A case are runs that agree in this; may be repeated. Default: all but the seed."
+        ),
+    ] = None,
+    unfinished: Annotated[bool, typer.Option("--unfinished", help="Compare unfinished runs, too.")] = False,
+    title: Annotated[str, typer.Option(help="What stands on top.")] = "",
+    file: Annotated[Path, typer.Option("--out", "-o", metavar="FILE", help="The page.")] = Path("report.html"),
+) -> None:
+    """Write one HTML file with tables, pictures, settings, environment, warnings, and how to repeat it all.
+
+    Example: `muster report digits --last 5 -o digits.html`
+    """
+    from muster.experiment.choice import chosen_results
+    from muster.report.compare import Options
+    from muster.report.page import write_report
+
+    options = Options(
+        metric=metric,
+        last=last,
+        targets=tuple(target or ()),
+        baseline=baseline,
+        by=tuple(by or ()),
+        unfinished=unfinished,
+    )
+    results = chosen_results(runs or (), where or (), folder=workspace)
+    path = write_report(results, file, options, title=title or ", ".join(runs or ()))
+    out.print(f"Report: {path} ({path.stat().st_size / 1e6:.1f} MB, {len(results)} runs)", soft_wrap=True)
+
+
+def plot(  # noqa: PLR0917 (the options are what they are)
+    kind: Annotated[
+        str,
+        typer.Argument(
+            help="curves, selection-map, selection-frequency, client-accuracy, clusters, fairness, "
+            "time-to-target or sensitivity."
+        ),
+    ],
+    runs: Runs = None,
+    where: Where = None,
+    workspace: Workspace = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", "-s", metavar="OPTION=VALUE", help="An option of the picture, as in docs/plots.md."),
+    ] = None,
+    file: Annotated[
+        Path | None,
+        typer.Option("--out", "-o", metavar="FILE", help="A .png, .svg or .pdf file. Default: KIND.png."),
+    ] = None,
+) -> None:
+    """Draw one picture of results.
+
+    Example: `muster plot curves digits --set metric=loss --set per=client_trainings -o loss.png`
+    """
+    from muster.experiment.choice import chosen_results
+    from muster.experiment.config import apply_setting
+    from muster.report.plots import check_kind, draw
+
+    options: dict[str, object] = {}
+    for setting in settings or ():
+        apply_setting(options, setting)
+    check_kind(kind, options)
+    path = file or Path(f"{kind}.png")
+    draw(kind, chosen_results(runs or (), where or (), folder=workspace), path=path, **options)
+    out.print(f"Picture: {path}", soft_wrap=True)

@@ -1,0 +1,155 @@
+"""Which pictures a report shows, each with a text for people who do not see it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from statistics import fmean
+
+from matplotlib.figure import Figure
+
+from muster.report.cases import Case, by_settings, differing, flat
+from muster.report.compare import Comparison
+from muster.report.compare.measures import better, known_metrics, metric_column, total, value
+from muster.report.plots import (
+    plot_client_accuracy,
+    plot_clusters,
+    plot_curves,
+    plot_fairness,
+    plot_selection_frequency,
+    plot_selection_map,
+    plot_sensitivity,
+    plot_time_to_target,
+)
+from muster.report.plots.canvas import label
+from muster.result import Result
+
+#: More lines than this in one picture cannot be told apart, and more maps make a page heavy.
+MOST_LINES, MOST_MAPS, MOST_PARAMETERS = 12, 6, 3
+_UNITS = ("round", "client_trainings", "bytes", "virtual_seconds")
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A figure that is drawn when it is needed."""
+
+    section: str
+    alt: str
+    draw: Callable[[], Figure]
+
+
+def gallery(comparison: Comparison) -> list[Picture]:
+    """The pictures of a comparison, in the order of the page."""
+    found = drawn(comparison)
+    runs = [run for case in found for run in case.runs]
+    metric = comparison.options.metric
+    return [
+        *_curves(found, runs, metric),
+        *_targets(found, runs, comparison),
+        *_fairness(runs, metric),
+        *_clients(runs),
+        *_maps(found),
+        *_groups(found),
+        *_sensitivity(comparison, metric),
+    ]
+
+
+def drawn(comparison: Comparison) -> list[Case]:
+    """The cases that are drawn: all, or of many the best at the end."""
+    cases, metric = list(comparison.cases), comparison.options.metric
+    if len(cases) <= MOST_LINES:
+        return cases
+    sign = better(metric).value
+    best = sorted(cases, key=lambda case: -sign * fmean(value(run, metric) for run in case.runs))[:MOST_LINES]
+    return [case for case in cases if case in best]
+
+
+def target(comparison: Comparison) -> float:
+    """The first target of the comparison; as in its tables, by default the baseline's mean at the end."""
+    options = comparison.options
+    if options.targets:
+        return options.targets[0]
+    return fmean(value(run, options.metric, last=options.last) for run in comparison.baseline.runs)
+
+
+def _units(runs: Sequence[Result]) -> list[str]:
+    return [unit for unit in _UNITS if all(total(run, unit) > 0 for run in runs)]
+
+
+def _curves(found: Sequence[Case], runs: Sequence[Result], metric: str) -> Iterator[Picture]:
+    ends = "; ".join(f"{case.name} {_shown(metric, [value(run, metric) for run in case.runs])}" for case in found)
+    for unit in _units(runs):
+        alt = f"{label(metric)} over {label(unit)}. At the end: {ends}."
+        yield Picture("Curves", alt, partial(plot_curves, runs, metric, per=unit))
+    if metric != "loss" and all("loss" in known_metrics(run) for run in runs):
+        losses = "; ".join(f"{case.name} {fmean(value(run, 'loss') for run in case.runs):.3g}" for case in found)
+        alt = f"{label('loss')} over rounds. At the end: {losses}."
+        yield Picture("Curves", alt, partial(plot_curves, runs, "loss", per="round"))
+
+
+def _targets(found: Sequence[Case], runs: Sequence[Result], comparison: Comparison) -> Iterator[Picture]:
+    if len(found) < 2:
+        return
+    metric, goal = comparison.options.metric, target(comparison)
+    for unit in _units(runs):
+        alt = f"Bars: {label(unit)} until {label(metric)} reached {_shown(metric, [goal])}; numbers in the tables."
+        draw = partial(plot_time_to_target, runs, goal, metric=metric, per=unit)
+        yield Picture("Work until the target", alt, draw)
+
+
+def _fairness(runs: Sequence[Result], metric: str) -> Iterator[Picture]:
+    for measure, words in (
+        ("jain", "how evenly clients took part"),
+        ("client_accuracy_worst_tenth", "the accuracy of the worst tenth of clients"),
+    ):
+        if measure == "jain" or all(measure in known_metrics(run) for run in runs):
+            alt = f"Scatter: {label(metric)} against {words}, one point a case; numbers in the tables."
+            yield Picture("Fairness", alt, partial(plot_fairness, runs, measure, metric))
+
+
+def _clients(runs: Sequence[Result]) -> Iterator[Picture]:
+    alt = "Histograms of how often clients trained, one a case; Gini coefficients in the tables."
+    yield Picture("Clients", alt, partial(plot_selection_frequency, runs))
+    if all(any(record.client_accuracy is not None for record in run.records) for run in runs):
+        alt = "Histograms of the final accuracy on clients' own test data, one a case."
+        yield Picture("Clients", alt, partial(plot_client_accuracy, runs))
+
+
+def _maps(found: Sequence[Case]) -> Iterator[Picture]:
+    for case in found[:MOST_MAPS]:
+        alt = f"Map of clients and rounds: when each client trained, {case.name}, seed {case.seeds[0]}."
+        yield Picture("Who took part when", alt, partial(plot_selection_map, [case.runs[0]]))
+
+
+def _groups(found: Sequence[Case]) -> Iterator[Picture]:
+    grouping = [case for case in found if _has_groups(case.runs[0])]
+    for case in grouping[:MOST_MAPS]:
+        alt = f"Groups of clients over rounds and their sizes, {case.name}, seed {case.seeds[0]}."
+        yield Picture("Groups of clients", alt, partial(plot_clusters, [case.runs[0]]))
+
+
+def _has_groups(result: Result) -> bool:
+    return any("clusters" in record.notes or len(record.trainings) > 1 for record in result.records)
+
+
+def _sensitivity(comparison: Comparison, metric: str) -> Iterator[Picture]:
+    """A line for every numeric setting that was varied while the others were kept."""
+    runs = [run for case in comparison.cases for run in case.runs]
+    keys = [key for key in differing([run.config for run in runs]) if key not in ("name", "seed")]
+    for key in [key for key in keys if not key.startswith(("engine.", "checkpoint."))][:MOST_PARAMETERS]:
+        having = [run for run in runs if isinstance(flat(run.config).get(key), int | float)]
+        lines = [group for group in by_settings(having, free=(key,)) if _varies(group, key)]
+        if lines and len(lines) <= MOST_LINES:
+            alt = f"{label(metric)} at the end over {key}; mean and standard deviation over seeds."
+            members = [run for line in lines for run in line]
+            yield Picture("Sensitivity", alt, partial(plot_sensitivity, members, key, metric=metric))
+
+
+def _varies(group: Sequence[Result], key: str) -> bool:
+    return len({flat(run.config)[key] for run in group}) > 1
+
+
+def _shown(metric: str, values: Sequence[float]) -> str:
+    column = metric_column(metric)
+    return f"{column.shown(fmean(values))}{f' {column.unit}' if column.unit else ''}"

@@ -1,0 +1,215 @@
+"""The report: what was run, tables, pictures, settings, environment, warnings, how to repeat it. One HTML file."""
+
+from __future__ import annotations
+
+import html as escaping
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from itertools import groupby
+from pathlib import Path
+
+from muster._version import __version__
+from muster.errors import OutputError
+from muster.experiment.toml import to_toml, toml_value
+from muster.report import html
+from muster.report.cases import Case, seed_of
+from muster.report.compare import Comparison, Options, compare
+from muster.report.gallery import MOST_LINES, MOST_MAPS, drawn, gallery
+from muster.report.render import to_html
+from muster.report.settings import own_settings, recipe, shared_settings
+from muster.report.warnings import warnings
+from muster.result import Result
+
+
+@dataclass(frozen=True)
+class Section:
+    """A part of the page: `id` is its anchor."""
+
+    id: str
+    title: str
+    body: str
+
+
+def report_page(results: Sequence[Result], options: Options | None = None, *, title: str = "") -> str:
+    """The whole page. Runs that are not finished are named, and compared only if the options say so."""
+    comparison = compare(results, options)
+    title = title or _title(comparison)
+    sections = [
+        *_warned(results, comparison),
+        Section("runs", "What was run", _runs(results)),
+        Section("tables", "Tables", _tables(comparison)),
+        Section("pictures", "Pictures", _pictures(comparison)),
+        Section("settings", "Settings", _settings(results, comparison)),
+        Section("environment", "Environment", _environment(results)),
+        Section("repeat", "How to repeat it", _repeat(comparison)),
+    ]
+    links = "".join(f'<a href="#{section.id}">{section.title}</a>' for section in sections)
+    made = f"Written {datetime.now(UTC):%Y-%m-%d %H:%M} UTC with Muster {__version__}."
+    body = "\n".join(f'<h2 id="{part.id}">{part.title}</h2>\n{part.body}' for part in sections)
+    head = f"<h1>{html.marked(title)}</h1>\n<p>{html.marked(_summary(results, comparison))}</p>"
+    return html.page(title, f'{head}\n<p class="quiet">{made}</p>\n<nav>{links}</nav>\n{body}')
+
+
+def write_report(
+    results: Sequence[Result], path: Path | str, options: Options | None = None, *, title: str = ""
+) -> Path:
+    """Write the page to a file; its path."""
+    path = Path(path)
+    content = report_page(results, options, title=title)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(content, encoding="utf-8")
+    except OSError as error:
+        raise OutputError(
+            f"cannot write {path}: {error.strerror or error}", fix="choose another file with --out"
+        ) from error
+    return path
+
+
+# --- what was run ----------------------------------------------------------------------------------------
+
+
+def _title(comparison: Comparison) -> str:
+    if len(comparison.cases) == 1:
+        return comparison.cases[0].name
+    return f"{len(comparison.cases)} cases compared"
+
+
+def _summary(results: Sequence[Result], comparison: Comparison) -> str:
+    """The comparison in a few sentences."""
+    runs = [run for case in comparison.cases for run in case.runs]
+    data = ", ".join(sorted({str(_component(run, "data", "source")) for run in runs}))
+    models = ", ".join(sorted({str(_component(run, "model", "name")) for run in runs}))
+    seeds = _counted([len(case.runs) for case in comparison.cases], "seed", "seeds")
+    rounds = _counted([len(run.records) for run in runs], "round", "rounds")
+    clients = _counted([run.history.clients for run in runs], "client", "clients")
+    text = (
+        f"{_counted([len(comparison.cases)], 'case', 'cases')} with {seeds} each on {data}: {clients}, {rounds}, "
+    )
+    text += f"model {models}; {_counted([len(runs)], 'run', 'runs')} in all."
+    absent = len(results) - len(runs)
+    return f"{text} {absent} more of the {len(results)} runs are not compared (see warnings)." if absent else text
+
+
+def _component(run: Result, section: str, key: str) -> object:
+    settings = run.config.get(section, {})
+    return settings.get(key, settings.get("data", settings.get("object", "?"))) if settings else "?"
+
+
+def _runs(results: Sequence[Result]) -> str:
+    header = ("run", "seed", "rounds", "status", "accuracy", "trainings", "time", "fingerprint", "ended")
+    rows = []
+    for run in results:
+        origin, costs = run.provenance, run.ledger.total()
+        seconds = origin.seconds or costs.seconds
+        rows.append(
+            [
+                run.name,
+                str(seed_of(run)),
+                f"{len(run.records):,}",
+                origin.status or ("complete" if run.complete else "not complete"),
+                _percent(run),
+                f"{costs.client_trainings:,}",
+                f"{seconds:,.1f} s" if seconds else "–",
+                origin.fingerprint[:8] or "–",
+                f"{datetime.fromtimestamp(origin.ended, UTC):%Y-%m-%d\u00a0%H:%M}" if origin.ended else "–",
+            ]
+        )
+    return html.table(header, rows, numbers=(1, 2, 4, 5, 6))
+
+
+def _percent(run: Result) -> str:
+    values = [row["accuracy"] for row in run.metrics if row.get("accuracy", float("nan")) == row.get("accuracy")]
+    return f"{values[-1]:.1%}" if values else "–"
+
+
+def _warned(results: Sequence[Result], comparison: Comparison) -> Iterator[Section]:
+    found = [*comparison.remarks, *warnings(results)]
+    if found:
+        yield Section("warnings", "Warnings", html.listed(found, "warnings"))
+
+
+# --- tables and pictures ---------------------------------------------------------------------------------
+
+
+def _tables(comparison: Comparison) -> str:
+    return "\n".join(f"<h3>{escaping.escape(t.title)}</h3>\n{to_html(t)}" for t in comparison.tables.values())
+
+
+def _pictures(comparison: Comparison) -> str:
+    parts = []
+    if len(drawn(comparison)) < len(comparison.cases):
+        parts.append(
+            f'<p class="quiet">The {MOST_LINES} best of {len(comparison.cases)} cases by '
+            f"{html.marked(comparison.options.metric)} at the end; the others are in the tables.</p>"
+        )
+    for title, pictures in groupby(gallery(comparison), key=lambda picture: picture.section):
+        cards = "".join(html.figure(picture.draw, picture.alt) for picture in pictures)
+        note = _limit_note(title, comparison)
+        parts.append(f'<h3>{title}</h3>{note}\n<div class="cards">{cards}</div>')
+    return "\n".join(parts)
+
+
+def _limit_note(title: str, comparison: Comparison) -> str:
+    if title == "Who took part when" and len(comparison.cases) > MOST_MAPS:
+        return f'<p class="quiet">The first seed of the first {MOST_MAPS} cases.</p>'
+    return ""
+
+
+# --- settings, environment, repetition -------------------------------------------------------------------
+
+
+def _settings(results: Sequence[Result], comparison: Comparison) -> str:
+    shared = shared_settings(results)
+    parts = [f"<h3>Shared by all runs</h3>\n{html.block(to_toml(shared))}"]
+    own = {case.name: _case_settings(case, results) for case in comparison.cases}
+    keys = list(dict.fromkeys(key for settings in own.values() for key in settings))
+    if keys:
+        rows = [
+            [name, *(toml_value(row[key]) if row.get(key) is not None else "–" for key in keys)]
+            for name, row in own.items()
+        ]
+        parts.append(f"<h3>Different between cases</h3>\n{html.table(['case', *keys], rows)}")
+    return "\n".join(parts)
+
+
+def _case_settings(case: Case, results: Sequence[Result]) -> dict[str, object]:
+    """What a case does not share with all runs; its seeds together."""
+    own = own_settings(case.runs[0], results)
+    return own | {"seed": case.seeds} if "seed" in own else own
+
+
+def _environment(results: Sequence[Result]) -> str:
+    kinds: dict[tuple[tuple[str, str], ...], int] = {}
+    for run in results:
+        facts = {"code": run.provenance.code_version or "not recorded"} | run.provenance.environment
+        kinds[tuple(facts.items())] = kinds.get(tuple(facts.items()), 0) + 1
+    keys = list(dict.fromkeys(key for facts in kinds for key, _ in facts))
+    rows = [[f"{count}", *(dict(facts).get(key, "–") for key in keys)] for facts, count in kinds.items()]
+    return html.table(["runs", *keys], rows, numbers=(0,))
+
+
+def _repeat(comparison: Comparison) -> str:
+    again = recipe(comparison.cases)
+    versions = sorted({run.provenance.code_version for case in comparison.cases for run in case.runs} - {""})
+    code = f"<p>The code was Muster {html.marked(', '.join(versions))}.</p>" if versions else ""
+    if again is None:
+        return (
+            f"{code}<p>Some of the parts were objects made in Python (see the settings): "
+            "repeat it with the script that made them.</p>"
+        )
+    save = html.download(again.file_name, again.content)
+    return "\n".join(
+        [
+            f"{code}<p>With this file ({save}):</p>",
+            html.block(again.content),
+            "<p>these commands run everything again, with the same bits on the same platform:</p>",
+            html.block("\n".join(again.commands)),
+        ]
+    )
+
+
+def _counted(counts: Sequence[int], one: str, many: str) -> str:
+    low, high = min(counts), max(counts)
+    return f"{low:,} {one if high == 1 else many}" if low == high else f"{low:,} to {high:,} {many}"
