@@ -1,0 +1,59 @@
+"""The same bits over Flower's messages as in the local engine, in this process and on a real SuperLink."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+import muster
+from muster.aggregation.base import aggregators
+from muster.engine.flower.server_app import run_on_grid
+
+
+def test_every_method_gives_the_same_bits(federation_experiment, grid_of, assert_same):
+    local = muster.run(federation_experiment, workers=0)
+    assert_same(local, run_on_grid(grid_of(federation_experiment), federation_experiment))
+
+
+@pytest.mark.parametrize("algorithm", ["scaffold", "moon", "feddyn"])
+def test_client_state_gives_the_same_bits(six, grid_of, assert_same, algorithm):
+    matching = next(
+        (n for n in aggregators if algorithm in (aggregators.get(n).requires_algorithm or ())), "fedavg"
+    )
+    experiment = six(
+        rounds=4,
+        selection={"method": "random", "clients_per_round": 4},
+        algorithm={"method": algorithm},
+        aggregation={"method": matching},
+    )
+    assert_same(muster.run(experiment, workers=0), run_on_grid(grid_of(experiment), experiment))
+
+
+@pytest.fixture(scope="module")
+def superlink(tmp_path_factory):
+    """A SuperLink with TLS and node authentication, and six nodes: real processes on loopback."""
+    from muster.engine.flower.deploy.federation import LocalFederation
+
+    with LocalFederation(tmp_path_factory.mktemp("federation"), 6) as federation:
+        yield federation.link
+
+
+@pytest.mark.flower
+@pytest.mark.xdist_group("parity")
+def test_every_method_gives_the_same_bits_on_a_superlink(federation_experiment, superlink, assert_same, tmp_path):
+    from muster.engine.flower.deploy.driver import Task, run_on_link
+
+    config = tmp_path / "experiment.toml"
+    config.write_text(toml(federation_experiment))
+    remote = run_on_link(Task(config, tmp_path / "out"), superlink)
+    assert not remote.rejected
+    assert_same(muster.run(federation_experiment, workers=0), remote)
+
+
+def toml(experiment: muster.Experiment) -> str:
+    sections = {name: value for name, value in experiment.to_dict().items() if isinstance(value, dict) and value}
+    lines = [f"rounds = {experiment.rounds}", f"seed = {experiment.seed}"]
+    for name, options in sections.items():
+        lines += [f"[{name}]", *(f"{key} = {json.dumps(value)}" for key, value in options.items())]
+    return "\n".join(lines)
