@@ -16,8 +16,10 @@ from muster.cli.deploy import deploy_app
 from muster.cli.flower import flower_app
 from muster.cli.inspect import inspect
 from muster.cli.node import node
+from muster.cli.report import plot, report
 from muster.cli.reproduce import reproduce
 from muster.cli.running import Config, Folder, JsonLines, Resume, Settings, Workspace, again, conclude
+from muster.cli.runs import export, runs_app
 from muster.cli.sweep import sweep
 
 app = typer.Typer(
@@ -30,11 +32,15 @@ app = typer.Typer(
 )
 
 app.add_typer(data_app, name="data")
+app.add_typer(runs_app, name="runs")
 app.add_typer(flower_app, name="flower")
 app.add_typer(deploy_app, name="deploy")
 app.command()(inspect)
 app.command()(sweep)
+app.command()(export)
 app.command()(compare)
+app.command()(report)
+app.command()(plot)
 app.command()(reproduce)
 app.command()(node)
 

@@ -60,8 +60,8 @@ def show_components(kind: str | None) -> None:
             out.print()
 
 
-def show_result(result: Result, folder: Path) -> None:
-    """The end of a run: the last metrics, the work, where the files are."""
+def show_result(result: Result, folder: Path | None = None) -> None:
+    """The last metrics, the work, where the files are."""
     last, costs = result.metrics[-1], result.ledger.total()
     table = Table(title=f"{result.name}: {len(result.records)} rounds", title_justify="left", box=None)
     table.add_column("what", style="cyan")
@@ -90,7 +90,8 @@ def show_result(result: Result, folder: Path) -> None:
         show_groups(result)
     if result.ledger.privacy.spent():
         show_spent(result.ledger.privacy)
-    out.print(f"Files: {folder}", soft_wrap=True)
+    if folder is not None:
+        out.print(f"Files: {folder}", soft_wrap=True)
 
 
 def show_comparison(results: Sequence[Result]) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,6 +11,7 @@ import typer
 
 from muster.cli.console import err, out
 from muster.cli.running import Settings, Workspace
+from muster.cli.times import readable_time
 
 if TYPE_CHECKING:
     from muster.experiment.config import Experiment
@@ -123,13 +123,3 @@ def _show_plan(
     side = f"{jobs} side by side" + (f", {workers} workers each" if workers else "")
     total = readable_time(seconds_left(left, kinds, paces, jobs))
     out.print(f"{len(missing)} runs, {side}: about {total} in all ({sources})", markup=False, soft_wrap=True)
-
-
-def readable_time(seconds: float) -> str:
-    """The order of magnitude that people plan with."""
-    if math.isnan(seconds):
-        return "unknown"
-    if seconds < 100:
-        return f"{seconds:.0f} s"
-    minutes = seconds / 60
-    return f"{minutes:.0f} min" if minutes < 100 else f"{minutes / 60:.1f} h"

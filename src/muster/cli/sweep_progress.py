@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from muster.cli.progress import StopAfterRound
-from muster.cli.sweep import readable_time
+from muster.cli.times import readable_time
 from muster.experiment.config import Experiment
 from muster.experiment.estimate import Pace, kind_of, known_paces, seconds_left
 from muster.experiment.jobs import JobObserver, share_of_cores

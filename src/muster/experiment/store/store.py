@@ -153,6 +153,11 @@ class Store:
         names = ("time", "round", "kind", "training", "client", "detail")
         return [Event(*(row[name] for name in names)) for row in rows]
 
+    def metric_names(self, run: Run) -> list[str]:
+        """The metrics that a run has, in their order."""
+        statement = "SELECT name FROM metrics WHERE experiment = ? GROUP BY name ORDER BY min(position)"
+        return [row[0] for row in self._rows(statement, (run.id,))]
+
     def sweep_names(self) -> list[str]:
         return [row[0] for row in self._rows("SELECT DISTINCT sweep FROM sweeps ORDER BY sweep")]
 

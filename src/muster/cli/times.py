@@ -1,0 +1,21 @@
+"""Times and durations as people read them."""
+
+from __future__ import annotations
+
+import math
+import time
+
+
+def readable_time(seconds: float) -> str:
+    """A duration, as exactly as people plan with it."""
+    if math.isnan(seconds):
+        return "unknown"
+    if seconds < 100:
+        return f"{seconds:.0f} s"
+    minutes = seconds / 60
+    return f"{minutes:.0f} min" if minutes < 100 else f"{minutes / 60:.1f} h"
+
+
+def moment(seconds: float | None) -> str:
+    """A point in time (seconds since 1970); nothing where there is none."""
+    return time.strftime("%Y-%m-%d %H:%M", time.localtime(seconds)) if seconds else ""
