@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from statistics import fmean
 from typing import Any
 
@@ -57,13 +57,15 @@ def scores(cases: Sequence[Case], metric: str, *, last: int = 1, at: Budget | No
 
     least = Budget("client_trainings", _smallest_total(cases, "client_trainings"))
     columns = [*_names(cases), (metric_column(metric), cells(metric, at))]
-    if at is None:
+    if at is None and least.amount > 0:
         columns.append((metric_column(metric, f"after {amount_text(least)}"), cells(metric, least)))
     measured = {name for run in _runs(cases) for name in known_metrics(run)}
     columns += [(metric_column(name), cells(name, at)) for name in _BESIDE if name != metric and name in measured]
-    for unit, title in (("client_trainings", "trainings"), ("bytes", "sent")):
-        spent = _cells(cases, total, unit)
-        columns.append((replace(unit_column(unit, title, _largest(spent)), better=None), spent))
+    sent = _cells(cases, total, "bytes")
+    columns += [
+        (Column("trainings", form=",.0f"), _cells(cases, total, "client_trainings")),
+        (bytes_column("sent", _largest(sent)), sent),
+    ]
     return from_columns(f"Scores {_when(last, at)}", columns, _score_notes(columns))
 
 
