@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -11,57 +13,73 @@ from muster.parameters import ParameterSpec
 from muster.record import RoundRecord, TrainingRecord
 from muster.result import Result
 
+#: A model of ten numbers.
+MODEL_BYTES = 40
+
+
+@pytest.fixture
+def run_of():
+    """Makes a run of four clients: two train in each round unless `selections` says otherwise."""
+
+    def make(name, seed, accuracies, *, selections=None, costs=None, disclosed=None, **options) -> Result:
+        selections = selections or [[0, 1]] * len(accuracies)
+        result = _result(name, seed, accuracies, trainings=[[ids] for ids in selections], clients=4, **options)
+        if costs is not None:
+            result.ledger.rounds[:] = [costs] * len(accuracies)
+        result.ledger.disclosed[:] = [dict(disclosed or {}) for _ in accuracies]
+        return result
+
+    return make
+
 
 @pytest.fixture
 def made():
-    """Makes a result from accuracies (one a round) and selections (for each round, the clients of each training)."""
-    return make_result
+    """Makes a run of six clients; `selections` has, for each round, the clients of each training."""
+
+    def make(
+        name="a", seed=0, accuracies=(0.2, 0.5, 0.8), *, selections=None, clients=6, seconds=0.0, **options
+    ) -> Result:
+        turns = range(len(accuracies))
+        trainings = selections or [[[turn % clients, (turn + 2) % clients]] for turn in turns]
+        result = _result(name, seed, accuracies, trainings=trainings, clients=clients, **options)
+        for costs in result.ledger.rounds:
+            costs.virtual_seconds = seconds
+        return result
+
+    return make
 
 
-def make_result(
-    name="a",
-    seed=0,
-    accuracies=(0.2, 0.5, 0.8),
-    selections=None,
-    clients=6,
-    virtual_seconds=0.0,
-    client_accuracy=None,
-    clusters=None,
-    complete=True,
-    **config,
+def _result(
+    name: str,
+    seed: int,
+    accuracies: list[float],
+    *,
+    trainings: list[list[list[int]]],
+    clients: int,
+    metrics: dict[str, float] | None = None,
+    asks: list[Any] | None = None,
+    clusters: list[list[int]] | None = None,
+    complete: bool = True,
+    **config: Any,
 ) -> Result:
-    selections = selections or [[[round % clients, (round + 2) % clients]] for round in range(len(accuracies))]
     history, records, costs = History(clients), [], []
-    for number, (accuracy, trainings) in enumerate(zip(accuracies, selections, strict=True)):
-        record = RoundRecord(
-            number + 1,
-            [TrainingRecord(list(ids), [1 / len(ids)] * len(ids)) for ids in trainings],
-            metrics={"accuracy": accuracy, "loss": 1 - accuracy},
-        )
+    for number, (accuracy, own) in enumerate(zip(accuracies, trainings, strict=True)):
+        measured = {"accuracy": accuracy, "loss": 1 - accuracy, **(metrics or {})}
+        trained = [TrainingRecord(list(ids), [1 / len(ids)] * len(ids)) for ids in own]
+        records.append(RoundRecord(number + 1, trained, list(asks or []), measured))
         if clusters is not None:
-            record.notes["clusters"] = list(clusters[number])
-        if client_accuracy is not None:
-            record.client_accuracy = np.array(client_accuracy, dtype=np.float32)
-        for ids in trainings:
-            history.trained(np.array(ids), number)
-        trained = sum(map(len, trainings))
-        costs.append(
-            Costs(
-                client_trainings=trained,
-                bytes_down=1000 * trained,
-                bytes_up=1000 * trained,
-                virtual_seconds=virtual_seconds,
-            )
-        )
-        records.append(record)
-    settings = {"name": name, "seed": seed, "rounds": len(accuracies), "data": {"source": "digits"}, **config}
+            records[-1].notes["clusters"] = list(clusters[number])
+        for ids in own:
+            history.trained(np.unique(ids), number)
+        times = sum(map(len, own))
+        costs.append(Costs(times, bytes_down=MODEL_BYTES * times, bytes_up=MODEL_BYTES * times))
     return Result(
-        parameters=np.zeros(4, dtype=np.float32),
+        parameters=np.zeros(MODEL_BYTES // 4, dtype=np.float32),
         records=records,
         ledger=Ledger(costs, [{} for _ in costs]),
         history=history,
         spec=ParameterSpec(()),
         complete=complete,
         name=name,
-        config=settings,
+        config={"name": name, "seed": seed, "rounds": len(accuracies), "selection": {"method": name}} | config,
     )

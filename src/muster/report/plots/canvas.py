@@ -70,10 +70,12 @@ def panels(
 
 
 def legend_below(figure: Figure, axes: Axes, title: str = "") -> None:
-    """A legend under the panels, in as many columns as the names leave room for."""
+    """A legend under the panels, in as many columns as the names leave room for; it takes no room from them."""
     handles, labels = axes.get_legend_handles_labels()
     widest = 0.55 + 0.08 * max(map(len, labels))
     columns = max(1, min(len(labels), int(figure.get_figwidth() / widest)))
+    rows = -(-len(labels) // columns)
+    figure.set_figheight(figure.get_figheight() + 0.2 * (rows - 1))
     figure.legend(handles, labels, loc="outside lower center", ncols=columns, title=title, title_fontsize=9)
 
 
@@ -138,7 +140,8 @@ def shortened(name: str, limit: int = 32) -> str:
     """A name for a picture: on one line, without what matplotlib takes for formulas or hides from legends."""
     name = " ".join(name.split())
     name = name if len(name) <= limit else name[: limit - 1] + "…"
-    return name.replace("$", r"\$").replace("_", "\u02cd", 1) if name.startswith("_") else name.replace("$", r"\$")
+    name = name.replace("$", r"\$")
+    return f"\u200a{name}" if name.startswith("_") else name
 
 
 def spread(items: Sequence[int] | np.ndarray[Any, Any], count: int) -> list[int]:

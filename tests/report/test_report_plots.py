@@ -1,0 +1,356 @@
+"""Pictures: what stands where, that nothing covers anything, and errors that help."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as npst
+
+from muster.errors import ConfigError, OutputError
+from muster.report.plots import KINDS, draw
+from muster.report.plots.canvas import amount, shortened, spread, time_unit
+from muster.report.plots.clusters import NOBODY, aligned, depths
+from muster.report.plots.data import averaged
+from muster.report.plots.histograms import whole_edges
+from muster.report.plots.participation import Events, binned
+from muster.report.style import muster_style
+
+
+@pytest.fixture
+def pair(made):
+    """Two cases, two seeds each."""
+    runs = [
+        made(name, seed, [0.2, 0.4 + 0.1 * seed, 0.6 + 0.2 * seed], selection={"method": name}, seconds=90.0)
+        for name in ("random", "oort")
+        for seed in (0, 1)
+    ]
+    for run in runs:
+        run.records[-1].client_accuracy = np.array([0.5, 0.7, np.nan, 1.0, 1.0, 0.9], dtype=np.float32)
+    return runs
+
+
+def texts(figure) -> list[str]:
+    return [text.get_text() for axes in figure.axes for text in axes.texts]
+
+
+# --- curves ----------------------------------------------------------------------------------------------
+
+
+def test_seeds_measured_at_the_same_work_are_averaged_there():
+    x = np.array([1.0, 2.0, 3.0])
+    axis, mean, deviation = averaged([(x, np.array([0.0, 1.0, 2.0])), (x, np.array([2.0, 1.0, 4.0]))])
+    assert axis.tolist() == [1, 2, 3]
+    assert mean.tolist() == [1, 1, 3]
+    np.testing.assert_allclose(deviation, [np.sqrt(2), 0, np.sqrt(2)])
+
+
+def test_seeds_measured_elsewhere_are_compared_where_both_were():
+    one = (np.array([0.0, 10.0]), np.array([0.0, 1.0]))
+    two = (np.array([5.0, 20.0]), np.array([0.0, 1.5]))
+    axis, mean, _ = averaged([one, two], points=3)
+    assert axis.tolist() == [5, 7.5, 10]
+    np.testing.assert_allclose(mean, [0.25, 0.5, 0.75])
+    with pytest.raises(ConfigError, match="no amount of work in common"):
+        averaged([one, (np.array([11.0]), np.array([1.0]))])
+
+
+def test_curves_have_a_line_a_case_and_a_band_over_seeds(pair):
+    figure = draw("curves", pair, per=["round", "client_trainings", "bytes", "virtual_seconds"])
+    labels = [axes.get_xlabel() for axes in figure.axes]
+    assert labels == ["round", "client trainings", "bytes sent, up and down", "virtual time, minutes"]
+    first = figure.axes[0]
+    assert [line.get_label() for line in first.lines] == ["random", "oort"]
+    np.testing.assert_allclose(first.lines[0].get_ydata(), [0.2, 0.45, 0.7])
+    assert len(first.collections) == 2
+    np.testing.assert_allclose(figure.axes[2].lines[0].get_xdata(), [160, 320, 480])
+    np.testing.assert_allclose(figure.axes[3].lines[0].get_xdata(), [1.5, 3.0, 4.5])
+    assert figure.legends[0].get_title().get_text() == "mean ± standard deviation over 2 seeds"
+
+
+def test_one_run_has_neither_band_nor_legend(made):
+    figure = made().plot("curves", metric="loss", per="round")
+    assert not figure.axes[0].collections
+    assert not figure.legends
+    assert figure.axes[0].get_ylabel() == "loss, global test set"
+
+
+def test_a_legend_of_many_long_names_covers_no_panel(made):
+    runs = [made(f"a-method-with-quite-a-long-name-{n}", training={"lr": n}) for n in range(12)]
+    figure = draw("curves", runs, per="round")
+    figure.canvas.draw()
+    renderer = figure.canvas.get_renderer()
+    legend, panel = figure.legends[0].get_window_extent(renderer), figure.axes[0].get_window_extent(renderer)
+    assert not legend.overlaps(panel)
+    assert legend.x0 >= 0
+    assert legend.x1 <= figure.bbox.x1
+    assert panel.height > 200
+
+
+# --- participation ---------------------------------------------------------------------------------------
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    clients=st.integers(1, 40),
+    rounds=st.integers(1, 30),
+    rows=st.integers(1, 40),
+    columns=st.integers(1, 30),
+    seed=st.integers(0, 99),
+)
+def test_bins_are_means_over_neighbours(clients, rounds, rows, columns, seed):
+    rows, columns = min(rows, clients), min(columns, rounds)
+    rng = np.random.default_rng(seed)
+    events = Events(rng.integers(0, clients, 60), rng.integers(0, rounds, 60), rng.random(60))
+    dense = np.zeros((clients, rounds))
+    np.add.at(dense, (events.clients, events.rounds), events.weights)
+    slow = np.array(
+        [
+            [
+                dense[
+                    np.ix_(np.arange(clients) * rows // clients == r, np.arange(rounds) * columns // rounds == c)
+                ].mean()
+                for c in range(columns)
+            ]
+            for r in range(rows)
+        ]
+    )
+    np.testing.assert_allclose(binned(events, (clients, rounds), (rows, columns)), slow, atol=1e-12)
+
+
+def test_a_map_of_few_clients_shows_each_of_them(made):
+    figure = draw("selection-map", [made(selections=[[[0, 1]], [[1, 2], [2]], [[5]]])])
+    values = figure.axes[0].images[0].get_array()
+    assert values.shape == (6, 3)
+    assert values[2].tolist() == [0, 2, 0]
+    assert figure.axes[0].get_title(loc="left") == "a, seed 0"
+
+
+def test_a_map_of_ten_thousand_clients_shows_means(made):
+    rng = np.random.default_rng(0)
+    chosen = [[np.sort(rng.choice(10_000, 100, replace=False)).tolist()] for _ in range(400)]
+    run = made(accuracies=[0.5] * 400, selections=chosen, clients=10_000)
+    figure = draw("selection-map", [run], order="count")
+    values = figure.axes[0].images[0].get_array()
+    assert values.shape == (100, 150)
+    assert values.mean() == pytest.approx(0.01, rel=0.01)
+    assert values[:10].sum() > values[-10:].sum(), "the clients that trained most are on top"
+
+
+def test_frequencies_are_shares_of_clients(made):
+    figure = draw("selection-frequency", [made(selections=[[[0, 1]], [[0, 1]], [[0, 2]]])])
+    (bars,) = figure.axes[0].patches
+    assert bars.get_data().values.tolist() == pytest.approx([3 / 6, 1 / 6, 1 / 6, 1 / 6])
+    assert texts(figure) == ["Gini 0.61"]
+
+
+@pytest.mark.parametrize(
+    ("values", "most", "edges"), [([0, 3], 30, [-0.5, 0.5, 1.5, 2.5, 3.5]), ([1, 9], 3, [0.5, 3.5, 6.5, 9.5])]
+)
+def test_bars_cover_equally_many_whole_numbers(values, most, edges):
+    assert whole_edges(np.array(values), most) == edges
+
+
+def test_accuracies_of_clients_without_test_data_are_left_out(pair):
+    figure = draw("client-accuracy", pair[:2])
+    (bars,) = figure.axes[0].patches
+    assert bars.get_data().values.sum() == pytest.approx(1)
+    assert texts(figure) == ["mean 82%, std 19%, worst 50%"]
+
+
+# --- clusters --------------------------------------------------------------------------------------------
+
+
+def test_clusters_keep_their_numbers_when_methods_renumber_them():
+    labels = np.array([[0, 1, 2], [0, 1, 2], [1, 0, 0], [1, 0, 0], [2, 2, 1]])
+    assert (aligned(labels) == aligned(labels)[:, :1]).all()
+
+
+def test_a_client_without_a_cluster_is_remembered_with_its_last_one():
+    labels = np.array([[0, NOBODY, 1], [0, NOBODY, 1], [1, 0, 0]])
+    result = aligned(labels)
+    assert result[:, 0].tolist() == result[:, 2].tolist()
+    assert result[:, 1].tolist() == [NOBODY, NOBODY, result[2, 0]]
+
+
+@settings(max_examples=30, deadline=None)
+@given(npst.arrays(np.int64, st.tuples(st.integers(1, 12), st.integers(1, 6)), elements=st.integers(-1, 4)))
+def test_renumbering_never_changes_who_is_together(labels):
+    result = aligned(labels)
+    for before, after in zip(labels.T, result.T, strict=True):
+        assert ((before == NOBODY) == (after == NOBODY)).all()
+        assert ((before[:, None] == before) == (after[:, None] == after)).all()
+    assert result.max(initial=0) <= 4
+
+
+def test_clusters_and_their_sizes(made):
+    labels = [[0, 0, 1, 1, 1, NOBODY]] * 3
+    figure = draw("clusters", [made(clusters=labels)])
+    shown = figure.axes[0].images[0].get_array()
+    assert sorted(shown[:, 0].compressed().tolist()) == [0, 0, 1, 1, 1]
+    assert shown.mask.sum() == 3
+    assert figure.axes[1].get_title(loc="left") == "clients in each cluster"
+
+
+def test_iterations_show_who_stayed(made):
+    selections = [[[0, 1, 2, 3], [1, 3], [3]], [[4, 5]], [[0, 1], [0]]]
+    events = depths(selections)
+    seen = {(client, round): last for client, round, last in zip(*map(np.ndarray.tolist, events), strict=True)}
+    assert seen[3, 0] == 3
+    assert seen[1, 0] == 2
+    assert seen[0, 2] == 2
+    assert seen[5, 1] == 1
+    figure = draw("clusters", [made(selections=selections)])
+    line = figure.axes[1].lines[0]
+    np.testing.assert_allclose(line.get_ydata(), [8 / 3, 1.5, 1])
+    assert [tick.get_text() for tick in figure.axes[1].get_xticklabels()] == ["1\n100%", "2\n67%", "3\n33%"]
+
+
+# --- fairness, targets, sensitivity ----------------------------------------------------------------------
+
+
+def test_fairness_has_a_mean_and_a_dot_a_seed(pair):
+    axes = draw("fairness", pair, x="gini").axes[0]
+    named = [line for line in axes.lines if not line.get_label().startswith("_")]
+    assert [line.get_label() for line in named] == ["random", "oort"]
+    assert named[0].get_ydata()[0] == pytest.approx(0.7)
+    assert axes.get_xlabel().startswith("participation, Gini")
+
+
+def test_bars_of_runs_that_never_get_there_are_marked(pair):
+    figure = draw("time-to-target", pair, target=0.7, per="round")
+    assert texts(figure) == ["≥ 3, 1 of 2 never"] * 2
+    assert all(bar.get_hatch() for bar in figure.axes[0].patches)
+    assert figure.get_suptitle() == "until 70.0% accuracy, global test set"
+    reached = draw("time-to-target", pair, target=0.5, per="client_trainings")
+    assert texts(reached) == ["5", "5"]
+    assert not any(bar.get_hatch() for bar in reached.axes[0].patches)
+
+
+def test_without_a_target_it_is_one_that_all_reach(pair):
+    figure = draw("time-to-target", pair)
+    assert figure.get_suptitle() == "until 60.0% accuracy, global test set"
+    assert not any("never" in text for text in texts(figure))
+
+
+def test_of_a_loss_less_is_better(pair):
+    figure = draw("time-to-target", pair, target=0.3, metric="loss", per="round")
+    assert texts(figure) == ["≥ 3, 1 of 2 never"] * 2
+
+
+def sweep_over(made, values, key="min_clients"):
+    return [
+        made(f"t-{value}", seed, [0.1, 0.5 + number / 10 + seed / 50], selection={"method": "t", key: value})
+        for number, value in enumerate(values)
+        for seed in (0, 1)
+    ]
+
+
+def test_sensitivity_is_in_the_order_of_the_parameter(made):
+    axes = draw("sensitivity", sweep_over(made, [4, 2, 8]), key="selection.min_clients").axes[0]
+    (line,) = axes.lines
+    assert line.get_xdata().tolist() == [2, 4, 8]
+    np.testing.assert_allclose(line.get_ydata(), [0.61, 0.51, 0.71])
+    assert axes.get_xscale() == "linear"
+
+
+def test_wide_parameters_are_on_a_logarithmic_axis_and_words_on_their_own(made):
+    wide = draw("sensitivity", sweep_over(made, [0.001, 0.1]), key="selection.min_clients").axes[0]
+    assert wide.get_xscale() == "log"
+    words = draw("sensitivity", sweep_over(made, ["loss", "norm"], "by"), key="selection.by").axes[0]
+    assert [tick.get_text() for tick in words.get_xticklabels()] == ["loss", "norm"]
+
+
+def test_sensitivity_has_a_line_for_each_other_setting(made):
+    runs = [
+        made(f"{method}-{value}", 0, [0.1, value / 10], selection={"method": method, "n": value})
+        for method in ("oort", "hics")
+        for value in (1, 2)
+    ]
+    axes = draw("sensitivity", runs, key="selection.n").axes[0]
+    assert [line.get_label() for line in axes.lines] == ["oort", "hics"]
+
+
+@pytest.mark.parametrize(
+    ("key", "problem"),
+    [
+        ("selection.eta", "no run has a setting"),
+        ("selection.method", "in all runs"),
+        ("selection.only", "does not set"),
+    ],
+)
+def test_parameters_that_no_line_can_be_drawn_over(made, key, problem):
+    runs = sweep_over(made, [1, 2])
+    runs[0].config["selection"]["only"] = 1
+    with pytest.raises(ConfigError, match=problem):
+        draw("sensitivity", runs, key=key)
+
+
+# --- all of them -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_nothing_to_draw(kind):
+    with pytest.raises(ConfigError, match="nothing to draw"):
+        draw(kind, [], **({"key": "selection.n"} if kind == "sensitivity" else {}))
+
+
+@pytest.mark.parametrize(
+    ("kind", "options", "problem"),
+    [
+        ("curves", {"per": "virtual_seconds"}, "no virtual time"),
+        ("curves", {"metric": "worst_group_accuracy"}, "unknown metric"),
+        ("client-accuracy", {}, "no accuracies of single clients"),
+        ("clusters", {}, "no groups of clients"),
+        ("fairness", {"x": "client_accuracy_worst"}, "unknown metric"),
+        ("selection-map", {"order": "size"}, "unknown order"),
+        ("selektion-map", {}, "unknown picture"),
+        ("curves", {"metrik": "loss"}, "has no option 'metrik'"),
+        ("sensitivity", {}, "needs the option 'key'"),
+    ],
+)
+def test_what_is_missing_is_said(made, kind, options, problem):
+    with pytest.raises(ConfigError, match=problem):
+        draw(kind, [made()], **options)
+
+
+def test_a_run_without_rounds(made):
+    with pytest.raises(ConfigError, match="has no rounds yet"):
+        draw("curves", [made(accuracies=[])])
+
+
+@pytest.mark.parametrize("name", ["costs $5 and $6 {", "_hidden", "two\nlines", "x" * 90, "<b>&amp;</b>"])
+def test_any_name_can_be_drawn(made, name, tmp_path):
+    runs = [made(name, training={"lr": 1}), made("other", training={"lr": 2})]
+    figure = draw("curves", runs, path=tmp_path / "a.svg", per="round")
+    assert len(figure.legends[0].get_texts()) == 2
+    draw("selection-map", runs, path=tmp_path / "b.png")
+    draw("time-to-target", runs, path=tmp_path / "c.png")
+
+
+def test_dark_pictures_have_light_words(pair):
+    with muster_style(dark=True):
+        dark = draw("curves", pair, per="round")
+    light = draw("curves", pair, per="round")
+    assert [f.axes[0].yaxis.label.get_color() for f in (dark, light)] == ["#e6e9ec", "black"]
+
+
+def test_a_folder_that_cannot_be_written(made, tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(OutputError, match="cannot write the picture"):
+        draw("curves", [made()], path=tmp_path / "file" / "a.png")
+
+
+def test_amounts_in_words():
+    assert amount("bytes", 3_500_000, 1e9) == "3.5 MB"
+    assert amount("virtual_seconds", 7200, 86_400) == "2 h"
+    assert amount("round", 1234, 0) == "1,234"
+    assert time_unit(179) == (1, "seconds")
+    assert time_unit(180) == (60, "minutes")
+
+
+def test_shortened_and_spread():
+    assert shortened("abcdef", 4) == "abc…"
+    assert spread(range(100, 110), 3) == [100, 104, 109]
+    assert spread([7], 3) == [7]
