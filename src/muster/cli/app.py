@@ -88,6 +88,10 @@ def run(  # noqa: PLR0917 (the options are what they are)
     from muster.experiment.store import workspace as workspace_folder
 
     experiment = load(config, settings or [])
+    if experiment.centralised:
+        unused = ", ".join(f"[{name}]" for name in experiment.unused())
+        ignored = f"; not used: {unused}" if unused else ""
+        err.print(f"centralised: one model on the data of all clients{ignored}", markup=False, soft_wrap=True)
     command = again(["muster", "run", str(config)], settings, folder, workspace)
     store = None if folder else workspace_folder(workspace)
     folder = folder or plain_folder(workspace_folder(workspace), experiment)
