@@ -19,6 +19,8 @@ NAN = float("nan")
 
 def summarise_metrics(evaluation: Evaluation, participants: Ints) -> dict[str, float]:
     """One flat row of metrics."""
+    if evaluation.measured is not None:
+        return {"accuracy": NAN, "loss": NAN} | dict(evaluation.measured)
     total = int(evaluation.confusion.sum())
     if not total:  # nobody evaluated: a federation's clients may all be away
         return {"accuracy": NAN, "loss": NAN}

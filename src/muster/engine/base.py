@@ -88,6 +88,8 @@ class Evaluation:
     #: classes × attribute values, where the test data has attributes.
     group_correct: Ints | None = None
     group_count: Ints | None = None
+    #: Metrics that somebody else computed, where there are no such sums (a Flower app of the user's own).
+    measured: Mapping[str, float] | None = None
 
 
 class Engine(ABC):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeVar
@@ -32,12 +31,13 @@ from muster.engine.flower.client import predictions
 from muster.engine.flower.identity import Registry
 from muster.engine.flower.mail import Letter, Mail, NoAnswer
 from muster.engine.flower.options import FlowerOptions, client_fingerprint
+from muster.engine.flower.update_signals import measure_on_update
 from muster.engine.flower.wire import Introduction, Measured, Order, Tested, WireError, Work, version_of
 from muster.engine.runtime import ClientRuntime
 from muster.errors import ConfigError, EngineError
 from muster.experiment.runner import Ingredients
 from muster.parameters import FlatModel
-from muster.signals.base import PROBE, ClientContext, Replies, Signal, TrainOutcome
+from muster.signals.base import PROBE, Replies, Signal, TrainOutcome
 from muster.training.base import LocalAlgorithm, LocalTraining
 
 if TYPE_CHECKING:
@@ -134,24 +134,24 @@ class FlowerEngine(Engine):
                 fix="set nodes = … in the section [flower]",
             )
         wanted = self._options.nodes or clients
-        end = time.monotonic() + self._options.wait
-        while True:
+
+        def enough() -> bool:
             self._look_around()
-            found = len(self._registry.present(self._online))
-            if found >= wanted:
-                return
-            if time.monotonic() > end:
-                said = [*self._registry.take_events(), *self._refused.values()]
-                raise EngineError(
-                    f"{found} of {wanted} nodes are ready after {self._options.wait:g} s"
-                    + "".join(f"\n  {line}" for line in said[-10:]),
-                    fix="start more nodes, or ask for fewer with flower.nodes; flower.wait is the patience",
-                )
-            time.sleep(self._options.poll)
+            return len(self.reachable(0)) >= wanted
+
+        if not self._mail.wait_until(enough, self._options.wait):
+            said = [*self._registry.take_events(), *self._refused.values()]
+            raise EngineError(
+                f"{len(self.reachable(0))} of {wanted} nodes are ready after {self._options.wait:g} s"
+                + "".join(f"\n  {line}" for line in said[-10:]),
+                fix="start more nodes, or ask for fewer with flower.nodes; flower.wait is the patience",
+            )
 
     def _look_around(self) -> None:
         """See which nodes are there, ask strangers who they are, and take in those that have answered."""
+        before = self._online
         self._online = sorted(self._mail.grid.get_node_ids())
+        self._events += self._registry.changes(before, self._online)
         under_way = set(self._registering.values())
         strangers = [n for n in self._online if not self._registry.is_known(n) and n not in under_way]
         question = wire.content({"experiment": self._experiment})
@@ -328,11 +328,15 @@ class FlowerEngine(Engine):
             self._states[client] = version_of(order.place)
         if answer.measured.lost:
             self._events.append(f"client {client} had lost its state and trained like a new one")
-        reports = dict(answer.measured.values)
-        context = self._server_context(client, movement, order, answer.work)
-        for signal in order.report:
-            if signal.in_update:
-                reports[signal.name] = np.atleast_1d(signal.measure(context))
+        contained = measure_on_update(
+            [signal for signal in order.report if signal.in_update],
+            order,
+            movement,
+            TrainOutcome(steps=answer.work.steps, samples=answer.work.samples),
+            population=self.population,
+            training=self.training,
+        )
+        reports = answer.measured.values | contained
         return Trained(
             client=client,
             movement=movement,
@@ -341,24 +345,6 @@ class FlowerEngine(Engine):
             reports={signal.name: reports[signal.name] for signal in order.report},
             credited_steps=answer.work.credited_steps,
             extra={name: answer.vectors[name] for name in self.algorithm.extra},
-        )
-
-    def _server_context(self, client: int, movement: Vector, order: TrainOrder, work: Work) -> ClientContext:
-        """What the server knows of a client when it measures on the update itself: no data."""
-        return ClientContext(
-            client=client,
-            features=torch.empty(0),
-            labels=torch.empty(0, dtype=torch.long),
-            classes=self._ingredients.data.classes,
-            model=self._runtime.model,
-            origin=torch.from_numpy(order.parameters),
-            rng=np.random.default_rng(0),
-            training=self.training,
-            training_rng=lambda: np.random.default_rng(0),
-            lr=order.lr,
-            round=order.place.round,
-            movement=movement,
-            outcome=TrainOutcome(steps=work.steps, samples=work.samples),
         )
 
     # --- checkpoints -------------------------------------------------------------------------------------

@@ -49,6 +49,12 @@ class Registry:
         there = set(online)
         return np.array(sorted(c for c, node in self.nodes.items() if node in there), dtype=np.int64)
 
+    def changes(self, before: Iterable[int], online: Iterable[int]) -> list[str]:
+        """Which known clients have gone or come back, in words."""
+        earlier, now = self.present(before), self.present(online)
+        gone = [f"client {client} is gone" for client in np.setdiff1d(earlier, now)]
+        return gone + [f"client {client} is there again" for client in np.setdiff1d(now, earlier)]
+
     def is_known(self, node: int) -> bool:
         return node in self.nodes.values()
 

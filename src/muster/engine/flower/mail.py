@@ -107,6 +107,15 @@ class Mail:
     def collect(self, messages: list[str]) -> list[Message]:
         return list(self.grid.pull_messages(messages)) if messages else []
 
+    def wait_until(self, condition: Callable[[], bool], seconds: float) -> bool:
+        """Look again and again until the condition holds; False when it does not within so many seconds."""
+        end = self._clock() + seconds
+        while not condition():
+            if self._clock() >= end:
+                return False
+            self._sleep(self.poll)
+        return True
+
     def drop_late(self) -> None:
         """Take answers to exchanges that are over, and forget them."""
         for reply in self.collect(list(self._unanswered)):

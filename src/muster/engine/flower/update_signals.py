@@ -1,0 +1,52 @@
+"""Signals that are contained in an update: the server measures them on what it got, so they need not travel."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import cast
+
+import numpy as np
+import torch
+
+from muster.arrays import Floats, Vector
+from muster.component import Population
+from muster.engine.base import TrainOrder
+from muster.parameters import FlatModel, ParameterSpec
+from muster.signals.base import ClientContext, Signal, TrainOutcome
+from muster.training.base import LocalTraining
+
+
+@dataclass(frozen=True)
+class _Layout:
+    """All that such a signal needs to know of the model."""
+
+    spec: ParameterSpec
+
+
+def measure_on_update(
+    signals: Sequence[Signal],
+    order: TrainOrder,
+    movement: Vector,
+    outcome: TrainOutcome,
+    *,
+    population: Population,
+    training: LocalTraining,
+) -> dict[str, Floats]:
+    """The numbers that the client itself would have measured, to the bit."""
+    context = ClientContext(
+        client=-1,
+        features=torch.empty(0),
+        labels=torch.empty(0, dtype=torch.long),
+        classes=population.classes,
+        model=cast(FlatModel, _Layout(population.spec)),
+        origin=torch.from_numpy(order.parameters),
+        rng=np.random.default_rng(0),
+        training=training,
+        training_rng=lambda: np.random.default_rng(0),
+        lr=order.lr,
+        round=order.place.round,
+        movement=movement,
+        outcome=outcome,
+    )
+    return {signal.name: np.atleast_1d(signal.measure(context)) for signal in signals}
