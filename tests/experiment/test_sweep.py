@@ -1,0 +1,252 @@
+"""Sweeps: what they consist of, and how a batch of runs is worked off."""
+
+from __future__ import annotations
+
+import math
+import os
+import signal
+
+import pytest
+
+from muster.errors import ConfigError
+from muster.experiment import from_dict
+from muster.experiment.estimate import Pace, calibrate, kind_of, known_paces, seconds_left
+from muster.experiment.jobs import JobObserver, run_experiments, share_of_cores
+from muster.experiment.store import Store
+from muster.experiment.sweep import Sweep, load_sweep
+
+BASE = """
+name = "small"
+rounds = 2
+[data]
+source = "digits"
+[partition]
+scheme = "dirichlet"
+clients = 12
+alpha = 0.5
+[model]
+name = "mlp"
+hidden = [8]
+[selection]
+method = "random"
+clients_per_round = 4
+"""
+
+
+@pytest.fixture
+def folder(tmp_path):
+    (tmp_path / "base.toml").write_text(BASE)
+    return tmp_path
+
+
+def loaded(folder, text: str) -> Sweep:
+    (folder / "sweep.toml").write_text(text)
+    return load_sweep(folder / "sweep.toml")
+
+
+# --- what a sweep consists of ----------------------------------------------------------------------------
+
+
+def test_cases_grid_and_seeds_are_multiplied(folder):
+    sweep = loaded(
+        folder,
+        """
+        base = "base.toml"
+        seeds = [3, 5]
+        [grid]
+        partition.alpha = [0.1, 1.0]
+        "training.lr" = [0.1, 0.2, 0.3]
+        [[cases]]
+        name = "a"
+        [[cases]]
+        name = "b"
+        selection = { method = "terraform", clients_per_round = 6 }
+        """,
+    )
+    made = sweep.experiments()
+    assert sweep.name == "sweep"
+    assert len(made) == 2 * 2 * 3 * 2
+    assert len({experiment.fingerprint for experiment in made}) == len(made)
+    assert [experiment.seed for experiment in made] == [3] * 12 + [5] * 12
+    first, last = made[0], made[-1]
+    assert (first.title, last.title) == ("a, alpha=0.1, lr=0.1", "b, alpha=1.0, lr=0.3")
+    assert first.partition == {"scheme": "dirichlet", "clients": 12, "alpha": 0.1}
+    assert last.selection == {"method": "terraform", "clients_per_round": 6}
+    assert (last.training, last.rounds) == ({"lr": 0.3}, 2)
+
+
+def test_a_grid_over_methods_keeps_the_other_options_and_names_runs_after_them(folder):
+    sweep = loaded(folder, 'base = "base.toml"\n[grid]\nselection.method = ["random", "terraform"]\n')
+    made = sweep.experiments()
+    assert [experiment.title for experiment in made] == ["random", "terraform"]
+    assert made[1].selection == {"method": "terraform", "clients_per_round": 4}
+
+
+def test_a_case_that_names_another_component_starts_that_section_afresh(folder):
+    text = 'base = "base.toml"\n[[cases]]\nname = "iid"\npartition = { scheme = "iid", clients = 5 }\n'
+    (made,) = loaded(folder, text).experiments()
+    assert made.partition == {"scheme": "iid", "clients": 5}
+
+
+def test_a_base_may_be_inline_or_a_workload(folder):
+    (made,) = loaded(folder, '[base]\nworkload = "terraform-fmnist-4"\nrounds = 7\n').experiments()
+    assert (made.rounds, made.data["source"]) == (7, "fashion-mnist")
+
+
+def test_repeats_are_seeds(folder):
+    (folder / "base.toml").write_text("seed = 4\n" + BASE)
+    made = loaded(folder, 'base = "base.toml"\nrepeats = 3\n').experiments()
+    assert [experiment.seed for experiment in made] == [4, 5, 6]
+    assert {experiment.title for experiment in made} == {"small"}
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("nmae = 1", "unknown key 'nmae'"),
+        ("seeds = [1]\nrepeats = 2", "both seeds and repeats"),
+        ("seeds = 3", "bad value for 'seeds'"),
+        ("repeats = 0", "bad value for 'repeats'"),
+        ("[grid]\nrounds = 3", "bad value for 'grid.rounds'"),
+        ("[[cases]]\nrounds = 3", "a case has no name"),
+        ('[[cases]]\nname = "a"\n[[cases]]\nname = "a"', "two cases are called 'a'"),
+        ('[[cases]]\nname = "a"\n[[cases]]\nname = "b"', "the same run twice"),
+        ('base = "missing.toml"', "cannot read"),
+        ("base = 3", "bad value for 'base'"),
+        ("grid = [1]", "bad \\[grid\\]"),
+        ("[grid]\nseed.x = [1]\n[base]\nseed = 1", "'seed' is not a section"),
+        ("this is no TOML", "not valid TOML"),
+        ("[base]\nroundz = 3", "unknown key or section 'roundz'"),
+    ],
+)
+def test_mistakes_are_named(folder, text, message):
+    with pytest.raises(ConfigError, match=message):
+        loaded(folder, text).experiments()
+
+
+# --- how it is worked off --------------------------------------------------------------------------------
+
+
+class Watching(JobObserver):
+    def __init__(self) -> None:
+        self.began: list[str] = []
+        self.ended: dict[str, str] = {}
+        self.rounds: dict[str, list[int]] = {}
+
+    def run_began(self, experiment) -> None:
+        self.began.append(experiment.title)
+
+    def rounds_done(self, experiment, done) -> None:
+        self.rounds.setdefault(experiment.title, []).append(done)
+
+    def run_ended(self, experiment, error) -> None:
+        self.ended[experiment.title] = error
+
+
+def test_a_failing_run_does_not_stop_the_others_and_what_is_done_is_skipped(tiny, tmp_path):
+    good = [tiny(name=f"good {seed}", seed=seed) for seed in (0, 1)]
+    bad = tiny(name="bad", partition={"alpha": 0.001, "min_samples": 200})
+    watching = Watching()
+    with Store(tmp_path) as store:
+        outcome = run_experiments([good[0], bad, good[1], good[0]], store, sweep_name="s", observer=watching)
+        assert sorted(outcome.complete) == sorted(experiment.fingerprint for experiment in good)
+        assert list(outcome.failed) == [bad.fingerprint]
+        assert watching.rounds["good 0"] == [0, 1, 2, 3]
+        assert watching.ended == {"good 0": "", "good 1": "", "bad": outcome.failed[bad.fingerprint]}
+        assert store.runs(status="failed", sweep="s")[0].error
+        assert len(store.results(sweep="s")) == 2
+        again = Watching()
+        second = run_experiments([*good, bad], store, sweep_name="s", observer=again)
+        assert again.began == ["bad"]
+        assert sorted(second.skipped) == sorted(outcome.complete)
+
+
+class KillOnce(JobObserver):
+    """Kills the process of a run after its first round, as the kernel does when memory is short."""
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+
+    def rounds_done(self, experiment, done) -> None:
+        if done == 1:
+            os.kill(self.store.run(experiment.fingerprint).pid, signal.SIGKILL)
+
+
+def test_a_run_whose_process_dies_is_reported_and_goes_on_next_time(tiny, tmp_path):
+    experiment = tiny(rounds=50)
+    with Store(tmp_path) as store:
+        outcome = run_experiments([experiment], store, observer=KillOnce(store))
+        assert outcome.failed == {experiment.fingerprint: "its process died (exit code -9)"}
+        (run,) = store.runs(status="interrupted")
+        assert run.done >= 1
+        assert run_experiments([experiment], store).complete == [experiment.fingerprint]
+        kinds = [event.kind for event in store.events(run)]
+        assert kinds == ["started", "resumed", "complete"]
+
+
+class StopSoon(JobObserver):
+    def __init__(self) -> None:
+        self.seen = 0
+
+    def rounds_done(self, experiment, done) -> None:
+        self.seen = max(self.seen, done)
+
+    def wants_stop(self) -> bool:
+        return self.seen >= 1
+
+
+def test_a_batch_can_be_stopped_and_goes_on(tiny, tmp_path):
+    experiments = [tiny(rounds=200, seed=seed) for seed in (0, 1)]
+    with Store(tmp_path) as store:
+        outcome = run_experiments(experiments, store, jobs=1, observer=StopSoon())
+        assert (outcome.stopped, outcome.failed, outcome.complete) == (True, {}, [])
+        first, second = store.runs()
+        assert (first.status, second.status) == ("stopped", "planned")
+        assert first.done >= 1
+
+
+def test_cores_are_shared_out(monkeypatch):
+    monkeypatch.setattr("muster.experiment.jobs.available_cores", lambda: 8)
+    assert share_of_cores(None, None, 24) == (8, 0)
+    assert share_of_cores(None, None, 2) == (2, 4)
+    assert share_of_cores(4, None, 24) == (4, 2)
+    assert share_of_cores(None, 4, 24) == (2, 4)
+    assert share_of_cores(3, 5, 24) == (3, 5)
+    assert share_of_cores(None, 0, 24) == (8, 0)
+    with pytest.raises(ConfigError, match="jobs is 0"):
+        share_of_cores(0, None, 1)
+
+
+# --- estimates -------------------------------------------------------------------------------------------
+
+
+def test_runs_of_one_kind_differ_in_seed_and_length_only(tiny):
+    assert kind_of(tiny(seed=1).described()) == kind_of(tiny(seed=2, rounds=9).described())
+    assert kind_of(tiny().described()) != kind_of(tiny(training={"lr": 0.3}).described())
+
+
+def test_time_left_is_worked_off_by_the_jobs_in_order():
+    paces = {"slow": Pace(10.0, 5.0), "fast": Pace(1.0)}
+    kinds = {"a": "slow", "b": "fast", "c": "fast", "d": "new"}
+    assert seconds_left({"a": 2, "b": 5, "c": 5}, kinds, paces, jobs=2) == 25
+    assert seconds_left({"a": 0, "b": 5, "c": 5}, kinds, paces, jobs=1) == 10
+    assert seconds_left({"d": 2}, kinds, paces, jobs=1) == 11  # the mean of what is known
+    assert seconds_left({"a": 0}, kinds, {}, jobs=1) == 0
+    assert math.isnan(seconds_left({"a": 1}, kinds, {}, jobs=1))
+
+
+def test_calibration_tries_only_what_the_store_does_not_know(tiny, tmp_path):
+    known = tiny()
+    with Store(tmp_path) as store:
+        run_experiments([known], store, jobs=1, workers=0)
+        paces = known_paces(store.runs())
+    new, bad = tiny(training={"lr": 0.2}), tiny(selection={"method": "random", "clients_per_round": 99})
+    tried: list[str] = []
+    experiments = [known, new, bad, from_dict(new.to_dict() | {"seed": 5})]
+    found = calibrate(experiments, paces, workers=0, told=lambda experiment: tried.append(experiment.fingerprint))
+    assert tried == [new.with_options(["seed=5"]).fingerprint, bad.fingerprint]
+    assert found[kind_of(known.described())].source == "runs in the store"
+    assert found[kind_of(new.described())].seconds_a_round > 0
+    assert "clients_per_round is 99" in found[kind_of(bad.described())].fails
+    rest = calibrate([new], paces, workers=0, budget=0.0)
+    assert rest[kind_of(new.described())].source == "a guess from the others"
