@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import sysconfig
+import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -54,10 +55,13 @@ class LocalFederation:
         if not self.stock:
             check_version()
         self._children: list[Child] = []
+        self._closing = threading.Event()
         try:
             self._start_superlink()
             for partition in range(self.size):
                 self.add_node(partition)
+            if not self.stock:
+                threading.Thread(target=self._watch, daemon=True).start()
         except BaseException:
             self.close()
             raise
@@ -68,6 +72,7 @@ class LocalFederation:
 
     def close(self) -> None:
         """Nodes first, so that they can sign off."""
+        self._closing.set()
         stop_all(child for child in self._children if child.name != "superlink")
         stop_all(self._children)
 
@@ -78,6 +83,17 @@ class LocalFederation:
         node = LocalNode(partition, key, node_id, self.start_node(partition, key, f"node{len(self.nodes)}"))
         self.nodes.append(node)
         return node
+
+    def _watch(self) -> None:
+        """Sign off nodes that died: the SuperLink itself would take a minute to see it."""
+        from muster.engine.flower.deploy.private import sign_off
+
+        told: set[int] = set()
+        while not self._closing.wait(0.2):
+            for node in list(self.nodes):
+                if node.child.pid not in told and not node.child.alive:
+                    told.add(node.child.pid)
+                    sign_off(self.link, node.key.private, node.node_id)
 
     def restart_node(self, node: LocalNode) -> None:
         """Start a node that has ended again, with its key."""

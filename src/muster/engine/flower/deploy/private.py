@@ -113,9 +113,12 @@ def sign_off(link: Link, private_key: Path, node_id: int) -> None:
     """Say in the name of a node that died that it is gone, which else takes a minute to notice."""
     key = _node_key(private_key)
     signing = NodeAuthHttpInterceptor(key, key.public_key())
-    with FleetHttpClient.from_server_address(
-        link.address, False, link.authority, [RuntimeVersionHttpInterceptor("SuperNode"), signing]
-    ) as client:
+    with (
+        FleetHttpClient.from_server_address(
+            link.address, False, link.authority, [RuntimeVersionHttpInterceptor("SuperNode"), signing]
+        ) as client,
+        suppress(httpx.HTTPError),
+    ):  # it may have done so itself
         client.DeactivateNode(DeactivateNodeRequest(node_id=node_id))
 
 

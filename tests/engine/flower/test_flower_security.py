@@ -1,0 +1,80 @@
+"""Nodes that should not be there, and nodes that lie: they get nowhere, and the server goes on."""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+import pytest
+
+pytest.importorskip("flwr")
+from muster.engine.flower.deploy.driver import run_on_link
+from muster.engine.flower.deploy.link import Link
+from muster.engine.flower.deploy.pki import make_authority, make_node_key
+
+pytestmark = [pytest.mark.flower, pytest.mark.timeout(600)]
+
+LIAR = 4
+
+
+#: What the answers of a lying node are like → why they are refused.
+LIES = {
+    "nan": "non-finite values",
+    "shape": "float32 of shape",
+    "size": "bytes",
+    "pickle": "cannot be decoded|bytes",
+    "client": "as client 99",
+    "garbage": "unusable reply",
+}
+
+
+@pytest.mark.parametrize("lie", LIES)
+def test_a_node_that_lies_is_refused_and_the_others_are_used(
+    federation, task, mischief, locally_with_the_same_faults, lie
+):
+    experiment, order = task("rounds=2"), mischief / f"lie-{LIAR}"
+    order.write_text(lie)
+    try:
+        result = run_on_link(experiment, federation.link)
+    finally:
+        order.unlink()
+    for record in result.records:
+        (training,) = record.trainings
+        refused = training.failed | training.rejected
+        assert list(refused) == [LIAR]
+        assert re.search(LIES[lie], refused[LIAR]), refused[LIAR]
+        assert training.clients == [0, 1, 2, 3, 5]
+    assert not (mischief / "unpickled").exists()
+    local = locally_with_the_same_faults(experiment, result.records)
+    assert np.array_equal(result.parameters, local.parameters)
+
+
+def test_a_node_without_a_registered_key_is_turned_away(federation, task, tmp_path):
+    child = federation.start_node(0, make_node_key(tmp_path, "stranger"), "stranger")
+    assert child.wait(120) not in (0, None)
+    assert "refused" in child.log.read_text()
+    result = run_on_link(task("rounds=1"), federation.link)
+    assert result.records[0].trainings[0].clients == [0, 1, 2, 3, 4, 5]
+
+
+def test_a_node_does_not_talk_to_a_superlink_of_another_authority(federation, tmp_path):
+    other = make_authority(tmp_path)
+    link = Link(federation.link.address, other.certificate)
+    child = federation.start_node(0, federation.nodes[0].key, "deceived", link=link)
+    assert child.wait(120) not in (0, None)
+    assert "CERTIFICATE_VERIFY_FAILED" in child.log.read_text()
+
+
+@pytest.mark.parametrize("partition", [77, 3])
+def test_a_node_that_claims_to_be_somebody_else_takes_no_part(federation, task, until, partition):
+    """With a key of its own that is registered: an unknown client, or one that is there already."""
+    intruder = federation.add_node(partition)
+    try:
+        until(lambda: "is ready" in intruder.child.log.read_text())
+        result = run_on_link(task("rounds=2"), federation.link)
+    finally:
+        intruder.child.kill()
+        federation.nodes.remove(intruder)
+    assert [record.trainings[0].clients for record in result.records] == [[0, 1, 2, 3, 4, 5]] * 2
+    told = [event for record in result.records for event in record.events]
+    assert any(str(intruder.node_id) in event and "refused" in event for event in told), told
