@@ -87,6 +87,7 @@ class Experiment:
     availability: Section = field(default_factory=dict)
     devices: Section = field(default_factory=dict)
     privacy: Section = field(default_factory=dict)
+    tracking: Section = field(default_factory=dict)
 
     def check(self) -> None:
         """Refuse what is neither a section nor a component, before anything is built from it."""
@@ -135,8 +136,10 @@ class Experiment:
         ]
 
     def described(self) -> dict[str, Any]:
-        """What is run in plain types, for reports and fingerprints."""
-        return {name: _plain(value) for name, value in self.as_run().to_dict().items()}
+        """What is run in plain types, for reports and fingerprints; who watches it does not belong to it."""
+        sections = self.as_run().to_dict()
+        del sections["tracking"]
+        return {name: _plain(value) for name, value in sections.items()}
 
     @property
     def fingerprint(self) -> str:

@@ -35,6 +35,7 @@ from muster.registry import build
 from muster.result import Result
 from muster.selection.base import Selector, selectors
 from muster.server import Observer, Server
+from muster.tracking import tracking
 from muster.training.base import LocalAlgorithm, LocalTraining, algorithms
 
 #: Where versions before the results store kept a run.
@@ -196,10 +197,11 @@ def _run(
     make_engine: EngineFactory | None,
     recorder: Recorder | None = None,
 ) -> Result:
+    trackers = tracking(experiment)
     parts = build_parts(experiment, workers, make_engine)
-    server = parts.server(observers)
+    server = parts.server((*observers, trackers))
     try:
-        with parts.engine:
+        with parts.engine, trackers:
             return _named(server.run(experiment.rounds, recorder), experiment)
     except MusterError as error:
         if server.records:

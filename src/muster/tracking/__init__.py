@@ -1,0 +1,12 @@
+"""Trackers that people already use, told what happens in a run. Off unless asked for; they never break a run."""
+
+from typing import TYPE_CHECKING
+
+from muster._modules import imported_when_used
+from muster.tracking.base import RunFacts, Tracker, trackers
+from muster.tracking.observer import Tracking, TrackingOptions, tracking
+
+__all__ = ["RunFacts", "Tracker", "Tracking", "TrackingOptions", "trackers", "tracking"]
+
+if not TYPE_CHECKING:
+    __getattr__ = imported_when_used(__name__)
