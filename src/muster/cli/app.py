@@ -48,6 +48,12 @@ Workers = Annotated[
     int | None,
     typer.Option("--workers", "-w", help="Worker processes; 0: in this process. Default: cores."),
 ]
+Track = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--track", metavar="TRACKER", help="tensorboard, mlflow or wandb (offline); may be given several times."
+    ),
+]
 
 
 def _print_version(asked: bool) -> None:
@@ -76,6 +82,7 @@ def run(  # noqa: PLR0917 (the options are what they are)
     folder: Folder = None,
     workspace: Workspace = None,
     json_lines: JsonLines = False,
+    track: Track = None,
 ) -> None:
     """Run an experiment.
 
@@ -92,7 +99,10 @@ def run(  # noqa: PLR0917 (the options are what they are)
         unused = ", ".join(f"[{name}]" for name in experiment.unused())
         ignored = f"; not used: {unused}" if unused else ""
         err.print(f"centralised: one model on the data of all clients{ignored}", markup=False, soft_wrap=True)
-    command = again(["muster", "run", str(config)], settings, folder, workspace)
+    if track:
+        experiment.tracking = {**experiment.tracking, "to": track}
+    tracked = [word for name in track or [] for word in ("--track", name)]
+    command = again(["muster", "run", str(config), *tracked], settings, folder, workspace)
     store = None if folder else workspace_folder(workspace)
     folder = folder or plain_folder(workspace_folder(workspace), experiment)
     with progress_for(err, experiment.title, json_lines) as progress, StopAfterRound() as stopper:

@@ -89,7 +89,7 @@ def tracking(experiment: Experiment) -> Tracking:
 
 
 def numbers(record: RoundRecord, so_far: Costs) -> dict[str, float]:
-    """What is worth a curve: metrics as results call them, accuracy by group, how many took part, the work so far."""
+    """What is worth a curve: metrics as results call them, accuracy by group, who took part, the work so far."""
     values = dict(record.metrics)
     values |= {f"group accuracy/{row.label}-{row.attribute}": row.accuracy for row in record.groups}
     trainings = record.trainings
