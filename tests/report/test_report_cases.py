@@ -36,8 +36,13 @@ def test_of_the_same_run_the_longer_one_counts():
 
 
 def test_the_same_seed_under_another_name_is_another_case():
-    found = cases([run("local", engine={"name": "local"}), run("flower", engine={"name": "flower"})])
+    found = cases([run("local", engine={"workers": 0}, x={}), run("flower", flower={"nodes": 3}, x={})])
     assert [case.name for case in found] == ["local", "flower"]
+
+
+def test_engines_that_were_asked_for_are_different_cases():
+    kinds = [run(engine={"kind": kind, "workers": 2}, training={"lr": 1}) for kind in ("vectorised", "inline")]
+    assert [case.name for case in cases(kinds)] == ["a (kind=vectorised)", "a (kind=inline)"]
 
 
 def test_equal_names_get_what_they_differ_in():

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from muster.result import Result
 
-#: What may differ between runs of one case.
-_FREE = ("name", "seed", "engine", "checkpoint")
+#: Sections that change no result; of the engine's only the kind may, by rounding.
+_HABITS = ("name", "engine", "flower", "checkpoint")
 
 
 @dataclass(frozen=True)
@@ -57,9 +57,15 @@ def names(groups: Sequence[list[Result]], free: Sequence[str] = ()) -> list[str]
     return named
 
 
+def relevant(config: Mapping[str, Any]) -> dict[str, Any]:
+    """The sections that determine a result."""
+    sections = {key: value for key, value in config.items() if key not in _HABITS}
+    kind = config.get("engine", {}).get("kind", "auto")
+    return sections if kind == "auto" else sections | {"engine": {"kind": kind}}
+
+
 def _settings(result: Result, free: Sequence[str] = ()) -> dict[str, Any]:
-    config = {key: value for key, value in result.config.items() if key not in _FREE}
-    return {key: value for key, value in flat(config).items() if key not in free}
+    return {key: value for key, value in flat(relevant(result.config)).items() if key not in ("seed", *free)}
 
 
 def seed_of(result: Result) -> int:

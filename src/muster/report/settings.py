@@ -10,11 +10,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from muster.experiment.toml import to_toml, toml_value
-from muster.report.cases import Case, differing, flat
+from muster.report.cases import Case, differing, flat, relevant
 from muster.result import Result
 
-#: These do not change a result, or say only what a run is called.
-_HABITS = ("name", "engine", "checkpoint")
 _WORD, _TOML_WORDS = re.compile(r"[A-Za-z][A-Za-z0-9_-]*"), ("true", "false", "inf", "nan")
 
 
@@ -29,15 +27,15 @@ class Recipe:
 
 def shared_settings(results: Sequence[Result]) -> dict[str, Any]:
     """The settings that all runs have with the same value, in sections; sections that say nothing are left out."""
-    rows = [_settings(result) for result in results]
+    rows = [relevant(result.config) for result in results]
     different = set(differing(rows))
     return nested({key: value for key, value in flat(rows[0]).items() if key not in different})
 
 
 def own_settings(result: Result, results: Sequence[Result]) -> dict[str, Any]:
     """The settings of a run, as `section.key`, that not all runs share."""
-    different = set(differing([_settings(other) for other in results]))
-    return {key: value for key, value in flat(_settings(result)).items() if key in different}
+    different = set(differing([relevant(other.config) for other in results]))
+    return {key: value for key, value in flat(relevant(result.config)).items() if key in different}
 
 
 def nested(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -55,7 +53,7 @@ def nested(values: Mapping[str, Any]) -> dict[str, Any]:
 def recipe(found: Sequence[Case]) -> Recipe | None:
     """A sweep where all cases have the same seeds, else single runs. None: parts were objects made in Python."""
     results = [run for case in found for run in case.runs]
-    if any(_has_objects(_settings(result)) for result in results):
+    if any(_has_objects(relevant(result.config)) for result in results):
         return None
     if len(results) > 1 and len({tuple(case.seeds) for case in found}) == 1:
         return _as_sweep(found)
@@ -90,10 +88,6 @@ def _options(own: Mapping[str, Any]) -> list[str]:
 def _is_word(value: Any) -> bool:
     """A text that the command line takes as it is: no other TOML value looks like it."""
     return isinstance(value, str) and bool(_WORD.fullmatch(value)) and value not in _TOML_WORDS
-
-
-def _settings(result: Result) -> dict[str, Any]:
-    return {key: value for key, value in result.config.items() if key not in _HABITS}
 
 
 def _has_objects(settings: Mapping[str, Any]) -> bool:
