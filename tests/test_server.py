@@ -13,7 +13,7 @@ import muster
 from muster.aggregation.fedavg import FedAvg
 from muster.aggregation.median import Median
 from muster.component import state
-from muster.engine.base import Failed, Trained, TrainOrder
+from muster.engine.base import Engine, Failed, Trained, TrainOrder
 from muster.engine.local import LocalEngine
 from muster.errors import CheckpointError, ConfigError, TrainingError
 from muster.experiment.runner import build_parts
@@ -50,6 +50,8 @@ class Tampering:
     def train(self, order: TrainOrder) -> Iterator[Trained | Failed]:
         for answer in self._engine.train(order):
             yield self._change(order.place.round, answer)
+
+    train_slices = Engine.train_slices
 
 
 def server(tiny, selector=None, aggregator=None, change=None, **options) -> Server:

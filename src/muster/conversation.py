@@ -6,16 +6,16 @@ import logging
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from muster.aggregation.base import Aggregated, StreamingAggregator, Update, Updates
-from muster.arrays import Floats, Ints, Vector, plain
+from muster.aggregation.base import Aggregated, StreamingAggregator
+from muster.answers import Answers
+from muster.arrays import Floats, Vector, plain
 from muster.checks import check_plan, check_request, checked_mask
 from muster.component import Population
-from muster.engine.base import AskOrder, Failed, Place, Trained, TrainOrder, collect_replies
+from muster.engine.base import AskOrder, Failed, Place, TrainedSlice, TrainOrder
 from muster.errors import TrainingError
 from muster.guard import clip
 from muster.ledger import Bookkeeper
@@ -88,9 +88,9 @@ class Conversation:
             keep_all=not streaming,
         )
         training = TrainingRecord([], [])
-        refused: dict[int, Trained] = {}
-        answers = _Answers(self._valid(order, training, refused), request, self.population, order.lr)
-        result = self._stream(answers) if streaming else self._whole(answers, request, training)
+        answers = Answers(request, self.population, order.lr)
+        stream = self._valid(order, training, answers)
+        result = self._stream(stream, answers) if streaming else self._whole(stream, answers, request, training)
         if result is not None:
             if not np.isfinite(result.parameters).all():
                 raise TrainingError(
@@ -100,26 +100,29 @@ class Conversation:
             server.parameters = result.parameters
             ranks = np.argsort(result.clients)
             training.clients, training.weights = result.clients[ranks].tolist(), result.weights[ranks].tolist()
-        self._book(order, answers, training, refused)
+        self._book(order, answers, training)
         self.iteration += 1
         return answers.replies(report)
 
-    def _stream(self, answers: _Answers) -> Aggregated | None:
+    def _stream(self, stream: Iterator[TrainedSlice], answers: Answers) -> Aggregated | None:
         aggregator = self.server.aggregator
         assert isinstance(aggregator, StreamingAggregator)
         begun = False
-        for answer in answers:
+        for part in stream:
             with self._server_time():
                 if not begun:
                     aggregator.begin(self.server.parameters, self.population.spec)
                     begun = True
-                aggregator.add(answers.update(answer))
+                aggregator.add_all(answers.updates_of(part))
         with self._server_time():
             return aggregator.finish() if begun else None
 
-    def _whole(self, answers: _Answers, request: Train, training: TrainingRecord) -> Aggregated | None:
-        for _ in answers:
-            pass
+    def _whole(
+        self, stream: Iterator[TrainedSlice], answers: Answers, request: Train, training: TrainingRecord
+    ) -> Aggregated | None:
+        extra: dict[int, dict[str, Vector]] = {}
+        for part in stream:
+            extra |= {answer.client: dict(answer.extra) for answer in part if answer.extra}
         clients = answers.clients
         with self._server_time():
             if request.keep is not None and len(clients):
@@ -127,44 +130,47 @@ class Conversation:
                 training.left_out, clients = clients[~kept].tolist(), clients[kept]
             if not len(clients):
                 return None
-            updates = answers.updates(clients, self.server.engine.matrix(clients))
+            updates = answers.updates(clients, self.server.engine.matrix(clients), extra)
             return self.server.aggregator.aggregate(self.server.parameters, updates, self.population.spec)
 
-    def _valid(
-        self, order: TrainOrder, training: TrainingRecord, refused: dict[int, Trained]
-    ) -> Iterator[Trained]:
-        """The answers that pass the guard; the others are recorded, and what they cost is kept in `refused`."""
+    def _valid(self, order: TrainOrder, training: TrainingRecord, answers: Answers) -> Iterator[TrainedSlice]:
+        """The answers that pass the guard; the others are recorded, and what they cost is noted."""
         server, spec = self.server, self.population.spec
-        for answer in server.engine.train(order):
+        for part in server.engine.train_slices(order):
             for observer in server.observers:
-                observer.answered(answer)
-            if isinstance(answer, Failed):
-                training.failed[answer.client] = answer.reason
-                log.warning("round %d: client %d failed: %s", self.round + 1, answer.client, answer.reason)
+                for answer in (part,) if isinstance(part, Failed) else part:
+                    observer.answered(answer)
+            if isinstance(part, Failed):
+                training.failed[part.client] = part.reason
+                log.warning("round %d: client %d failed: %s", self.round + 1, part.client, part.reason)
                 continue
-            objection = server.guard.objection(answer.movement, spec)
-            if objection is not None:
-                training.rejected[answer.client] = objection
-                refused[answer.client] = _without_vectors(answer)
-                log.warning("round %d: client %d refused: %s", self.round + 1, answer.client, objection)
-                continue
+            passed = np.ones(len(part.clients), dtype=np.bool_)
+            for row, objection in server.guard.objections(part.movements, spec).items():
+                client, passed[row] = int(part.clients[row]), False
+                training.rejected[client] = objection
+                log.warning("round %d: client %d refused: %s", self.round + 1, client, objection)
             if server.aggregator.clip_norm is not None:
-                clip(answer.movement, server.aggregator.clip_norm, spec)
-            yield answer
+                for row in np.flatnonzero(passed).tolist():
+                    clip(part.movements[row], server.aggregator.clip_norm, spec)
+            if passed.all():
+                answers.note(part)
+                yield part
+                continue
+            answers.note_refused(part.some(~passed))
+            if passed.any():
+                answers.note(some := part.some(passed))
+                yield some
 
-    def _book(
-        self, order: TrainOrder, answers: _Answers, training: TrainingRecord, refused: dict[int, Trained]
-    ) -> None:
+    def _book(self, order: TrainOrder, answers: Answers, training: TrainingRecord) -> None:
         server = self.server
         self.record.trainings.append(training)
         # A refused update was computed and sent like any other.
-        worked = answers.facts | refused
-        clients = sorted(worked)
+        worked = answers.worked
         self.books.trained(
             order.clients,
-            np.array(clients, dtype=np.int64),
-            samples=np.array([worked[client].samples for client in clients], dtype=np.int64),
-            steps=sum(answer.steps for answer in worked.values()),
+            worked.clients,
+            samples=worked.samples,
+            steps=int(worked.steps.sum()),
             report=order.report,
             vectors_down=1 if order.broadcast is None else 2,
             vectors_up=1 + len(server.engine.algorithm.extra),
@@ -198,75 +204,6 @@ class Conversation:
             yield
         finally:
             self.server.ledger.current.server_seconds += time.perf_counter() - start
-
-
-class _Answers:
-    """The valid answers to one training request: handed on one by one, and what must be known afterwards."""
-
-    def __init__(self, stream: Iterator[Trained], request: Train, population: Population, lr: float) -> None:
-        self._stream, self._population, self._lr = stream, population, lr
-        ones = np.ones(len(request.clients), dtype=np.int64)
-        multiplicity = request.multiplicity if request.multiplicity is not None else ones
-        self._multiplicity = dict(zip(request.clients.tolist(), multiplicity.tolist(), strict=True))
-        weights = request.weights
-        self._weights = None if weights is None else dict(zip(request.clients.tolist(), weights, strict=True))
-        self.facts: dict[int, Trained] = {}
-        self._reports: dict[int, dict[str, Floats]] = {}
-        self._extra: dict[str, dict[int, Vector]] = {}
-
-    def __iter__(self) -> Iterator[Trained]:
-        for answer in self._stream:
-            self.facts[answer.client] = _without_vectors(answer)
-            self._reports[answer.client] = dict(answer.reports)
-            for name, vector in answer.extra.items():
-                self._extra.setdefault(name, {})[answer.client] = vector
-            yield answer
-
-    @property
-    def clients(self) -> Ints:
-        return np.array(sorted(self.facts), dtype=np.int64)
-
-    def update(self, answer: Trained) -> Update:
-        return Update(
-            client=answer.client,
-            movement=answer.movement,
-            size=int(self._population.sizes[answer.client]),
-            steps=answer.steps + answer.credited_steps,
-            multiplicity=self._multiplicity[answer.client],
-            weight=None if self._weights is None else float(self._weights[answer.client]),
-            lr=self._lr,
-            extra=answer.extra,
-            reports=answer.reports,
-        )
-
-    def updates(self, clients: Ints, movements: Vector) -> Updates:
-        ids = clients.tolist()
-        return Updates(
-            clients=clients,
-            movements=movements,
-            sizes=self._population.sizes[clients],
-            steps=np.array([self.facts[c].steps + self.facts[c].credited_steps for c in ids], dtype=np.int64),
-            multiplicity=np.array([self._multiplicity[c] for c in ids], dtype=np.int64),
-            weights=None if self._weights is None else np.array([self._weights[c] for c in ids]),
-            lr=self._lr,
-            extra={name: np.stack([rows[c] for c in ids]) for name, rows in self._extra.items()},
-            reports=self._columns(ids),
-        )
-
-    def replies(self, report: tuple[Signal, ...]) -> Replies:
-        return collect_replies(self._reports, report, self._population)
-
-    def _columns(self, ids: list[int]) -> dict[str, Floats]:
-        names = list(self._reports[ids[0]]) if ids else []
-        return {name: np.stack([self._reports[c][name] for c in ids]) for name in names}
-
-
-_NOTHING: Vector = np.empty(0, dtype=np.float32)
-
-
-def _without_vectors(answer: Trained) -> Trained:
-    """Only the numbers: the buffers of movement and extra vectors will be reused."""
-    return replace(answer, movement=_NOTHING, extra={})
 
 
 def _is_narrow(rows: Floats) -> bool:

@@ -31,29 +31,41 @@ class Guard:
 
     def objection(self, movement: Vector, spec: ParameterSpec) -> str | None:
         """Why this movement must not be used; None when it may."""
-        if movement.shape != (spec.size,):
-            return f"wrong shape {movement.shape}, expected ({spec.size},)"
-        if movement.dtype != np.float32:
-            return f"wrong type {movement.dtype}, expected float32"
-        if not math.isfinite(length(movement)):
-            return "non-finite values"
-        if self.max_norm is None:
-            return None
-        # Counters travel as they are and grow with every round: they are no part of the movement's length.
-        norm = length(movement[spec.averaged])
-        if norm > self.max_norm:
-            return f"norm {norm:.4g} is beyond the bound {self.max_norm:g}"
-        return None
+        return self.objections(movement[None], spec).get(0)
+
+    def objections(self, movements: Vector, spec: ParameterSpec) -> dict[int, str]:
+        """Why rows must not be used, by row; rows that may be used are not in it."""
+        if movements.shape[1:] != (spec.size,):
+            return dict.fromkeys(
+                range(len(movements)), f"wrong shape {movements.shape[1:]}, expected ({spec.size},)"
+            )
+        if movements.dtype != np.float32:
+            return dict.fromkeys(range(len(movements)), f"wrong type {movements.dtype}, expected float32")
+        found = {
+            row: "non-finite values" for row, norm in enumerate(lengths(movements)) if not math.isfinite(norm)
+        }
+        if self.max_norm is not None:
+            # Counters travel as they are and grow with every round: they are no part of the movement's length.
+            for row, norm in enumerate(lengths(movements[:, spec.averaged])):
+                if row not in found and norm > self.max_norm:
+                    found[row] = f"norm {norm:.4g} is beyond the bound {self.max_norm:g}"
+        return found
 
 
 def length(movement: Vector) -> float:
     """Euclidean norm; NaN or infinite exactly when an entry is."""
+    return lengths(movement[None])[0]
+
+
+def lengths(movements: Vector) -> list[float]:
+    """Euclidean norms of the rows; NaN or infinite exactly when an entry of the row is."""
     with np.errstate(over="ignore", invalid="ignore"):
-        square = float(np.dot(movement, movement))
-        if math.isfinite(square):
-            return math.sqrt(square)
-        # Either an entry is not finite, or float32 was too small for the sum of squares.
-        return float(np.linalg.norm(movement.astype(np.float64)))
+        squares = [float(np.dot(movement, movement)) for movement in movements]
+        # Where it is not finite, an entry is not, or float32 was too small for the sum of squares.
+        return [
+            math.sqrt(square) if math.isfinite(square) else float(np.linalg.norm(movement.astype(np.float64)))
+            for square, movement in zip(squares, movements, strict=True)
+        ]
 
 
 def clip(movement: Vector, limit: float, spec: ParameterSpec) -> None:

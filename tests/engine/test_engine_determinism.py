@@ -118,7 +118,7 @@ class KillsItsWorker(LocalAlgorithm):
 
 def test_a_dead_worker_is_replaced_and_changes_nothing(tiny, tmp_path):
     everyone = {"method": "random", "clients_per_round": 12}
-    undisturbed = muster.run(tiny(selection=everyone), workers=2)
+    undisturbed = muster.run(tiny(selection=everyone, engine={"kind": "processes"}), workers=2)
     disturbed = muster.run(
         tiny(selection=everyone, algorithm=KillsItsWorker(str(tmp_path), 7, times=1)), workers=2
     )

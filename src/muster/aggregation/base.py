@@ -174,6 +174,11 @@ class StreamingAggregator(Aggregator):
     def add(self, update: Update) -> None:
         """Take one update in."""
 
+    def add_all(self, updates: Updates) -> None:
+        """Take several updates in, row by row."""
+        for update in updates:
+            self.add(update)
+
     @abstractmethod
     def finish(self) -> Aggregated:
         """The next global parameters. Called only after at least one `add`."""
@@ -181,8 +186,7 @@ class StreamingAggregator(Aggregator):
     def aggregate(self, current: Vector, updates: Updates, spec: ParameterSpec) -> Aggregated:
         """The matrix form, for when something else needs the matrix: the same pass over its rows."""
         self.begin(current, spec)
-        for update in updates:
-            self.add(update)
+        self.add_all(updates)
         return self.finish()
 
 
@@ -214,12 +218,10 @@ class MeanAggregator(StreamingAggregator):
     def add(self, update: Update) -> None:
         self._accumulate(update.movement[None], *self._take_note(update))
 
-    def aggregate(self, current: Vector, updates: Updates, spec: ParameterSpec) -> Aggregated:
-        """As a stream of the rows, to the bit, but with one pass over memory for all of them."""
-        self.begin(current, spec)
+    def add_all(self, updates: Updates) -> None:
+        """As row by row, to the bit, but with one pass over memory for all of them."""
         noted = np.array([self._take_note(update) for update in updates])
         self._accumulate(updates.movements, noted[:, 0], noted[:, 1])
-        return self.finish()
 
     def _take_note(self, update: Update) -> tuple[float, float]:
         """Remember who counts how much; the coefficients of the movement's trainable part and of its buffers."""
@@ -232,7 +234,8 @@ class MeanAggregator(StreamingAggregator):
     def _accumulate(self, rows: Vector, coefficients: float | Floats, buffer_coefficients: float | Floats) -> None:
         trainable, buffers = self._spec.trainable, buffers_of(self._spec)
         accumulate(self._sum[trainable], rows[:, trainable], np.atleast_1d(coefficients))
-        accumulate(self._sum[buffers], rows[:, buffers], np.atleast_1d(buffer_coefficients))
+        if buffers.start < buffers.stop:
+            accumulate(self._sum[buffers], rows[:, buffers], np.atleast_1d(buffer_coefficients))
 
     def finish(self) -> Aggregated:
         clients = np.array([client for client, _ in self._seen], dtype=np.int64)

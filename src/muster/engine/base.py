@@ -4,15 +4,21 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from muster.arrays import Floats, Ints, State, Vector, read_only
+from muster.arrays import Bools, Floats, Ints, State, Vector, read_only
 from muster.component import Population
 from muster.signals.base import Replies, Signal
 from muster.training.base import LocalAlgorithm, LocalTraining
+
+if TYPE_CHECKING:
+    from muster.aggregation.base import Aggregator
+    from muster.guard import Guard
+    from muster.selection.base import Selector
 
 
 @dataclass(frozen=True)
@@ -40,6 +46,70 @@ class Trained:
     #: Steps that a probe had done: the movement holds them too.
     credited_steps: int = 0
     extra: Mapping[str, Vector] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class TrainedSlice:
+    """The answers of several clients at once, row by row. Vectors are valid until the next slice is drawn."""
+
+    clients: Ints
+    #: clients × parameters.
+    movements: Vector
+    steps: Ints
+    samples: Ints
+    credited_steps: Ints
+    #: clients × width, by signal.
+    reports: Mapping[str, Floats]
+    #: clients × parameters, by name.
+    extra: Mapping[str, Vector]
+
+    @classmethod
+    def of(cls, answer: Trained) -> TrainedSlice:
+        return cls(
+            clients=np.array([answer.client]),
+            movements=answer.movement[None],
+            steps=np.array([answer.steps]),
+            samples=np.array([answer.samples]),
+            credited_steps=np.array([answer.credited_steps]),
+            reports={name: values[None] for name, values in answer.reports.items()},
+            extra={name: vector[None] for name, vector in answer.extra.items()},
+        )
+
+    def __iter__(self) -> Iterator[Trained]:
+        numbers = zip(
+            self.clients.tolist(),
+            self.steps.tolist(),
+            self.samples.tolist(),
+            self.credited_steps.tolist(),
+            strict=True,
+        )
+        for row, (client, steps, samples, credited) in enumerate(numbers):
+            yield Trained(
+                client=client,
+                movement=self.movements[row],
+                steps=steps,
+                samples=samples,
+                reports={name: rows[row] for name, rows in self.reports.items()},
+                credited_steps=credited,
+                extra={name: rows[row] for name, rows in self.extra.items()},
+            )
+
+    def some(self, rows: Ints | Bools) -> TrainedSlice:
+        """Only these rows; vectors are copied."""
+        return TrainedSlice(
+            clients=self.clients[rows],
+            movements=self.movements[rows],
+            steps=self.steps[rows],
+            samples=self.samples[rows],
+            credited_steps=self.credited_steps[rows],
+            reports={name: values[rows] for name, values in self.reports.items()},
+            extra={name: vectors[rows] for name, vectors in self.extra.items()},
+        )
+
+    def without_vectors(self) -> TrainedSlice:
+        """Only the numbers: movements and extra vectors will be overwritten."""
+        nothing: Vector = np.empty((len(self.clients), 0), dtype=np.float32)
+        return replace(self, movements=nothing, extra={})
 
 
 @dataclass(frozen=True)
@@ -110,6 +180,10 @@ class Engine(ABC):
     def algorithm(self) -> LocalAlgorithm:
         """What clients do differently from plain optimisation."""
 
+    def check_methods(self, selector: Selector, aggregator: Aggregator, guard: Guard) -> None:
+        """Raise ConfigError where methods need what these clients cannot or must not give."""
+        return
+
     @abstractmethod
     def describe(self) -> str:
         """One line for people: which engine, how many workers, why."""
@@ -129,6 +203,11 @@ class Engine(ABC):
     @abstractmethod
     def train(self, order: TrainOrder) -> Iterator[Trained | Failed]:
         """Train clients; one answer for each, in the order of `schedule`."""
+
+    def train_slices(self, order: TrainOrder) -> Iterator[TrainedSlice | Failed]:
+        """The same; an engine that has the answers of several clients together hands them over together."""
+        for answer in self.train(order):
+            yield answer if isinstance(answer, Failed) else TrainedSlice.of(answer)
 
     @abstractmethod
     def matrix(self, clients: Ints) -> Vector:

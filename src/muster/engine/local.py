@@ -35,7 +35,7 @@ from muster.engine.evaluation import summarise
 from muster.engine.pool import Crashed, Handler, Pool, as_muster_error
 from muster.engine.runtime import EVALUATION_BATCH, Job
 from muster.engine.tasks import Memory, Message, Questions, Recipe, TaskRunner, question_groups
-from muster.errors import ConfigError, DataError, EngineError
+from muster.errors import CheckpointError, ConfigError, DataError, EngineError
 from muster.parameters import FlatModel, ParameterSpec
 from muster.signals.base import PROBE, Replies
 from muster.training.base import LocalAlgorithm, LocalTraining, Plain
@@ -44,6 +44,9 @@ from muster.training.base import LocalAlgorithm, LocalTraining, Plain
 class LocalEngine(Engine):
     """Runs the clients of a partitioned data set on this machine."""
 
+    _title: ClassVar[str] = "local engine"
+    #: How results are computed: runs can only go on in the same way to give the same bits.
+    arithmetic: ClassVar[str] = "one by one"
     #: Makes what carries out tasks, in each worker.
     _runner: ClassVar[type[TaskRunner]] = TaskRunner
 
@@ -59,8 +62,9 @@ class LocalEngine(Engine):
         device: str = "auto",
         devices: Devices | None = None,
         client_memory: int = 2 * 1024**3,
+        reason: str = "",
     ) -> None:
-        """`workers`: None takes one per core, 0 runs clients in this process."""
+        """`workers`: None takes one per core, 0 runs clients in this process. `reason`: why this engine."""
         self._data = data
         self._algorithm = algorithm or Plain()
         self._device = resolve_device(device)
@@ -70,7 +74,7 @@ class LocalEngine(Engine):
             workers = WORKERS_PER_ACCELERATOR if accelerated else available_cores()
         if workers < 0:
             raise ConfigError(f"workers is {workers}", expected="0 (in this process) or more")
-        self._count = workers
+        self._count, self._reason = workers, reason
         # Metal cannot be used after a fork, and macOS in general does not promise that forks work.
         self._start_method = "fork" if sys.platform != "darwin" and self._device != "mps" else "spawn"
         flat = FlatModel(copy.deepcopy(module))
@@ -114,10 +118,9 @@ class LocalEngine(Engine):
         return self._pool.pids if self._pool else []
 
     def describe(self) -> str:
-        if self._count == 0:
-            return f"local engine, in this process, device {self._device}"
         plural = "es" if self._count != 1 else ""
-        return f"local engine, {self._count} single-threaded worker process{plural}, device {self._device}"
+        where = f"{self._count} single-threaded worker process{plural}" if self._count else "in this process"
+        return f"{self._title}, {where}, device {self._device}" + (f" ({self._reason})" if self._reason else "")
 
     def initial_parameters(self) -> Vector:
         return self._initial.copy()
@@ -253,10 +256,16 @@ class LocalEngine(Engine):
         self._store.drop(PROBE)
 
     def state_dict(self) -> State:
-        return self._store.state_dict()
+        return {"arithmetic": self.arithmetic, "clients": self._store.state_dict()}
 
     def load_state_dict(self, values: State) -> None:
-        self._store.load_state_dict(values)
+        if values["arithmetic"] != self.arithmetic:
+            raise CheckpointError(
+                f"the run was begun by an engine that trains clients {values['arithmetic']}, "
+                f"and would go on with one that trains them {self.arithmetic}",
+                fix=f'set engine.kind = "{"vectorised" if self.arithmetic == "one by one" else "processes"}"',
+            )
+        self._store.load_state_dict(values["clients"])
 
     def close(self) -> None:
         if self._end_pool is not None:

@@ -13,7 +13,7 @@ import zlib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 from torch import nn
@@ -48,8 +48,11 @@ class EvaluationOptions:
 
 @dataclass(frozen=True)
 class EngineOptions:
-    """Where clients run. None of it changes a result."""
+    """Where clients run. Only `kind` changes results, and those by rounding alone."""
 
+    #: "vectorised": slices of the cohort train as one computation; "processes": clients train one by one in worker
+    #: processes; "inline": one by one in this process; "auto": vectorised where the model allows it.
+    kind: Literal["auto", "vectorised", "processes", "inline"] = "auto"
     #: Worker processes; None: one per core; 0: in this process.
     workers: int | None = None
     device: str = "auto"
@@ -88,6 +91,10 @@ class Experiment:
     devices: Section = field(default_factory=dict)
     privacy: Section = field(default_factory=dict)
     tracking: Section = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if isinstance(self.engine, str):  # engine = "vectorised" says as much as the section with that kind
+            self.engine = {"kind": self.engine}
 
     def check(self) -> None:
         """Refuse what is neither a section nor a component, before anything is built from it."""
@@ -143,13 +150,19 @@ class Experiment:
 
     @property
     def fingerprint(self) -> str:
-        """Identifies what determines the result: everything but name, engines and checkpoint habits."""
+        """Identifies what determines the result: everything but name, workers and checkpoint habits.
+
+        An engine that is asked for by name determines rounding. The one that is chosen follows from the rest.
+        """
         relevant = self.described()
+        kind = relevant["engine"].get("kind", "auto")
         for key in ("name", "engine", "flower", "checkpoint"):
             del relevant[key]
         if not relevant["privacy"]:
             # Runs without noise keep the fingerprint that they had before there was a choice.
             del relevant["privacy"]
+        if kind != "auto":
+            relevant["engine"] = "vectorised" if kind == "vectorised" else "one by one"
         return hashlib.sha256(json.dumps(relevant, sort_keys=True).encode()).hexdigest()[:16]
 
     @property
@@ -170,6 +183,8 @@ def from_dict(values: Mapping[str, Any]) -> Experiment:
     The key `workload` names a preset from a paper; sections given beside it change or replace what it says.
     """
     values = dict(values)
+    if isinstance(values.get("engine"), str):
+        values["engine"] = {"kind": values["engine"]}
     if (name := values.pop("workload", None)) is not None:
         values = on_workload(str(name), values)
     allowed = {f.name: f for f in fields(Experiment)}

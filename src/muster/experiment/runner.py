@@ -16,10 +16,12 @@ from torch import nn
 from muster.aggregation.base import Aggregator, aggregators
 from muster.availability import Availability, availabilities
 from muster.data.federated import Dataset, FederatedData
+from muster.data.own import OWN, own_dataset, without_clients
 from muster.data.partition.base import schemes
 from muster.data.sources.base import sources
 from muster.devices import Devices, from_config
 from muster.engine.base import Engine
+from muster.engine.choice import choose_engine
 from muster.engine.local import LocalEngine
 from muster.errors import CheckpointError, ConfigError, MusterError, OutputError
 from muster.experiment.centralised import pooled
@@ -111,6 +113,11 @@ def build_parts(
     ingredients = build_ingredients(experiment)
     data, devices = ingredients.data, ingredients.devices
     if make_engine is None:
+        if not data.clients:
+            raise ConfigError(
+                'the clients bring their own data (data.source = "own"): none of them is on this machine',
+                fix="take the experiment to a Flower federation with `muster flower new`",
+            )
         selector = build_selector(experiment.selection, data.clients)
         engine: Engine = local_engine(ingredients, workers)
     else:
@@ -127,14 +134,20 @@ def build_ingredients(experiment: Experiment) -> Ingredients:
     training.check()
     algorithm = _component(experiment.algorithm, "method", "algorithm", algorithms)
     data = pooled(build_data(experiment)) if training.centralised else build_data(experiment)
+    if experiment.devices and not data.clients:
+        raise ConfigError(
+            "a model of devices needs clients that are known beforehand",
+            fix='leave [devices] out where data.source = "own"',
+        )
     devices = from_config(experiment.devices, data.clients, experiment.seed) if experiment.devices else None
     return Ingredients(experiment, data, _model(experiment, data), training, algorithm, devices, options)
 
 
 def local_engine(ingredients: Ingredients, workers: int | None = None) -> LocalEngine:
-    """All clients on this machine."""
+    """All clients on this machine, with the engine that the experiment asks for or that suits it best."""
     options = ingredients.options
-    return LocalEngine(
+    return choose_engine(
+        options.kind,
         ingredients.data,
         ingredients.module,
         ingredients.training,
@@ -253,6 +266,8 @@ def build_data(experiment: Experiment) -> FederatedData:
     if isinstance(experiment.data, FederatedData):
         return experiment.data
     dataset = _dataset(experiment.data)
+    if dataset.name == OWN:
+        return without_clients(dataset)
     options = dict(experiment.partition)
     seed = options.pop("seed", experiment.seed)
     if not isinstance(seed, int) or seed < 0:
@@ -284,6 +299,8 @@ def build_selector(section: Section | Selector, clients: int) -> Selector:
 def _dataset(section: Section | Dataset) -> Dataset:
     if isinstance(section, Dataset):
         return section
+    if section.get("source") == OWN:
+        return build(own_dataset, {key: value for key, value in section.items() if key != "source"}, "data")
     dataset: Dataset = _component(section, "source", "data", sources)
     return dataset
 

@@ -41,7 +41,7 @@ clients_per_round = {NODES}
 [aggregation]
 method = "fedavg"
 [engine]
-workers = 0
+kind = "inline"
 [flower]
 deadline = 60.0
 """

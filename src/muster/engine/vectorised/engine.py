@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from muster.arrays import Ints
-from muster.engine.base import Failed, Trained, TrainOrder, schedule
+from muster.engine.base import Failed, Trained, TrainedSlice, TrainOrder, schedule
 from muster.engine.local import LocalEngine
 from muster.engine.pool import Crashed
 from muster.engine.tasks import Memory, TaskRunner
@@ -27,22 +27,27 @@ class VectorisedEngine(LocalEngine):
     number of workers. They agree with those of the engine that trains clients one by one up to rounding.
     """
 
+    _title: ClassVar[str] = "vectorised engine"
+    arithmetic: ClassVar[str] = "side by side"
     _runner: ClassVar[type[TaskRunner]] = SliceRunner
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
         recipe = self._recipe
-        reason = why_not(recipe.module, recipe.training, recipe.algorithm, recipe.device)
+        reason = why_not(recipe.module, recipe.algorithm, recipe.device)
         if reason is not None:
             raise ConfigError(
                 f"the vectorised engine cannot be used: {reason}", fix='use engine.kind = "processes"'
             )
 
-    def describe(self) -> str:
-        where = "in this process" if not self._count else f"{self._count} single-threaded worker processes"
-        return f"vectorised engine, {where}"
-
     def train(self, order: TrainOrder) -> Iterator[Trained | Failed]:
+        for answer in self.train_slices(order):
+            if isinstance(answer, Failed):
+                yield answer
+            else:
+                yield from answer
+
+    def train_slices(self, order: TrainOrder) -> Iterator[TrainedSlice | Failed]:
         clients = schedule(order.clients, self._data.sizes)
         longest = longest_slice(len(clients), self._spec.size)
         slices = cut(self._data.sizes[clients], self.training, longest)
@@ -77,24 +82,25 @@ class VectorisedEngine(LocalEngine):
 
     def _handed_over(
         self, clients: Ints, slots: Ints, answer: SliceAnswer | Crashed, memory: Memory
-    ) -> Iterator[Trained | Failed]:
+    ) -> Iterator[TrainedSlice | Failed]:
         if isinstance(answer, Crashed):
-            for client in clients.tolist():
-                yield Failed(client, answer.reason)
+            yield from (Failed(client, answer.reason) for client in clients.tolist())
             return
-        movements, extra = memory.movements.numpy(), memory.extra.numpy()
-        steps, samples, credited = answer.steps.tolist(), answer.samples.tolist(), answer.credited_steps.tolist()
-        for k, (client, slot) in enumerate(zip(clients.tolist(), slots.tolist(), strict=True)):
-            if answer.present is not None:
-                self._take_back(client, slot, answer.present[k])
-            yield Trained(
-                client=client,
-                movement=movements[slot],
-                steps=steps[k],
-                samples=samples[k],
-                reports={name: values[k] for name, values in answer.reports.items()},
-                credited_steps=credited[k],
-                extra={name: extra[slot, row] for row, name in enumerate(self._algorithm.extra)},
+        if answer.present is not None:
+            for client, slot, present in zip(clients.tolist(), slots.tolist(), answer.present, strict=True):
+                self._take_back(client, slot, present)
+        contiguous = bool((np.diff(slots) == 1).all())
+        # Rows must not be copied: the guard's clipping changes them where they are.
+        for rows in [slice(0, len(slots))] if contiguous else [slice(k, k + 1) for k in range(len(slots))]:
+            places = slice(int(slots[rows.start]), int(slots[rows.start]) + rows.stop - rows.start)
+            yield TrainedSlice(
+                clients=clients[rows],
+                movements=memory.movements.numpy()[places],
+                steps=answer.steps[rows],
+                samples=answer.samples[rows],
+                credited_steps=answer.credited_steps[rows],
+                reports={name: values[rows] for name, values in answer.reports.items()},
+                extra={n: memory.extra.numpy()[places, row] for row, n in enumerate(self._algorithm.extra)},
             )
 
 

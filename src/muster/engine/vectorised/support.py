@@ -6,10 +6,10 @@ from torch import nn
 
 from muster.engine.vectorised.algorithms import SUPPORTED
 from muster.engine.vectorised.chain import Unsupported, chain_of
-from muster.training.base import LocalAlgorithm, LocalTraining
+from muster.training.base import LocalAlgorithm
 
 
-def why_not(module: nn.Module, training: LocalTraining, algorithm: LocalAlgorithm, device: str) -> str | None:
+def why_not(module: nn.Module, algorithm: LocalAlgorithm, device: str) -> str | None:
     """Why the vectorised engine cannot run this; None when it can."""
     if device != "cpu":
         return f"it computes on the CPU, and the device is {device}"
