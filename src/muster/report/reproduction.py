@@ -5,7 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
+from muster.errors import OutputError
 from muster.experiment.papers.entries import Value
 from muster.experiment.papers.measures import ACCURACIES
 from muster.experiment.papers.outcome import Compared, Ours, Outcome
@@ -37,10 +39,23 @@ class Page:
 def page(outcome: Outcome) -> Page:
     """Everything about one entry."""
     plan = outcome.plan
-    tables = [_numbers(outcome, cell) for cell in plan.cells] if len(plan.entry.values) == 1 else [_values(outcome)]
+    tables = (
+        [_numbers(outcome, cell) for cell in plan.cells] if len(plan.entry.values) == 1 else [_values(outcome)]
+    )
     if outcome.claims:
         tables.append(_claims(outcome))
     return Page(f"{plan.entry.id}: {plan.entry.published.caption}", heading(plan), tables, _remarks(outcome))
+
+
+def write_pages(pages: Sequence[Page], path: Path) -> None:
+    """Write comparisons as one Markdown file."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("\n".join(one.markdown() for one in pages), encoding="utf-8")
+    except OSError as error:
+        raise OutputError(
+            f"cannot write {path}: {error.strerror or error}", fix="choose another file with --out"
+        ) from error
 
 
 def heading(plan: Plan) -> list[str]:
@@ -72,7 +87,13 @@ def _numbers(outcome: Outcome, cell: str) -> tuple[str, list[str], list[list[str
     value, unit = outcome.plan.entry.values[0], outcome.plan.entry.published.unit
     beside = [metric for metric in ACCURACIES if any(metric in number.beside for number in numbers)]
     at_work = any(number.equal_work.known for number in numbers)
-    header = ["", f"paper{f', {unit}' if unit else ''}", f"ours: {_title(value)}", "difference", "place: paper, ours"]
+    header = [
+        "",
+        f"paper{f', {unit}' if unit else ''}",
+        f"ours: {_title(value)}",
+        "difference",
+        "place: paper, ours",
+    ]
     header += [f"ours: {ACCURACIES[metric]}" for metric in beside]
     header += ["at equal work"] if at_work else []
     header += ["client trainings"]
@@ -128,7 +149,9 @@ def _remarks(outcome: Outcome) -> list[str]:
             f"{outcome.plan.entry.tolerance:g} points and both spreads."
         )
     if size.last > 1 and outcome.plan.runs:
-        lines.append(f"Ours is the mean of the last {size.last} evaluations; ± is the standard deviation over seeds.")
+        lines.append(
+            f"Ours is the mean of the last {size.last} evaluations; ± is the standard deviation over seeds."
+        )
     if any(number.equal_work.known for number in outcome.numbers):
         lines.append("At equal work: after as many client trainings as the cheapest row of the cell used in all.")
     if outcome.plan.scale == "smoke":

@@ -29,8 +29,9 @@ class Value:
     metric: str
     #: Its name in the published table; empty where the table has one number a cell.
     name: str = ""
-    #: Of the evaluations: the last, the best, one at a share of the run, or a statistic of the later half.
-    pick: Literal["final", "best", "min", "max", "mean", "std", "at"] = "final"
+    #: Of the evaluations: the last, the best, one at a share of the run, the mean after 10, 20, …, 100 % of the
+    #: run, or a statistic of the later half.
+    pick: Literal["final", "best", "at", "tenths", "min", "max", "mean", "std"] = "final"
     #: For pick = "at": which share of the rounds.
     at: float = 1.0
     #: For shares of selections: first and last client of the group.
@@ -41,10 +42,11 @@ class Value:
 
 @dataclass(frozen=True)
 class Claim:
-    """What the paper says about the order of its rows (or, `over = "cells"`, of its cells), in a form to check."""
+    """What the paper says about the order of its rows (or cells, or values), in a form that can be checked."""
 
     text: str
-    over: Literal["rows", "cells"] = "rows"
+    #: What is compared with each other.
+    over: Literal["rows", "cells", "values"] = "rows"
     #: Which cells and rows it is about.
     cells: str = "*"
     rows: str = "*"
@@ -167,7 +169,10 @@ def _read(name: str) -> list[Entry]:
 def _entry(id: str, values: dict[str, Any], shared: Mapping[str, Mapping[str, Any]]) -> Entry:
     # A name instead of a table means one that several entries of the file share.
     values = {key: shared[key][value] if _is_name(key, value) else value for key, value in values.items()}
-    scales = {key: shared["scales"][scale] if isinstance(scale, str) else scale for key, scale in values["scales"].items()}
+    scales = {
+        key: shared["scales"][scale] if isinstance(scale, str) else scale
+        for key, scale in values["scales"].items()
+    }
     name, _, part = id.partition("/")
     return Entry(
         id=id,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import fields
 
 import numpy as np
 
@@ -19,14 +20,14 @@ ACCURACIES = {
     "client_accuracy_mean": "mean over clients",
     "participant_accuracy": "participants",
 }
+_COSTS = tuple(cost.name for cost in fields(Costs))
 _FAIRNESS = ("gini", "jain", "coverage", "longest_wait")
-_OVERHEAD = ("extra_down", "extra_up", "samples_probed", "server_seconds")
+_OVERHEAD = ("rounds_with_questions", "samples_probed", "server_seconds")
 
 
 def measured(result: Result, wanted: Value, last: int = 1) -> float:
     """A value of a run, in the published table's unit; NaN where the run does not have it."""
-    found = _measured(result, wanted, last)
-    return wanted.factor * found
+    return wanted.factor * _measured(result, wanted, last)
 
 
 def at_work(result: Result, wanted: Value, trainings: float, last: int = 1) -> float:
@@ -37,20 +38,27 @@ def at_work(result: Result, wanted: Value, trainings: float, last: int = 1) -> f
 
 
 def _measured(result: Result, wanted: Value, last: int) -> float:
-    if wanted.metric in Costs.__dataclass_fields__:
-        return float(getattr(result.ledger.total(), wanted.metric))
-    if wanted.metric in _FAIRNESS:
-        return participation(result)[wanted.metric]
-    if wanted.metric in _OVERHEAD:
-        return float(getattr(overhead(result), wanted.metric))
-    if wanted.metric == "selection_share":
-        return selection_share(result, wanted.clients)
-    if wanted.metric in ("least_selected", "most_selected"):
-        counts = _counts(result)
-        return float(counts.min() if wanted.metric == "least_selected" else counts.max())
-    if wanted.metric == "clusters":
-        return _picked(_clusters(result), wanted, last)
-    return _picked(curve(result, wanted.metric)[1], wanted, last)
+    metric = wanted.metric
+    if metric in _OVERHEAD:
+        return float(getattr(overhead(result), metric))
+    if metric in _COSTS:
+        return float(getattr(result.ledger.total(), metric))
+    if metric in _FAIRNESS:
+        return participation(result)[metric]
+    match metric:
+        case "extra_bytes":
+            costs = overhead(result)
+            return costs.extra_down + costs.extra_up
+        case "selection_share":
+            return selection_share(result, wanted.clients)
+        case "least_selected":
+            return float(_counts(result).min())
+        case "most_selected":
+            return float(_counts(result).max())
+        case "clusters":
+            return _picked(_clusters(result), wanted, last)
+        case _:
+            return _picked(curve(result, metric)[1], wanted, last)
 
 
 def _picked(values: Floats, wanted: Value, last: int) -> float:
@@ -64,9 +72,16 @@ def _picked(values: Floats, wanted: Value, last: int) -> float:
         case "best":
             return float(values.max())
         case "at":
-            return float(values[min(len(values), max(1, round(wanted.at * len(values)))) - 1])
+            return _after(values, wanted.at)
+        case "tenths":
+            return float(np.mean([_after(values, tenth / 10) for tenth in range(1, 11)]))
         case _:
             return float(getattr(np, wanted.pick)(later))
+
+
+def _after(values: Floats, share: float) -> float:
+    """The evaluation after a share of the run."""
+    return float(values[max(1, round(share * len(values))) - 1])
 
 
 def selection_share(result: Result, clients: tuple[int, int]) -> float:

@@ -13,10 +13,12 @@ from typing import Literal, TypeAlias
 
 import numpy as np
 
+from muster.data.partition.group_skew import named_tables
 from muster.experiment.papers.entries import Claim, Entry, Value, fits
 from muster.experiment.papers.measures import ACCURACIES, at_work, measured
-from muster.experiment.papers.planning import Plan
+from muster.experiment.papers.planning import Plan, as_published
 from muster.experiment.papers.published import Number, Printed
+from muster.heterogeneity.metrics import summary
 from muster.result import Result
 
 #: Results of one cell and row.
@@ -84,6 +86,9 @@ class Outcome:
 
 def outcome(plan: Plan, results: Mapping[str, Result], failures: Mapping[str, str] | None = None) -> Outcome:
     """Compare an entry's runs; `results` by the experiments' fingerprints, `failures` says why one is missing."""
+    if plan.entry.kind == "federations":
+        numbers = tuple(number for cell in plan.cells for number in _federation(plan, cell))
+        return Outcome(plan, numbers, tuple(checked(plan.entry, numbers)), ())
     runs: dict[tuple[str, str], BySeed] = {(cell, row): {} for cell in plan.cells for row in plan.rows}
     missing = []
     for run in plan.runs:
@@ -119,10 +124,30 @@ def _cell(plan: Plan, cell: str, runs: Mapping[str, BySeed]) -> list[Compared]:
                     equal_work=_mean(equal),
                     beside=_beside(results, value, last),
                     trainings=over_seeds(results, _trainings),
-                    off=is_off(ours, printed, plan.entry.tolerance),
+                    off=is_off(ours, printed, plan.entry.tolerance * value.factor / 100),
                 )
             )
     return found
+
+
+def _federation(plan: Plan, cell: str) -> list[Compared]:
+    """How heterogeneous a federation is, from the clients' tables alone."""
+    table = named_tables(as_published(plan.entry, cell, plan.rows[0])["partition"]["table"])
+    metrics = summary(table)
+    return [
+        Compared(
+            cell=cell,
+            row=plan.rows[0],
+            value=value,
+            printed=plan.entry.published.at(*plan.entry.printed_at(cell, plan.rows[0], value)),
+            ours=Ours(value.factor * metrics[value.metric], 0.0, 1),
+            equal_work=NOTHING,
+            beside={},
+            trainings=NOTHING,
+            off=False,
+        )
+        for value in plan.entry.values
+    ]
 
 
 def _cheapest(runs: Mapping[str, BySeed]) -> dict[int, float]:
@@ -175,17 +200,25 @@ def checked(entry: Entry, numbers: Sequence[Compared]) -> list[Checked]:
     found = []
     for claim in entry.claims:
         name = claim.value or entry.values[0].name
-        about = [
-            number
-            for number in numbers
-            if number.value.name == name and fits(number.cell, claim.cells) and fits(number.row, claim.rows)
-        ]
         groups: dict[str, dict[str, Ours]] = {}
-        for number in about:
-            where, which = (number.cell, number.row) if claim.over == "rows" else (number.row, number.cell)
-            groups.setdefault(where, {})[which] = number.ours
+        for number in numbers:
+            if fits(number.cell, claim.cells) and fits(number.row, claim.rows):
+                where, which = _compared_by(claim, number)
+                if claim.over == "values" or number.value.name == name:
+                    groups.setdefault(where, {})[which] = number.ours
         found += [Checked(claim, where, verdict(claim, group)) for where, group in groups.items()]
     return found
+
+
+def _compared_by(claim: Claim, number: Compared) -> tuple[str, str]:
+    """Where a claim is checked, and what is compared there."""
+    match claim.over:
+        case "rows":
+            return number.cell, number.row
+        case "cells":
+            return number.row, number.cell
+        case "values":
+            return f"{number.cell}, {number.row}", number.value.name
 
 
 def verdict(claim: Claim, numbers: Mapping[str, Ours]) -> Verdict:

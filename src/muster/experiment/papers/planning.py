@@ -79,15 +79,24 @@ def plan(
 
 
 def as_published(entry: Entry, cell: str, row: str) -> dict[str, Any]:
-    """The sections of one experiment as the paper has it, with `rounds` already shared out."""
+    """The sections of one experiment as the paper has it.
+
+    A cell or row with a `rounds_share` has that share of the rounds: it trains longer in each.
+    """
     of_cell, of_row = dict(entry.cells[cell]), dict(entry.rows[row])
     workload = of_cell.pop("workload", None) or entry.base.get("workload")
     base = {key: value for key, value in entry.base.items() if key != "workload"}
     share = of_cell.pop("rounds_share", 1) * of_row.pop("rounds_share", 1)
     sections = on_workload(str(workload), {}) if workload else {}
-    for changes in (base, of_cell, of_row):
-        sections = merged(sections, changes)
+    for changes in (of_cell, base, of_row):
+        sections = _changed(sections, changes)
     return sections | {"rounds": max(1, int(sections.get("rounds", 100) * share)), "rounds_share": share}
+
+
+def _changed(sections: dict[str, Any], changes: Changes) -> dict[str, Any]:
+    """Sections with changes; those named in `fresh` start empty."""
+    kept = {key: value for key, value in sections.items() if key not in changes.get("fresh", ())}
+    return merged(kept, {key: value for key, value in changes.items() if key != "fresh"})
 
 
 def scaled(published: Mapping[str, Any], entry: Entry, cell: str, row: str, size: Scale) -> dict[str, Any]:

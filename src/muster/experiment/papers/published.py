@@ -62,7 +62,9 @@ def paper(name: str) -> Paper:
     if name not in PAPERS:
         raise ConfigError(f"unknown paper '{name}'", expected=nearest(name, PAPERS))
     content = read_toml(f"{name}.toml")
-    return Paper(name, **content.pop("paper"), parts={part: _published(values) for part, values in content.items()})
+    return Paper(
+        name, **content.pop("paper"), parts={part: _published(values) for part, values in content.items()}
+    )
 
 
 def read_toml(*path: str) -> dict[str, Any]:
@@ -74,9 +76,7 @@ def read_toml(*path: str) -> dict[str, Any]:
 def _published(values: dict[str, Any]) -> Published:
     columns = tuple(values.get("columns", ()))
     rows = {name: tuple(_printed(cell) for cell in cells) for name, cells in values.get("rows", {}).items()}
-    return Published(
-        values["caption"], values.get("says", ""), values.get("unit", ""), columns=columns, rows=rows
-    )
+    return Published(values["caption"], values.get("says", ""), values.get("unit", ""), columns=columns, rows=rows)
 
 
 def _printed(cell: float | str | Sequence[float]) -> Printed:

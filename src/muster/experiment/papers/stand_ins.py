@@ -63,6 +63,9 @@ def _partition(partition: dict[str, Any], on: dict[str, Any]) -> dict[str, Any]:
         clients = partition.get("clients", natural["clients"])
         partition = {"scheme": "classes-per-client", "classes": keys} if keys else dict(natural)
         partition["clients"] = clients
+    if partition["scheme"] == "multi-dirichlet" and len(partition["alphas"]) == 1:
+        # Made for many classes: ten of them cannot serve hundreds of clients evenly.
+        partition = {"scheme": "dirichlet", "clients": partition["clients"], "alpha": partition["alphas"][0]}
     for key in ("classes", "max_classes"):
         if key in partition:
             partition[key] = classes.get(str(partition[key]), partition[key])

@@ -1,0 +1,150 @@
+"""`muster reproduce`: the papers' tables and figures."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from muster.cli.console import err, out
+from muster.cli.running import Workspace
+
+if TYPE_CHECKING:
+    from muster.experiment.papers.outcome import Outcome
+    from muster.experiment.papers.planning import Plan
+    from muster.experiment.store import Store
+    from muster.report.reproduction import Page
+
+
+def reproduce(  # noqa: PLR0917 (the options are what they are)
+    id: Annotated[
+        str | None,
+        typer.Argument(help="A table or figure, such as terraform/table2. Without it: a list.", metavar="[ID]"),
+    ] = None,
+    everything: Annotated[bool, typer.Option("--all", help="All tables and figures.")] = False,
+    scale: Annotated[str, typer.Option(help="smoke (seconds), small (a night on a laptop) or paper.")] = "small",
+    cells: Annotated[
+        str | None,
+        typer.Option(help='Only these columns or federations: "1*,4". Default: what the scale says, mostly all.'),
+    ] = None,
+    rows: Annotated[str | None, typer.Option(help='Only these rows: "FedAvg / *".')] = None,
+    seeds: Annotated[int | None, typer.Option(help="How many seeds, from 0.", min=1)] = None,
+    workspace: Workspace = None,
+    jobs: Annotated[int | None, typer.Option("--jobs", "-j", help="Runs side by side. Default: cores.")] = None,
+    workers: Annotated[int | None, typer.Option("--workers", "-w", help="Worker processes of each run.")] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be run, and how it differs.")] = False,
+    file: Annotated[
+        Path | None, typer.Option("--out", "-o", metavar="FILE.md", help="Also write the comparison as Markdown.")
+    ] = None,
+) -> None:
+    """Run a paper's table or figure and show our numbers beside the published ones.
+
+    Runs are kept in the workspace: what is there is not run again, so a large table can be made in pieces.
+    Example: `muster reproduce terraform/table2 --cells "1*,4"`
+    """
+    from muster.experiment.papers.entries import entries, entry
+    from muster.experiment.papers.planning import plan
+    from muster.experiment.store import Store
+    from muster.experiment.store import workspace as workspace_folder
+
+    if id is None and not everything:
+        _list()
+        return
+    if everything and (id or cells or rows):
+        raise typer.BadParameter("--all means every cell of every table: leave ID, --cells and --rows out")
+    wanted = list(entries().values()) if id is None else [entry(id)]
+    plans = [plan(one, scale, cells=cells, rows=rows, seeds=seeds) for one in wanted]
+    with Store(workspace_folder(workspace)) as store:
+        if dry_run:
+            _show_plans(plans, store)
+            return
+        outcomes, complete = _run(plans, store, jobs, workers)
+    _conclude(outcomes, complete, file)
+
+
+def _conclude(outcomes: Sequence[Outcome], complete: bool, file: Path | None) -> None:
+    from muster.errors import SweepError
+    from muster.report.reproduction import page, write_pages
+
+    pages = [page(outcome) for outcome in outcomes]
+    for one in pages:
+        _show(one)
+    if file is not None:
+        write_pages(pages, file)
+        err.print(f"Written: {file}", soft_wrap=True)
+    if not complete:
+        err.print("stopped; the same command goes on from here")
+        raise typer.Exit(130)
+    if lacking := sum(len(outcome.missing) for outcome in outcomes):
+        raise SweepError(
+            f"{lacking} runs have no result",
+            fix="see `muster runs --status failed`; the same command tries them again, and nothing else",
+        )
+
+
+def _list() -> None:
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+
+    from muster.experiment.papers.entries import entries
+    from muster.experiment.papers.published import PAPERS, paper
+
+    for name in PAPERS:
+        of = paper(name)
+        table = Table(title=f"{of.name}: {of.title}", title_justify="left", title_style="bold", box=SIMPLE_HEAD)
+        table.add_column("id", no_wrap=True)
+        table.add_column("what it shows")
+        table.add_column("cells × rows", no_wrap=True)
+        for entry in entries().values():
+            if entry.paper == name:
+                size = f"{len(entry.cells)} × {len(entry.rows)}"
+                table.add_row(entry.id, entry.published.caption, size)
+        out.print(table)
+    out.print("Run one with `muster reproduce ID --scale smoke|small|paper`.", style="dim", soft_wrap=True)
+
+
+def _show_plans(plans: Sequence[Plan], store: Store) -> None:
+    from muster.experiment.papers.reproduce import missing
+    from muster.report.reproduction import heading
+
+    for plan in plans:
+        out.print(f"{plan.entry.id}: {plan.entry.published.caption}", style="bold", soft_wrap=True, markup=False)
+        for line in heading(plan):
+            out.print(f"  {line}", soft_wrap=True, markup=False)
+        out.print(
+            f"  {len(plan.runs)} runs ({len(plan.cells)} cells × {len(plan.rows)} rows × {plan.seeds} seeds), "
+            f"{missing(plan, store)} of them not done yet",
+            soft_wrap=True,
+            markup=False,
+        )
+
+
+def _run(plans: Sequence[Plan], store: Store, jobs: int | None, workers: int | None) -> tuple[list[Outcome], bool]:
+    from muster.cli.sweep_progress import sweep_progress
+    from muster.experiment.papers.reproduce import reproduce as run_plans
+
+    name = f"{plans[0].entry.id if len(plans) == 1 else 'all tables and figures'}, {plans[0].scale}"
+    with sweep_progress(err, name, jobs, workers) as progress:
+        return run_plans(plans, store, jobs=jobs, workers=workers, observer=progress)
+
+
+def _show(page: Page) -> None:
+    from rich.box import SIMPLE_HEAD
+    from rich.table import Table
+
+    out.print(page.title, style="bold", soft_wrap=True, markup=False)
+    for line in page.heading:
+        style = "yellow" if line.startswith("differs") else None
+        out.print(f"  {line}", style=style, soft_wrap=True, markup=False)
+    for caption, header, rows in page.tables:
+        table = Table(title=caption, title_justify="left", title_style="bold", box=SIMPLE_HEAD)
+        for number, name in enumerate(header):
+            table.add_column(name, justify="left" if number == 0 else "right")
+        for row in rows:
+            table.add_row(*row)
+        out.print(table)
+    for line in page.remarks:
+        out.print(line, soft_wrap=True, markup=False, style="dim")
+    out.print()
