@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -131,6 +132,7 @@ def _task(
     from muster.experiment.store import plain_folder
     from muster.experiment.store import workspace as workspace_folder
 
+    logging.getLogger("flwr").setLevel(logging.WARNING)  # it tells about every connection
     experiment = load(config, settings or [])
     store = None if folder else workspace_folder(workspace)
     place = folder or plain_folder(workspace_folder(workspace), experiment)

@@ -39,8 +39,10 @@ class LocalFederation:
 
     folder: Path
     size: int
-    #: Flower's own nodes and executors, and nothing of its private interfaces.
+    #: Flower's own nodes and commands, and nothing of its private interfaces.
     stock: bool = False
+    #: Whether the server's side of runs is driven from outside; None: unless everything is stock.
+    driven: bool | None = None
     #: More entries of every node's configuration, for example limits.
     node_config: Mapping[str, str | int | float] = field(default_factory=dict)
     #: The client app of warm nodes, where it is not Muster's.
@@ -69,6 +71,10 @@ class LocalFederation:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    @property
+    def is_driven(self) -> bool:
+        return not self.stock if self.driven is None else self.driven
 
     def close(self) -> None:
         """Nodes first, so that they can sign off."""
@@ -168,7 +174,7 @@ class LocalFederation:
             *(*_command("flower-superlink"), "--host", HOST, "--port", str(port), "--enable-supernode-auth"),
             *("--ssl-certfile", str(server.certificate), "--ssl-keyfile", str(server.key)),
             *("--ssl-ca-certfile", str(authority.certificate), "--disable-runtime-dependency-installation"),
-            *("--isolation", "subprocess" if self.stock else "process"),
+            *("--isolation", "process" if self.is_driven else "subprocess"),
         ]
         return command if self.database is None else [*command, "--database", str(self.database)]
 

@@ -57,12 +57,23 @@ def run_node(link: Link, private_key: Path, app: ClientApp, node_config: Mapping
     from muster.engine.flower.deploy.private import connect_node
 
     failure: Exception | None = None
-    with _ending_on_sigterm(), connect_node(link, private_key, node_config) as connection:
-        log.info("node %d is ready", connection.node_id)
-        try:
-            _serve(connection, app)
-        except Exception as error:  # kept until the node has signed off: Flower would swallow it there
-            failure = error
+    try:
+        with _ending_on_sigterm(), connect_node(link, private_key, node_config) as connection:
+            log.info("node %d is ready", connection.node_id)
+            try:
+                _serve(connection, app)
+            except Exception as error:  # kept until the node has signed off: Flower would swallow it there
+                failure = error
+    except _Stop:
+        log.info("signed off")
+        return
+    except SystemExit as exit:  # Flower has said why in its own words
+        raise EngineError(
+            f"the SuperLink at {link.address} did not take this node in",
+            expected="a node whose public key is registered, and which does not run already",
+            fix="`flwr supernode register KEY.pub`, and check --root-certificates; after a crash a node is taken "
+            "in again within a minute",
+        ) from exit
     if failure is not None:
         raise EngineError(f"the node cannot go on: {type(failure).__name__}: {failure}") from failure
 
