@@ -101,7 +101,7 @@ def test_options_arrive(workspace):
         "digits", "--workspace", workspace, "--metric", "loss", "--target", 1.5, "--at", "round=1",
         "--baseline", "poc", "--by", "name", "--sort", "--correction", "none", "--sustain", 2,
     )  # fmt: skip
-    assert "Scores after 1 rounds" in text
+    assert "Scores after 1 round" in text
     assert "To reach loss ≤ 1.5000, 2 evaluations in a row" in text
     assert "Loss against poc" in text
     assert "Holm" not in text

@@ -73,7 +73,9 @@ def _takes_count(section) -> bool:
     return "fraction" not in section and "clients_per_round" in fields
 
 
-@pytest.mark.parametrize("page", [ROOT / "README.md", ROOT / "docs" / "protocols.md"], ids=name_of)
+@pytest.mark.parametrize(
+    "page", [ROOT / "README.md", *(ROOT / "docs" / name for name in ("protocols.md", "compare.md"))], ids=name_of
+)
 def test_python_examples_run(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     examples = blocks(page, "python")

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from muster.cli.console import err, out
+from muster.cli.running import Workspace
 
 
 def compare(  # noqa: PLR0917 (the options are what they are)
@@ -15,17 +16,14 @@ def compare(  # noqa: PLR0917 (the options are what they are)
         list[str] | None,
         typer.Argument(
             help="Sweeps, names or fingerprints of runs in the workspace, or folders with results. Default: all.",
-            metavar="[RUN|SWEEP|FOLDER]...",
+            metavar="RUN|SWEEP|FOLDER",
         ),
     ] = None,
     where: Annotated[
         list[str] | None,
         typer.Option("--where", metavar="SECTION.KEY=VALUE", help="Only runs with this setting; may be repeated."),
     ] = None,
-    workspace: Annotated[
-        Path | None,
-        typer.Option("--workspace", help="The folder with the results store. Default: MUSTER_WORKSPACE, or runs."),
-    ] = None,
+    workspace: Workspace = None,
     metric: Annotated[str, typer.Option(help="The metric to compare.")] = "accuracy",
     last: Annotated[int, typer.Option(help="Mean of the last K evaluations.", metavar="K", min=1)] = 1,
     at: Annotated[
@@ -67,6 +65,8 @@ def compare(  # noqa: PLR0917 (the options are what they are)
     ] = None,
 ) -> None:
     """Compare methods: means over seeds, equal budgets, work to a target, tests, participation and overhead.
+
+    Takes sweeps, names or fingerprints of runs, or folders with results; without them all runs of the workspace.
 
     Example: `muster compare digits --last 5 --target 0.9 --out digits.tex`
     """

@@ -222,7 +222,7 @@ def _cell_data(cell: Cell) -> dict[str, Any]:
 
 # --- terminal ----------------------------------------------------------------------------------------------------
 
-_GAP, _EDGES = 2, 2
+_GAP = 2
 _SIGNS = {Mark.BEST: ("*", "bold green"), Mark.SECOND: ("°", "cyan"), None: (" ", "")}
 
 
@@ -243,7 +243,7 @@ def _rich_part(table: Table, positions: Sequence[int], widths: Sequence[int]) ->
     for position in positions:
         column = table.columns[position]
         justify: JustifyMethod = "left" if column.textual else "right"
-        part.add_column(Text(column.heading), justify=justify, width=widths[position], vertical="bottom")
+        part.add_column(Text(column.heading), justify=justify, width=widths[position])
     for row in table.rows:
         part.add_row(*(_signed(row[position], table.columns[position]) for position in positions))
     return part
@@ -257,11 +257,11 @@ def _signed(cell: Cell, column: Column) -> Text:
 
 def _parts(widths: Sequence[int], width: int) -> list[list[int]]:
     """Positions of the columns of each part."""
-    parts, used = [[0]], _EDGES + _GAP + widths[0]
+    parts, used = [[0]], _GAP + widths[0]
     for position, own in enumerate(widths[1:], start=1):
         if used + _GAP + own > width and len(parts[-1]) > 1:
             parts.append([0])
-            used = _EDGES + _GAP + widths[0]
+            used = _GAP + widths[0]
         parts[-1].append(position)
         used += _GAP + own
     return parts
@@ -273,7 +273,7 @@ def _widths(table: Table, width: int) -> list[int]:
     for position, column in enumerate(table.columns):
         longest = max((len(cell_text(row[position], column)) for row in table.rows), default=0)
         if column.textual:
-            room = width - _EDGES - 2 * _GAP - widths[0] if widths else width // 2
+            room = width - 2 * _GAP - widths[0] if widths else width // 2
             longest = min(longest, max(room, _LONG_HEADING), width // 2)
         heading = max(min(len(column.heading), _LONG_HEADING), *map(len, column.heading.split()))
         widths.append(max(longest + (not column.textual), heading))

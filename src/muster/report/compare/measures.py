@@ -88,7 +88,8 @@ def amount_text(budget: Budget) -> str:
     column = unit_column(budget.unit, "", budget.amount)
     if budget.unit in ("bytes", "virtual_seconds"):
         return f"{column.shown(budget.amount)} {'virtual s' if column.unit == 's' else column.unit}"
-    return f"{budget.amount:,.0f} {UNITS[budget.unit].many}"
+    unit = UNITS[budget.unit]
+    return f"{budget.amount:,.0f} {unit.one if budget.amount == 1 else unit.many}"
 
 
 # --- curves ------------------------------------------------------------------------------------------------------

@@ -215,7 +215,8 @@ def _when(last: int, at: Budget | None) -> str:
 
 def _score_notes(columns: Sequence[tuple[Column, Sequence[Cell]]]) -> list[str]:
     titles = [column.title for column, _ in columns]
-    notes = ["Mean ± standard deviation over seeds."]
+    several = any(cell.spread is not None for _, cells in columns for cell in cells)
+    notes = ["Mean ± standard deviation over seeds."] if several else []
     if "participants only" in titles:
         notes.append(
             "Accuracy: global test set; clients' own data: mean over every client's test data; participants only: "
