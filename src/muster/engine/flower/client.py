@@ -20,7 +20,7 @@ from muster.engine.flower import wire
 from muster.engine.flower.limits import Limits
 from muster.engine.flower.memory import Memory
 from muster.engine.flower.options import client_fingerprint
-from muster.engine.flower.wire import Introduction, Measured, Order, Tested, WireError, Work
+from muster.engine.flower.wire import Introduction, Measured, Order, Scores, WireError, Work
 from muster.engine.runtime import EVALUATION_BATCH, ClientRuntime, Job
 from muster.errors import ConfigError
 from muster.experiment.config import Experiment
@@ -110,7 +110,7 @@ class Participant:
         with single_threaded():
             predicted, losses = predictions(self.runtime, origin)
         sums = summarise(self.data, predicted, losses)
-        answer = Tested(sums.confusion, sums.loss_sum)
+        answer = Scores(sums.confusion, sums.loss_sum)
         if sums.group_correct is not None and sums.group_count is not None:
             answer = replace(answer, group_correct=sums.group_correct, group_count=sums.group_count)
         return wire.content({**_echo(order), **answer.to_fields()})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
@@ -32,16 +32,21 @@ from muster.engine.flower.identity import Registry
 from muster.engine.flower.mail import Letter, Mail, NoAnswer
 from muster.engine.flower.options import FlowerOptions, client_fingerprint
 from muster.engine.flower.update_signals import measure_on_update
-from muster.engine.flower.wire import Introduction, Measured, Order, Tested, WireError, Work, version_of
+from muster.engine.flower.wire import Introduction, Measured, Order, Scores, WireError, Work, version_of
 from muster.engine.runtime import ClientRuntime
 from muster.errors import ConfigError, EngineError
 from muster.experiment.runner import Ingredients
 from muster.parameters import FlatModel
+from muster.secure_aggregation import check_secure_aggregation
 from muster.signals.base import PROBE, Replies, Signal, TrainOutcome
 from muster.training.base import LocalAlgorithm, LocalTraining
 
 if TYPE_CHECKING:
     from flwr.serverapp import Grid
+
+    from muster.aggregation.base import Aggregator
+    from muster.guard import Guard
+    from muster.selection.base import Selector
 
 T = TypeVar("T")
 
@@ -78,7 +83,6 @@ class FlowerEngine(Engine):
         self._experiment = client_fingerprint(ingredients.experiment)
         #: Registration messages under way: message → node.
         self._registering: dict[str, int] = {}
-        self._refused: dict[int, str] = {}
         self._online: list[int] = []
         #: Client → version of its state, and of its probed model, that the server counts on.
         self._states: dict[int, str] = {}
@@ -110,6 +114,10 @@ class FlowerEngine(Engine):
     def algorithm(self) -> LocalAlgorithm:
         return self._ingredients.algorithm
 
+    def check_methods(self, selector: Selector, aggregator: Aggregator, guard: Guard) -> None:
+        if self._options.secure_aggregation:
+            check_secure_aggregation(selector, aggregator, guard, self.population.clients)
+
     def describe(self) -> str:
         there = len(self._registry.present(self._online))
         return f"Flower engine, {there} of {self.population.clients} clients are there"
@@ -140,10 +148,10 @@ class FlowerEngine(Engine):
             return len(self.reachable(0)) >= wanted
 
         if not self._mail.wait_until(enough, self._options.wait):
-            said = [*self._registry.take_events(), *self._refused.values()]
+            said = dict.fromkeys(self._registry.refused.values())
             raise EngineError(
                 f"{len(self.reachable(0))} of {wanted} nodes are ready after {self._options.wait:g} s"
-                + "".join(f"\n  {line}" for line in said[-10:]),
+                + "".join(f"\n  {line}" for line in list(said)[-10:]),
                 fix="start more nodes, or ask for fewer with flower.nodes; flower.wait is the patience",
             )
 
@@ -168,14 +176,8 @@ class FlowerEngine(Engine):
                     raise WireError(reply.error.reason or f"error {reply.error.code}")
                 introduced[node] = Introduction.from_content(reply.content)
             except WireError as error:
-                self._say_refused(node, f"node {node} was not taken in: {error.problem}")
+                self._registry.refuse(node, f"node {node} was not taken in: {error.problem}")
         self._registry.introduce(introduced, self._online)
-
-    def _say_refused(self, node: int, why: str) -> None:
-        """Once, although it is asked again in every round."""
-        if self._refused.get(node) != why:
-            self._refused[node] = why
-            self._events.append(why)
 
     def take_events(self) -> list[str]:
         events = [*self._registry.take_events(), *self._events, *self._mail.events]
@@ -263,7 +265,12 @@ class FlowerEngine(Engine):
             )
         with single_threaded():
             predicted, losses = predictions(self._runtime, torch.from_numpy(parameters))
-        return summarise(data, predicted, losses)
+        sums = summarise(data, predicted, losses)
+        if data.clients:
+            return sums
+        correct, count = np.zeros((2, self.population.clients), dtype=np.int64)
+        loss: Floats = np.zeros(self.population.clients)
+        return replace(sums, client_correct=correct, client_loss_sum=loss, client_count=count)
 
     def _evaluate_on_clients(self, parameters: Vector) -> Evaluation:
         data, clients = self._ingredients.data, self.population.clients
@@ -276,11 +283,11 @@ class FlowerEngine(Engine):
                 fields = self._order(client, place, 0.0, ()).to_fields()
                 letters[client] = Letter(self._registry.nodes[client], wire.EVALUATE, wire.content(fields, arrays))
 
-        def decode(client: int, content: RecordDict) -> Tested:
+        def decode(client: int, content: RecordDict) -> Scores:
             record = _checked(content, client, place)
-            return Tested.from_record(record, data.classes, groups, self._registry.tested[client])
+            return Scores.from_record(record, data.classes, groups, self._registry.tested[client])
 
-        answers: dict[int, Tested] = {}
+        answers: dict[int, Scores] = {}
         for client, answer in self._exchange(letters, place, decode):
             if isinstance(answer, Failed):
                 self._events.append(f"client {client} did not evaluate: {answer.reason}")
@@ -369,7 +376,7 @@ def _checked(content: RecordDict, client: int, place: Place) -> ConfigRecord:
     return record
 
 
-def _summed(answers: dict[int, Tested], clients: int, classes: int, attributes: int | None) -> Evaluation:
+def _summed(answers: dict[int, Scores], clients: int, classes: int, attributes: int | None) -> Evaluation:
     confusion = np.zeros((classes, classes), dtype=np.int64)
     correct, count = np.zeros((2, clients), dtype=np.int64)
     loss: Floats = np.zeros(clients)

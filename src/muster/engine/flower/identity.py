@@ -33,6 +33,8 @@ class Registry:
     #: Client id → the node that speaks for it.
     nodes: dict[int, int] = field(default_factory=dict)
     events: list[str] = field(default_factory=list)
+    #: Node → why it was not taken in, when it was last asked.
+    refused: dict[int, str] = field(default_factory=dict)
 
     @property
     def population(self) -> Ints:
@@ -72,7 +74,8 @@ class Registry:
             try:
                 self._admit(key, claims[key], nodes, there)
             except WireError as error:
-                self.events.append(str(error.problem))
+                for node in claims[key]:
+                    self.refuse(node, error.problem)
 
     def _admit(self, key: str, claimants: list[int], nodes: dict[int, Introduction], there: set[int]) -> None:
         if len(claimants) > 1:
@@ -94,6 +97,7 @@ class Registry:
         self._check_size(client, introduction, node)
         back = client in self.sizes
         self.ids[key], self.nodes[client] = client, node
+        self.refused.pop(node, None)
         self.sizes[client], self.tested[client] = introduction.size, introduction.tested
         self.events.append(f"client {client} ('{key}') {'is back' if back else 'joined'} as node {node}")
 
@@ -114,6 +118,12 @@ class Registry:
                 f"node {node} ('{introduction.key}') has {introduction.size} samples, but the partition gives it "
                 f"{self.expected[client]}: refused"
             )
+
+    def refuse(self, node: int, why: str) -> None:
+        """Say once why a node is not taken in, although it is asked again in every round."""
+        if why not in self.refused.values():
+            self.events.append(why)
+        self.refused[node] = why
 
     def take_events(self) -> list[str]:
         events, self.events = self.events, []

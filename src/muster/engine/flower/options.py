@@ -28,7 +28,7 @@ class FlowerOptions:
     poll: float = 0.1
     #: Who evaluates the global model: the server on its test data, or the clients on theirs.
     evaluate: Literal["server", "clients"] = "server"
-    #: The federation hides single updates from the server: methods that need them are refused.
+    #: Refuse methods that need single updates: the experiment could then run where the server sees only sums.
     secure_aggregation: bool = False
 
     def check(self) -> None:

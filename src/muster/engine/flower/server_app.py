@@ -6,6 +6,7 @@ A shim package needs one line: `from muster.engine.flower.server_app import app`
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +15,7 @@ from flwr.serverapp import Grid, ServerApp
 
 from muster.cli.console import err
 from muster.cli.progress import LineProgress
+from muster.data.own import without_clients
 from muster.engine.flower.client_app import experiment_of
 from muster.engine.flower.engine import FlowerEngine
 from muster.engine.flower.options import FlowerOptions
@@ -23,6 +25,7 @@ from muster.experiment.runner import Ingredients, run
 from muster.registry import build
 
 if TYPE_CHECKING:
+    from muster.data.federated import Samples
     from muster.experiment.store import Store
     from muster.result import Result
     from muster.server import Observer
@@ -36,18 +39,34 @@ def run_on_grid(
     store: Store | Path | str | None = None,
     resume: bool = False,
     observers: Sequence[Observer] = (),
+    test_data: Samples | None = None,
 ) -> Result:
-    """Run an experiment on the nodes behind a grid: like `muster.run`, with other clients."""
+    """Run an experiment on the nodes behind a grid: like `muster.run`, with other clients.
+
+    `test_data`: what the server evaluates on, where clients bring their own data.
+    """
     options: FlowerOptions = build(FlowerOptions, experiment.flower, "flower")
     options.check()
 
     def make_engine(ingredients: Ingredients) -> FlowerEngine:
-        return FlowerEngine(grid, ingredients, options)
+        return FlowerEngine(grid, _with_test_data(ingredients, test_data), options)
 
     return run(experiment, out=out, store=store, resume=resume, observers=observers, make_engine=make_engine)
 
 
-def make_server_app(experiment: Experiment | None = None) -> ServerApp:
+def _with_test_data(ingredients: Ingredients, test_data: Samples | None) -> Ingredients:
+    if test_data is None:
+        return ingredients
+    if ingredients.data.clients:
+        raise ConfigError(
+            "the experiment's data set has test data of its own",
+            fix='leave test_data out, or use data.source = "own"',
+        )
+    dataset = replace(ingredients.data.dataset, test=test_data)
+    return replace(ingredients, data=without_clients(dataset))
+
+
+def make_server_app(experiment: Experiment | None = None, test_data: Samples | None = None) -> ServerApp:
     """A Flower server app for an experiment; None: the one that the run's configuration holds.
 
     The run's configuration may also name the folder of a results `store` (an absolute path, because the app runs
@@ -64,6 +83,7 @@ def make_server_app(experiment: Experiment | None = None) -> ServerApp:
             store=_store(context.run_config),
             resume=bool(context.run_config.get("resume", False)),
             observers=[LineProgress(err, mine.title)],
+            test_data=test_data,
         )
 
     return app

@@ -79,7 +79,7 @@ class MusterStrategy:
     ) -> StrategyResult:
         """Run rounds on the nodes behind a grid; the arguments are those of Flower's strategies."""
         aggregator = self.aggregator or FedAvg()
-        self._check_signals(aggregator)
+        check_signals(self.selector, aggregator, self.signals)
         engine = RecordsEngine(
             Mail(grid, deadline=timeout),
             initial_arrays,
@@ -95,15 +95,17 @@ class MusterStrategy:
         result = server.run(num_rounds)
         return StrategyResult(engine.to_arrays(result.parameters), result)
 
-    def _check_signals(self, aggregator: Aggregator) -> None:
-        for signal in (*self.selector.needs(), *aggregator.reports()):
-            if not signal.in_update and signal.name not in self.signals:
-                raise ConfigError(
-                    f"the methods need the signal '{signal.name}', which a client app of your own does not answer",
-                    expected="signals that the server computes from updates, or that your app answers",
-                    fix=f"answer `query.{signal.name}` in your client app and name it in MusterStrategy(signals=…)"
-                    ", or use Muster's client app (docs/flower.md)",
-                )
+
+def check_signals(selector: Selector, aggregator: Aggregator, answered: Sequence[str]) -> None:
+    """Refuse methods whose signals neither the server can compute from updates nor the client app answers."""
+    for signal in (*selector.needs(), *aggregator.reports()):
+        if not signal.in_update and signal.name not in answered:
+            raise ConfigError(
+                f"the methods need the signal '{signal.name}', which a client app of your own does not answer",
+                expected="signals that the server computes from updates, or that your app answers",
+                fix=f"answer `query.{signal.name}` in your client app and name it in MusterStrategy(signals=…)"
+                ", or use Muster's client app (docs/flower.md)",
+            )
 
 
 class RecordsEngine(Engine):

@@ -295,7 +295,7 @@ class Work:
 
 
 @dataclass(frozen=True)
-class Tested:
+class Scores:
     """A client's evaluation on its own test data: sums only."""
 
     confusion: Ints
@@ -313,7 +313,7 @@ class Tested:
         }
 
     @classmethod
-    def from_record(cls, record: ConfigRecord, classes: int, groups: int, tested: int) -> Tested:
+    def from_record(cls, record: ConfigRecord, classes: int, groups: int, tested: int) -> Scores:
         confusion = _counts(record, "confusion", classes * classes).reshape(classes, classes)
         if confusion.sum() > tested:
             raise WireError(f"the client tested {confusion.sum()} samples", expected=f"at most {tested}")
