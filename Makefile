@@ -42,8 +42,9 @@ slow: $(STAMP) ## The tests that take longer (kill and resume, every method end 
 realdata: $(STAMP) ## The tests on real data sets (MUSTER_DATA names their folder)
 	$(TESTS) -m realdata
 
+# One after the other: tests share federations of seven processes each.
 flower: $(STAMP) ## The tests that need the extra `flower`
-	$(TESTS) -m flower
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m flower
 
 coverage: $(STAMP) ## Tests with a coverage report
 	$(TESTS) --cov --cov-report=term
