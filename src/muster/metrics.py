@@ -15,6 +15,8 @@ from muster.engine.base import Evaluation
 from muster.record import GroupAccuracy
 
 NAN = float("nan")
+#: Of these less is better; of all others more is.
+LOWER_IS_BETTER = ("loss", "client_accuracy_std", "group_gap")
 
 
 def summarise_metrics(evaluation: Evaluation, participants: Ints) -> dict[str, float]:

@@ -7,25 +7,17 @@ from typing import Annotated
 
 import typer
 
+from muster.cli.choosing import Baseline, By, Last, Metric, Runs, Targets, Unfinished, Where
 from muster.cli.console import err, out
 from muster.cli.running import Workspace
 
 
 def compare(  # noqa: PLR0917 (the options are what they are)
-    runs: Annotated[
-        list[str] | None,
-        typer.Argument(
-            help="Sweeps, names or fingerprints of runs in the workspace, or folders with results. Default: all.",
-            metavar="RUN|SWEEP|FOLDER",
-        ),
-    ] = None,
-    where: Annotated[
-        list[str] | None,
-        typer.Option("--where", metavar="SECTION.KEY=VALUE", help="Only runs with this setting; may be repeated."),
-    ] = None,
+    runs: Runs = None,
+    where: Where = None,
     workspace: Workspace = None,
-    metric: Annotated[str, typer.Option(help="The metric to compare.")] = "accuracy",
-    last: Annotated[int, typer.Option(help="Mean of the last K evaluations.", metavar="K", min=1)] = 1,
+    metric: Metric = "accuracy",
+    last: Last = 1,
     at: Annotated[
         str,
         typer.Option(
@@ -34,29 +26,19 @@ def compare(  # noqa: PLR0917 (the options are what they are)
             "without N as much as the cheapest run has spent.",
         ),
     ] = "",
-    target: Annotated[
-        list[float] | None,
-        typer.Option(help="Value of the metric to be reached. Default: the baseline's mean at the end."),
-    ] = None,
+    target: Targets = None,
     sustain: Annotated[
         int, typer.Option(help="A target counts when so many evaluations in a row reach it.", min=1)
     ] = 1,
-    baseline: Annotated[
-        str, typer.Option(metavar="CASE", help="Tests are against it. Default: random, else the first.")
-    ] = "",
-    by: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="KEY", help="A case are runs that agree in this; may be repeated. Default: all but the seed."
-        ),
-    ] = None,
+    baseline: Baseline = "",
+    by: By = None,
     correction: Annotated[str, typer.Option(help="For several comparisons: holm or none.")] = "holm",
     table: Annotated[
         list[str] | None,
         typer.Option(help="Only this: scores, budgets, targets, significance, participation or overhead."),
     ] = None,
     sort: Annotated[bool, typer.Option("--sort", help="Best first.")] = False,
-    unfinished: Annotated[bool, typer.Option("--unfinished", help="Take unfinished runs, too.")] = False,
+    unfinished: Unfinished = False,
     file: Annotated[
         Path | None,
         typer.Option(

@@ -7,45 +7,21 @@ from typing import Annotated
 
 import typer
 
+from muster.cli.choosing import Baseline, By, Last, Metric, Runs, Targets, Unfinished, Where
 from muster.cli.console import out
-
-Runs = Annotated[
-    list[str] | None,
-    typer.Argument(
-        help="Sweeps, names or fingerprints of runs in the workspace, or folders with results. Default: all.",
-        metavar="[RUN|SWEEP|FOLDER]...",
-    ),
-]
-Where = Annotated[
-    list[str] | None,
-    typer.Option("--where", metavar="SECTION.KEY=VALUE", help="Only runs with this setting; may be repeated."),
-]
-Workspace = Annotated[
-    Path | None,
-    typer.Option("--workspace", help="The folder with the results store. Default: MUSTER_WORKSPACE, or runs."),
-]
+from muster.cli.running import Workspace
 
 
 def report(  # noqa: PLR0917 (the options are what they are)
     runs: Runs = None,
     where: Where = None,
     workspace: Workspace = None,
-    metric: Annotated[str, typer.Option(help="The metric to compare.")] = "accuracy",
-    last: Annotated[int, typer.Option(help="Mean of the last K evaluations.", metavar="K", min=1)] = 1,
-    target: Annotated[
-        list[float] | None,
-        typer.Option(help="Value of the metric to be reached. Default: the baseline's mean at the end."),
-    ] = None,
-    baseline: Annotated[
-        str, typer.Option(metavar="CASE", help="Tests are against it. Default: random, else the first.")
-    ] = "",
-    by: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="KEY", help="A case are runs that agree in this; may be repeated. Default: all but the seed."
-        ),
-    ] = None,
-    unfinished: Annotated[bool, typer.Option("--unfinished", help="Compare unfinished runs, too.")] = False,
+    metric: Metric = "accuracy",
+    last: Last = 1,
+    target: Targets = None,
+    baseline: Baseline = "",
+    by: By = None,
+    unfinished: Unfinished = False,
     title: Annotated[str, typer.Option(help="What stands on top.")] = "",
     file: Annotated[Path, typer.Option("--out", "-o", metavar="FILE", help="The page.")] = Path("report.html"),
 ) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from muster.cli.choosing import Where
 from muster.cli.console import out
 from muster.cli.running import Workspace
 
@@ -43,10 +44,6 @@ Name = Annotated[str | None, typer.Option("--name", help="Only runs of this name
 Method = Annotated[str | None, typer.Option("--method", help="Only runs with this selection method.")]
 Seed = Annotated[int | None, typer.Option("--seed", help="Only runs with this seed.")]
 Statuses = Annotated[list[StatusOption] | None, typer.Option("--status", help="Only such runs; may be repeated.")]
-Where = Annotated[
-    list[str] | None,
-    typer.Option("--where", metavar="SECTION.KEY=VALUE", help="Only runs with this setting; may be repeated."),
-]
 Ids = Annotated[
     list[str], typer.Argument(help="Beginnings of fingerprints, as in `muster runs`.", metavar="RUN...")
 ]

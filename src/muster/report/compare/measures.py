@@ -11,6 +11,7 @@ from muster import fairness
 from muster.arrays import Floats
 from muster.errors import ConfigError, nearest
 from muster.ledger import BYTES_PER_NUMBER, MODEL_UPDATE
+from muster.metrics import LOWER_IS_BETTER
 from muster.report.tables import Better, Column, bytes_column
 from muster.result import Result
 
@@ -51,7 +52,6 @@ _TITLES = {
     "group_gap": "mean group − worst group",
 }
 _SHARES = ("precision", "recall", "f1", "group_gap")
-_LOWER = ("loss", "client_accuracy_std", "group_gap")
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ class Budget:
 
 
 def better(metric: str) -> Better:
-    return Better.LOWER if metric in _LOWER or metric.endswith("_loss") else Better.HIGHER
+    return Better.LOWER if metric in LOWER_IS_BETTER else Better.HIGHER
 
 
 def metric_column(metric: str, title: str = "") -> Column:

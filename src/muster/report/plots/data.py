@@ -14,9 +14,6 @@ from muster.errors import ConfigError
 if TYPE_CHECKING:
     from muster.result import Result
 
-#: Metrics of which less is better; of all others more is.
-LOWER_IS_BETTER = ("loss", "client_accuracy_std", "group_gap")
-
 Series = tuple[Floats, Floats]
 
 

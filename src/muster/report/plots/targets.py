@@ -9,9 +9,10 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from muster.metrics import LOWER_IS_BETTER
 from muster.report.cases import Case, cases
 from muster.report.plots.canvas import amount, is_share, label, panels, picture, shortened, show_work
-from muster.report.plots.data import LOWER_IS_BETTER, first_reached, required, series
+from muster.report.plots.data import first_reached, required, series
 from muster.report.style import colour
 
 if TYPE_CHECKING:

@@ -1,0 +1,37 @@
+"""Options of the commands that look at results: which runs, and what to compare."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+Runs = Annotated[
+    list[str] | None,
+    typer.Argument(
+        help="Sweeps, names or fingerprints of runs in the workspace, or folders with results. Default: all.",
+        metavar="RUN|SWEEP|FOLDER",
+    ),
+]
+Where = Annotated[
+    list[str] | None,
+    typer.Option("--where", metavar="SECTION.KEY=VALUE", help="Only runs with this setting; may be repeated."),
+]
+Metric = Annotated[str, typer.Option("--metric", help="The metric to compare.")]
+Last = Annotated[int, typer.Option("--last", help="Mean of the last K evaluations.", metavar="K", min=1)]
+Targets = Annotated[
+    list[float] | None,
+    typer.Option("--target", help="Value of the metric to be reached. Default: the baseline's mean at the end."),
+]
+Baseline = Annotated[
+    str, typer.Option("--baseline", metavar="CASE", help="Tests are against it. Default: random, else the first.")
+]
+By = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--by",
+        metavar="KEY",
+        help="A case is all runs that agree in this setting; may be repeated. Default: all but seed.",
+    ),
+]
+Unfinished = Annotated[bool, typer.Option("--unfinished", help="Compare unfinished runs, too.")]
