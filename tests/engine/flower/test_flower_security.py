@@ -12,6 +12,7 @@ from muster.engine.flower.deploy.driver import run_on_link
 from muster.engine.flower.deploy.link import Link
 from muster.engine.flower.deploy.pki import make_authority, make_node_key
 from muster.errors import EngineError
+from muster.server import Observer
 
 pytestmark = [pytest.mark.flower, pytest.mark.timeout(600)]
 
@@ -66,16 +67,32 @@ def test_a_node_does_not_talk_to_a_superlink_of_another_authority(federation, tm
     assert "CERTIFICATE_VERIFY_FAILED" in child.log.read_text()
 
 
-@pytest.mark.parametrize("partition", [77, 3])
-def test_a_node_that_claims_to_be_somebody_else_takes_no_part(federation, task, until, partition):
-    """With a key of its own that is registered: an unknown client, or one that is there already."""
-    intruder = federation.add_node(partition)
+class Intrusion(Observer):
+    """Starts another node after the first round: its key is registered, but it is not who it says."""
+
+    def __init__(self, federation, partition: int, until) -> None:
+        self.federation, self.partition, self.until = federation, partition, until
+        self.node = None
+
+    def round_ended(self, record, ledger) -> None:
+        if self.node is None:
+            self.node = self.federation.add_node(self.partition)
+            self.until(lambda: "is ready" in self.node.child.log.read_text())
+
+    def end(self) -> None:
+        self.federation.nodes.remove(self.node)
+        self.node.child.kill()
+        self.federation.sign_off(self.node)
+
+
+@pytest.mark.parametrize(("partition", "why"), [(77, "partition-id is 77"), (3, "'partition-id=3', which node")])
+def test_a_node_that_claims_to_be_somebody_else_takes_no_part(federation, task, until, partition, why):
+    """An unknown client, or one that is there already."""
+    intrusion = Intrusion(federation, partition, until)
     try:
-        until(lambda: "is ready" in intruder.child.log.read_text())
-        result = run_on_link(task("rounds=2"), federation.link)
+        result = run_on_link(task("rounds=4"), federation.link, [intrusion])
     finally:
-        intruder.child.kill()
-        federation.nodes.remove(intruder)
-    assert [record.trainings[0].clients for record in result.records] == [[0, 1, 2, 3, 4, 5]] * 2
+        intrusion.end()
+    assert [record.trainings[0].clients for record in result.records] == [[0, 1, 2, 3, 4, 5]] * 4
     told = [event for record in result.records for event in record.events]
-    assert any(str(intruder.node_id) in event and "refused" in event for event in told), told
+    assert any(str(intrusion.node.node_id) in event and why in event for event in told), told

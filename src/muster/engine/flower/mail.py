@@ -93,7 +93,8 @@ class Mail:
                 letter.content,
                 dst_node_id=letter.node,
                 message_type=letter.type,
-                ttl=self.deadline,
+                # An answer that comes after the deadline can still be told from silence.
+                ttl=2 * self.deadline,
                 group_id=group,
             )
             for whom, letter in letters.items()

@@ -22,7 +22,7 @@ class FlowerOptions:
     nodes: int | None = None
     #: Seconds to wait for them.
     wait: float = 300.0
-    #: Seconds that clients have for an answer; also the messages' time to live.
+    #: Seconds that clients have for an answer; messages live twice as long, so that late answers are seen.
     deadline: float = 600.0
     #: Seconds between two looks for answers.
     poll: float = 0.1

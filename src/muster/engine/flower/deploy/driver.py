@@ -83,8 +83,9 @@ def run_on_link(task: Task, link: Link, observers: Sequence[Observer] = ()) -> R
 
 
 def largest_answer(ingredients: Ingredients) -> int:
-    """Bytes that an honest answer can have: the model, what the algorithm adds, and room for records."""
-    return (1 + len(ingredients.algorithm.extra)) * 4 * _numbers(ingredients.module) + _ROOM
+    """Bytes that an honest answer can have: the model, what the algorithm adds, signals, and room for records."""
+    # The widest signal is a gradient, in double precision.
+    return (3 + len(ingredients.algorithm.extra)) * 4 * _numbers(ingredients.module) + _ROOM
 
 
 def _numbers(module: nn.Module) -> int:

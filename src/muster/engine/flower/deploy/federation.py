@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import subprocess
@@ -57,7 +58,10 @@ class LocalFederation:
         if not self.stock:
             check_version()
         self._children: list[Child] = []
+        self._numbers = itertools.count()
         self._closing = threading.Event()
+        #: Held while somebody speaks for a dead node: it may be about to be started again.
+        self._signing_off = threading.Lock()
         try:
             self._start_superlink()
             for partition in range(self.size):
@@ -84,26 +88,33 @@ class LocalFederation:
 
     def add_node(self, partition: int) -> LocalNode:
         """Register a new key and start the node that has it."""
-        key = pki.make_node_key(self.folder / "keys", f"node{len(self.nodes)}")
-        node_id = self._register(key, f"node{len(self.nodes)}")
-        node = LocalNode(partition, key, node_id, self.start_node(partition, key, f"node{len(self.nodes)}"))
+        name = f"node{next(self._numbers)}"
+        key = pki.make_node_key(self.folder / "keys", name)
+        node_id = self._register(key, name)
+        node = LocalNode(partition, key, node_id, self.start_node(partition, key, name))
         self.nodes.append(node)
         return node
 
-    def _watch(self) -> None:
-        """Sign off nodes that died: the SuperLink itself would take a minute to see it."""
-        from muster.engine.flower.deploy.private import sign_off
-
-        told: set[int] = set()
-        while not self._closing.wait(0.2):
-            for node in list(self.nodes):
-                if node.child.pid not in told and not node.child.alive:
-                    told.add(node.child.pid)
-                    sign_off(self.link, node.key.private, node.node_id)
-
     def restart_node(self, node: LocalNode) -> None:
         """Start a node that has ended again, with its key."""
-        node.child = self.start_node(node.partition, node.key, node.child.name)
+        with self._signing_off:
+            self.sign_off(node)  # while the SuperLink believes that it is there, it would be refused
+            node.child = self.start_node(node.partition, node.key, node.child.name)
+
+    def sign_off(self, node: LocalNode) -> None:
+        """Tell the SuperLink that a node has died, which else takes a minute to see it."""
+        from muster.engine.flower.deploy.private import sign_off
+
+        sign_off(self.link, node.key.private, node.node_id)
+
+    def _watch(self) -> None:
+        told: set[int] = set()
+        while not self._closing.wait(0.2):
+            with self._signing_off:
+                dead = [node for node in self.nodes if node.child.pid not in told and not node.child.alive]
+                for node in dead:
+                    told.add(node.child.pid)
+                    self.sign_off(node)
 
     def start_node(
         self, partition: int, key: pki.NodeKey, name: str, *, link: Link | None = None, **config: str | int
