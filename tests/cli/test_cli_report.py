@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import pytest
 from typer.testing import CliRunner
@@ -28,8 +29,9 @@ def workspace(tmp_path_factory):
         )
         for seed in (0, 1)
     ]
+    impossible = replace(planned[0], name="impossible", selection={"method": "random", "clients_per_round": 99})
     with Store(folder) as store:
-        store.plan(planned, "digits")
+        store.plan([*planned, impossible], "digits")
         for experiment in planned:
             muster.run(experiment, workers=0, store=store, out=folder / f"plain-{experiment.seed}")
     return folder
@@ -49,10 +51,11 @@ def test_a_report_of_a_sweep(workspace, tmp_path):
     assert "<h1>digits</h1>" in content
     assert "1 case with 2 seeds each on digits: 6 clients, 2 rounds" in content
     # From the store: fingerprints, versions, accuracies of single clients, clusters.
-    for run in Store(workspace).runs():
+    for run in Store(workspace).runs(status="complete"):
         assert run.fingerprint[:8] in content
     assert muster.__version__ in content
     assert "Groups of clients" in content
+    assert "impossible, seed 0: planned without a round." in content
     assert "accuracy on clients&#x27; own test data" in content
 
 

@@ -29,9 +29,10 @@ def report(  # noqa: PLR0917 (the options are what they are)
 
     Example: `muster report digits --last 5 -o digits.html`
     """
-    from muster.experiment.choice import chosen_results
+    from muster.experiment.choice import chosen_results, runs_without_rounds
     from muster.report.compare import Options
     from muster.report.page import write_report
+    from muster.report.warnings import without_rounds
 
     options = Options(
         metric=metric,
@@ -42,7 +43,8 @@ def report(  # noqa: PLR0917 (the options are what they are)
         unfinished=unfinished,
     )
     results = chosen_results(runs or (), where or (), folder=workspace)
-    path = write_report(results, file, options, title=title or ", ".join(runs or ()))
+    remarks = without_rounds(runs_without_rounds(runs or (), where or (), folder=workspace))
+    path = write_report(results, file, options, title=title or ", ".join(runs or ()), remarks=remarks)
     out.print(f"Report: {path} ({path.stat().st_size / 1e6:.1f} MB, {len(results)} runs)", soft_wrap=True)
 
 

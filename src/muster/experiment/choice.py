@@ -41,6 +41,22 @@ def chosen_results(
     return results
 
 
+def runs_without_rounds(
+    words: Sequence[str] = (), where: Iterable[str] = (), *, folder: Path | None = None
+) -> list[Run]:
+    """The runs of the same choice that `chosen_results` leaves out: planned only, or failed at once."""
+    wanted = conditions(where)
+    found: list[Run] = []
+    for word in words or ("",):
+        whole = not word or (Path(word) / DATABASE).exists()
+        place = Path(word) if word and whole else workspace(folder)
+        if (place / DATABASE).exists():
+            with Store(place, create=False) as store:
+                runs = store.runs() if whole else _named(store, word)
+            found += [run for run in runs if not run.done and fits(run.config, wanted)]
+    return found
+
+
 def conditions(settings: Iterable[str]) -> dict[str, Any]:
     """`section.key=value` settings as dotted keys and values."""
     values: dict[str, Any] = {}
@@ -66,14 +82,18 @@ def _places(path: Path) -> Iterator[Path]:
 
 def _from_store(word: str, folder: Path | None) -> dict[str, Result]:
     with Store(workspace(folder), create=False) as store:
-        runs = store.runs(sweep=word) or store.runs(name=word)
-        if not runs and len(word) >= _SHORTEST_PREFIX:
-            runs = store.runs(fingerprint=word)
-        if runs:
+        if runs := _named(store, word):
             return _read(store, runs)
         known = [*store.sweep_names(), *{run.name for run in store.runs()}]
         problem = f"'{word}' is no folder with results, and no sweep or run in {store.path}"
         raise ConfigError(problem, expected=nearest(word, known))
+
+
+def _named(store: Store, word: str) -> list[Run]:
+    runs = store.runs(sweep=word) or store.runs(name=word)
+    if not runs and len(word) >= _SHORTEST_PREFIX:
+        runs = store.runs(fingerprint=word)
+    return runs
 
 
 def _read(store: Store, runs: Sequence[Run]) -> dict[str, Result]:

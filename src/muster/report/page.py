@@ -31,12 +31,17 @@ class Section:
     body: str
 
 
-def report_page(results: Sequence[Result], options: Options | None = None, *, title: str = "") -> str:
-    """The whole page. Runs that are not finished are named, and compared only if the options say so."""
+def report_page(
+    results: Sequence[Result], options: Options | None = None, *, title: str = "", remarks: Sequence[str] = ()
+) -> str:
+    """The whole page. Runs that are not finished are named, and compared only if the options say so.
+
+    `remarks` are warnings about what the results themselves do not tell, such as runs that failed at once.
+    """
     comparison = compare(results, options)
     title = title or _title(comparison)
     sections = [
-        *_warned(results, comparison),
+        *_warned([*remarks, *comparison.remarks, *warnings(results)]),
         Section("runs", "What was run", _runs(results)),
         Section("tables", "Tables", _tables(comparison)),
         Section("pictures", "Pictures", _pictures(comparison)),
@@ -52,11 +57,16 @@ def report_page(results: Sequence[Result], options: Options | None = None, *, ti
 
 
 def write_report(
-    results: Sequence[Result], path: Path | str, options: Options | None = None, *, title: str = ""
+    results: Sequence[Result],
+    path: Path | str,
+    options: Options | None = None,
+    *,
+    title: str = "",
+    remarks: Sequence[str] = (),
 ) -> Path:
     """Write the page to a file; its path."""
     path = Path(path)
-    content = report_page(results, options, title=title)
+    content = report_page(results, options, title=title, remarks=remarks)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(content, encoding="utf-8")
@@ -100,7 +110,8 @@ def _component(run: Result, section: str, key: str) -> object:
 def _runs(results: Sequence[Result]) -> str:
     header = ("run", "seed", "rounds", "status", "accuracy", "trainings", "time", "fingerprint", "ended")
     rows = []
-    for run in results:
+    place = {name: number for number, name in reversed(list(enumerate(run.name for run in results)))}
+    for run in sorted(results, key=lambda run: (place[run.name], seed_of(run))):
         origin, costs = run.provenance, run.ledger.total()
         seconds = origin.seconds or costs.seconds
         rows.append(
@@ -124,8 +135,7 @@ def _percent(run: Result) -> str:
     return f"{values[-1]:.1%}" if values else "–"
 
 
-def _warned(results: Sequence[Result], comparison: Comparison) -> Iterator[Section]:
-    found = [*comparison.remarks, *warnings(results)]
+def _warned(found: Sequence[str]) -> Iterator[Section]:
     if found:
         yield Section("warnings", "Warnings", html.listed(found, "warnings"))
 

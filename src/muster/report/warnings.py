@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
+from muster.experiment.store import Run
 from muster.report.cases import seed_of
 from muster.result import Result
 
@@ -14,6 +15,14 @@ _MOST_REASONS, _MOST_NAMES = 3, 6
 def warnings(results: Sequence[Result]) -> list[str]:
     """One sentence or two for each thing that went wrong or does not fit together."""
     return [*_unfinished(results), *_refused(results), *_empty_rounds(results), *_events(results), *_code(results)]
+
+
+def without_rounds(runs: Sequence[Run]) -> list[str]:
+    """Runs of a store that have left nothing to report."""
+    return [
+        f"{run.name}, seed {run.seed}: {run.status} without a round. {' '.join(run.error.split())}".strip()
+        for run in runs
+    ]
 
 
 def run_name(result: Result) -> str:

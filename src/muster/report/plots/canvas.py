@@ -64,8 +64,10 @@ def panels(
     figure = Figure(figsize=(size[0] * columns, size[1] * rows), layout="constrained")
     FigureCanvasAgg(figure)
     axes = figure.subplots(rows, columns, squeeze=False, **options).ravel().tolist()
-    for unused in axes[count:]:
+    for place, unused in enumerate(axes[count:], start=count):
         unused.set_visible(False)
+        # The panel above is the last of its column: with shared axes it would have no numbers.
+        axes[place - columns].tick_params(labelbottom=True)
     return figure, axes[:count]
 
 
