@@ -66,6 +66,6 @@ def test_mistakes(name, content, options, error, message):
         call(name, *options)
 
 
-def test_a_folder_is_too_vague(here):
-    with pytest.raises(ConfigError, match="cannot inspect"):
+def test_a_folder_without_files_of_clients(here):
+    with pytest.raises(DataError, match="cannot count"):
         call(str(here))

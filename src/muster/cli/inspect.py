@@ -14,8 +14,9 @@ def inspect(
     source: Annotated[
         Path,
         typer.Argument(
-            help="An experiment (TOML), or a table of counts, clients × classes (× attributes): CSV, JSON or NPY.",
-            metavar="CONFIG.toml|COUNTS",
+            help="An experiment (TOML); a table of counts, clients × classes (× attributes): CSV, JSON or NPY; "
+            "or a folder with files in CLIENT/CLASS or CLIENT/CLASS/ATTRIBUTE.",
+            metavar="CONFIG.toml|COUNTS|FOLDER",
         ),
     ],
     settings: Annotated[

@@ -1,4 +1,4 @@
-"""Inspect what an experiment's clients have, or a table of counts from elsewhere."""
+"""Inspect what an experiment's clients have, or counts from elsewhere: a table, or files in folders."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ from pathlib import Path
 from muster.errors import ConfigError
 from muster.experiment.config import Experiment, Section, load
 from muster.experiment.runner import build_data
+from muster.heterogeneity.folders import count_files
 from muster.heterogeneity.inspection import Inspection, inspect
 from muster.heterogeneity.tables import FORMATS, Counts, read_counts
 from muster.selection.base import Selector
 
 
 def inspect_source(path: Path, settings: Sequence[str] = (), cohort: int | None = None) -> Inspection:
-    """Inspect an experiment (.toml) or a table of counts (.csv, .json, .npy)."""
-    if path.suffix.lower() in FORMATS:
+    """Inspect an experiment (.toml), a table of counts (.csv, .json, .npy) or a folder (CLIENT/CLASS/files)."""
+    if path.is_dir() or path.suffix.lower() in FORMATS:
         if settings:
-            raise ConfigError(f"{path} is a table of counts: it has no settings", fix="leave --set out")
-        return inspect(read_counts(path), cohort)
-    if path.is_dir() or path.suffix.lower() != ".toml":
+            raise ConfigError(f"{path} is no experiment: it has no settings", fix="leave --set out")
+        return inspect(count_files(path) if path.is_dir() else read_counts(path), cohort)
+    if path.suffix.lower() != ".toml":
         raise ConfigError(
             f"cannot inspect {path}",
-            expected=f"an experiment (.toml) or a table of counts ({', '.join(FORMATS)})",
-            fix="for data in a folder, write an experiment with its [data] and [partition]",
+            expected=f"an experiment (.toml), a table of counts ({', '.join(FORMATS)}) or a folder",
         )
     return inspect_experiment(load(path, settings), cohort)
 
