@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -84,11 +85,11 @@ class Result:
 
     def series(self, metric: str, per: str = "round") -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
         """A metric over rounds or over work, at the rounds where it was measured."""
-        known = sorted({key for row in self.metrics for key in row})
         for key in (metric, per):
-            if key not in known:
+            if not any(key in row for row in self.metrics):
+                known = sorted({key for row in self.metrics for key in row})
                 raise ConfigError(f"unknown metric '{key}'", expected=", ".join(known))
-        rows = [row for row in self.metrics if not np.isnan(row.get(metric, np.nan))]
+        rows = [row for row in self.metrics if not math.isnan(row.get(metric, math.nan))]
         return np.array([row[per] for row in rows]), np.array([row[metric] for row in rows])
 
     def final(self, metric: str = "accuracy") -> float:

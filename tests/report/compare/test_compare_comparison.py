@@ -139,6 +139,7 @@ def test_participation_and_overhead(run_of):
     assert values(overhead, "extra down") == [0, 160]
     assert values(overhead, "extra up") == [0, 16]
     assert values(overhead, "samples probed") == [0, 30]
+    assert "whole round" not in [column.title for column in overhead.columns], "nobody measured it"
     assert values(overhead, "told beside the model update") == ["nothing", "the loss (4 a round)"]
 
 

@@ -135,14 +135,19 @@ def test_participation_is_unknown_where_the_number_of_clients_is(run_of):
 
 def test_overhead_by_hand(run_of):
     # Two of three clients answered with a model of 40 bytes; four were asked, with a model, and sent 4 bytes each.
-    costs = Costs(2, 4, 30, 50, 3 * 40 + 4 * 40, 2 * 40 + 4 * 4, 0.25)
+    costs = Costs(2, 4, 30, 50, 3 * 40 + 4 * 40, 2 * 40 + 4 * 4, 0.25, seconds=1.5)
     run = run_of("a", 0, [0.1, 0.2], costs=costs, asks=[(["loss"], 4, 4)], disclosed={"loss": 4})
     for record in run.records:
         record.trainings[0].failed = {3: "silent"}
     found = overhead(run)
     assert (found.rounds_with_questions, found.clients_asked, found.client_trainings) == (1.0, 4, 2)
     assert (found.extra_down, found.extra_up) == (160, 16)
-    assert (found.samples_trained, found.samples_probed, found.server_seconds) == (30, 50, 0.25)
+    assert (found.samples_trained, found.samples_probed, found.server_seconds, found.seconds) == (
+        30,
+        50,
+        0.25,
+        1.5,
+    )
     assert disclosures(run) == {"loss": 4}
 
 

@@ -102,7 +102,7 @@ def known_metrics(result: Result) -> set[str]:
 
 def curve(result: Result, metric: str, unit: str = "round") -> tuple[Floats, Floats]:
     """Work and value at every evaluation of a metric; empty where a run does not have it."""
-    if metric not in known_metrics(result):
+    if not any(metric in row for row in result.metrics):
         return np.empty(0), np.empty(0)
     if unit == "bytes":
         (down, values), (up, _) = (result.series(metric, name) for name in ("bytes_down", "bytes_up"))
@@ -119,10 +119,8 @@ def checked_unit(unit: str) -> str:
 
 def total(result: Result, unit: str) -> float:
     """All work of a run in a unit."""
-    if unit == "round":
-        return float(len(result.records))
-    costs = result.ledger.total()
-    return float(costs.bytes_down + costs.bytes_up if unit == "bytes" else getattr(costs, checked_unit(unit)))
+    last = result.metrics[-1]
+    return float(last["bytes_down"] + last["bytes_up"] if unit == "bytes" else last[checked_unit(unit)])
 
 
 def value(result: Result, metric: str, *, last: int = 1, within: Budget | None = None) -> float:
@@ -187,6 +185,8 @@ class Overhead:
     samples_trained: float
     samples_probed: float
     server_seconds: float
+    #: The whole round on the machine that ran it; NaN where nobody measured.
+    seconds: float
 
 
 def overhead(result: Result) -> Overhead:
@@ -203,6 +203,7 @@ def overhead(result: Result) -> Overhead:
         samples_trained=costs.samples / rounds,
         samples_probed=costs.probe_samples / rounds,
         server_seconds=costs.server_seconds / rounds,
+        seconds=costs.seconds / rounds if costs.seconds else NAN,
     )
 
 

@@ -157,13 +157,15 @@ def overheads(cases: Sequence[Case]) -> Table:
         (Column("samples trained", form=",.0f"), cells("samples_trained")),
         (Column("samples probed", form=",.0f"), cells("samples_probed")),
         (Column("server", "ms", 1000.0, ",.1f"), cells("server_seconds")),
+        (Column("whole round", "ms", 1000.0, ",.0f"), cells("seconds")),
         (text_column("told beside the model update"), [Cell(_told(case)) for case in cases]),
     ]
     notes = (
-        "Means of a round. Extra: beside one model to and from every client that trains. Server: measured time "
-        "of selection and aggregation on the machine that ran it.",
+        "Means of a round. Extra: beside one model to and from every client that trains. Times are those of the "
+        "machine that ran it; server: selection and aggregation.",
     )
-    return from_columns("Overhead", [*_names(cases), *columns], notes)
+    known = [(column, own) for column, own in columns if column.textual or any(cell.whole for cell in own)]
+    return from_columns("Overhead", [*_names(cases), *known], notes)
 
 
 def _told(case: Case) -> str:
