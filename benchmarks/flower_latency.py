@@ -18,8 +18,10 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext, suppress
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -143,9 +145,30 @@ class Side:
         self.exchanges.append(said)
         return said
 
-    def freeze(self, frozen: bool) -> None:
+    @contextmanager
+    def frozen(self) -> Iterator[None]:
+        """Stop the nodes; now and then they may send a heartbeat, else they would count as dead after a minute."""
+        over = threading.Event()
+
+        def cycle() -> None:
+            while not over.is_set():
+                self.signal(signal.SIGSTOP)
+                over.wait(15)
+                self.signal(signal.SIGCONT)
+                over.wait(1)
+
+        thread = threading.Thread(target=cycle)
+        thread.start()
+        try:
+            yield
+        finally:
+            over.set()
+            thread.join()
+
+    def signal(self, number: int) -> None:
         for pid in self.pids:
-            os.killpg(pid, signal.SIGSTOP if frozen else signal.SIGCONT)
+            with suppress(ProcessLookupError):
+                os.killpg(pid, number)
 
     @property
     def seconds(self) -> list[float]:
@@ -161,9 +184,8 @@ def measure(rounds: int) -> tuple[Side, Side]:
             for chosen, other in ((warm, stock), (stock, warm)):
                 if not waiting[chosen]:
                     continue
-                other.freeze(waiting[other])
-                said = chosen.exchange()
-                other.freeze(False)
+                with other.frozen() if waiting[other] else nullcontext():
+                    said = chosen.exchange()
                 failed = f", {len(said['failed'])} failed" if said["failed"] else ""
                 print(f"{chosen.name:5}  {said['clients']} nodes  {said['seconds']:6.2f} s{failed}", flush=True)
                 waiting[chosen] = chosen.until_waiting()
