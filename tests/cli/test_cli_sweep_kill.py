@@ -34,7 +34,7 @@ alpha = 0.5
 name = "mlp"
 hidden = [16]
 [base.training]
-batch_size = 4
+batch_size = 8
 epochs = 2
 [base.selection]
 clients_per_round = 6

@@ -8,9 +8,11 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from muster.experiment.store.codec import (
+    pack_accuracies,
     pack_ids,
     pack_values,
     pack_weights,
+    unpack_accuracies,
     unpack_ids,
     unpack_values,
     unpack_weights,
@@ -39,3 +41,10 @@ def test_weights_are_exact(weights):
 def test_values_keep_their_shape(values):
     np.testing.assert_array_equal(unpack_values(pack_values(values)), values)
     assert unpack_values(pack_values(values)).shape == values.shape
+
+
+@given(hnp.arrays(np.float32, st.integers(0, 300), elements=st.sampled_from([0.0, 0.25, 0.5, 1.0, np.nan])))
+@settings(max_examples=40, deadline=None)
+def test_accuracies_come_back_and_compress(values):
+    np.testing.assert_array_equal(unpack_accuracies(pack_accuracies(values)), values)
+    assert len(pack_accuracies(values)) <= 2 + 4 * len(values)

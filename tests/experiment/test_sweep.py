@@ -145,7 +145,7 @@ class Watching(JobObserver):
 
 def test_a_failing_run_does_not_stop_the_others_and_what_is_done_is_skipped(tiny, tmp_path):
     good = [tiny(name=f"good {seed}", seed=seed) for seed in (0, 1)]
-    bad = tiny(name="bad", partition={"alpha": 0.001, "min_samples": 200})
+    bad = tiny(name="bad", partition={"alpha": 0.001, "min_size": 200})
     watching = Watching()
     with Store(tmp_path) as store:
         outcome = run_experiments([good[0], bad, good[1], good[0]], store, sweep_name="s", observer=watching)

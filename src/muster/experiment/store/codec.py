@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+import zlib
 from collections.abc import Iterator
 from dataclasses import astuple, fields
 from typing import Any
@@ -58,9 +59,20 @@ def unpack_values(blob: bytes) -> Vector:
     return values.reshape(-1, columns) if columns else values
 
 
+def pack_accuracies(values: Vector) -> bytes:
+    """As they are, or compressed where that is shorter: shares of few test samples repeat a lot."""
+    whole = pack_values(values)
+    return min(whole, zlib.compress(whole, level=1), key=len)
+
+
+def unpack_accuracies(blob: bytes) -> Vector:
+    # One number a client: what is not compressed begins with a zero, what is compressed never does.
+    return unpack_values(blob if blob[0] == 0 else zlib.decompress(blob))
+
+
 def rows_of(record: RoundRecord, costs: Costs, disclosed: dict[str, int], ended: float) -> dict[str, list[Any]]:
     """The rows of each table for one round, without the leading id of the experiment."""
-    accuracy = None if record.client_accuracy is None else pack_values(record.client_accuracy)
+    accuracy = None if record.client_accuracy is None else pack_accuracies(record.client_accuracy)
     number = record.round
     return {
         "rounds": [(number, ended, _json(record.asks), _json(record.groups), _json(record.notes), accuracy)],
@@ -142,7 +154,7 @@ def _bare_record(row: Any) -> RoundRecord:
     record.groups = [GroupAccuracy(*group) for group in json.loads(row["groups"] or "[]")]
     record.notes = json.loads(row["notes"] or "{}")
     if row["client_accuracy"] is not None:
-        record.client_accuracy = unpack_values(row["client_accuracy"])
+        record.client_accuracy = unpack_accuracies(row["client_accuracy"])
     return record
 
 

@@ -2,6 +2,7 @@
 
 Everything about a run hangs on its row in `experiments`, so deleting that row deletes the run. Times are seconds
 since 1970. Client ids, weights and reports are blobs (see `codec`): one row a client would be ten times larger.
+Tables without blobs have no row ids, which saves an index; blobs would spill out of the pages of such tables.
 """
 
 from __future__ import annotations
@@ -57,7 +58,7 @@ MIGRATIONS: list[tuple[str, ...]] = [
             notes TEXT,                       -- JSON: what the selector left
             client_accuracy BLOB,
             PRIMARY KEY (experiment, round)
-        ) WITHOUT ROWID""",
+        )""",
         """CREATE TABLE metrics (
             experiment INTEGER NOT NULL REFERENCES experiments ON DELETE CASCADE,
             round INTEGER NOT NULL,
@@ -74,7 +75,7 @@ MIGRATIONS: list[tuple[str, ...]] = [
             weights BLOB NOT NULL,
             left_out BLOB,
             PRIMARY KEY (experiment, round, training)
-        ) WITHOUT ROWID""",
+        )""",
         """CREATE TABLE reports (
             experiment INTEGER NOT NULL REFERENCES experiments ON DELETE CASCADE,
             round INTEGER NOT NULL,
@@ -84,7 +85,7 @@ MIGRATIONS: list[tuple[str, ...]] = [
             clients BLOB NOT NULL,
             "values" BLOB NOT NULL,
             PRIMARY KEY (experiment, round, exchange, signal)
-        ) WITHOUT ROWID""",
+        )""",
         """CREATE TABLE ledger (
             experiment INTEGER NOT NULL REFERENCES experiments ON DELETE CASCADE,
             round INTEGER NOT NULL,
