@@ -26,6 +26,7 @@ from muster.report.tables import readable_bytes
 from muster.result import Result
 from muster.selection.base import selectors
 from muster.signals.base import signals
+from muster.tracking import trackers
 from muster.training.base import algorithms
 
 KINDS: dict[str, Registry[Any]] = {
@@ -37,6 +38,7 @@ KINDS: dict[str, Registry[Any]] = {
     "models": models,
     "signals": signals,
     "availability": availabilities,
+    "trackers": trackers,
 }
 
 #: What `muster list methods` shows.
