@@ -120,8 +120,8 @@ class JsonProgress(Observer):
 
 
 def warnings(record: RoundRecord) -> list[str]:
-    """What went wrong in a round, in words."""
-    lines = []
+    """What went wrong or was unusual in a round, in words."""
+    lines = [f"  round {record.round}: {event}" for event in record.events]
     for training in record.trainings:
         lines += [f"  round {record.round}: client {c} refused: {why}" for c, why in training.rejected.items()]
         lines += [f"  round {record.round}: client {c} failed: {why}" for c, why in training.failed.items()]

@@ -22,6 +22,7 @@ from muster.data.sources.base import sources
 from muster.devices import Devices, from_config
 from muster.engine.base import Engine
 from muster.engine.choice import choose_engine
+from muster.engine.flower.options import FlowerOptions
 from muster.engine.local import LocalEngine
 from muster.errors import CheckpointError, ConfigError, MusterError, OutputError
 from muster.experiment.centralised import pooled
@@ -104,6 +105,7 @@ def build_parts(
     guard = build(Guard, experiment.guard, "guard")
     evaluation = build(EvaluationOptions, experiment.evaluation, "evaluation")
     privacy = build(Privacy, experiment.privacy, "privacy") if experiment.privacy else None
+    build(FlowerOptions, experiment.flower, "flower").check()
     # Methods before data: a misspelt name should not cost a decoding.
     _method(experiment.selection, "method", "selection", selectors)
     aggregator = _component(experiment.aggregation, "method", "aggregation", aggregators)

@@ -33,9 +33,9 @@ def make_client_app(
     """A Flower client app for an experiment; None: the one that the run's configuration holds.
 
     `client_data(context) -> (train, test)` brings the node's own data; without it a node has the part of the
-    experiment's data set that its `partition-id` says. `mods` are Flower's.
+    experiment's data set that its `partition-id` says. `mods` are Flower's, around trainings.
     """
-    app = ClientApp(mods=list(mods))
+    app = ClientApp()
 
     def handler(verb: Verb) -> Callable[[Message, Context], Message]:
         def handle(message: Message, context: Context) -> Message:
@@ -49,7 +49,7 @@ def make_client_app(
 
         return handle
 
-    app.train()(handler(lambda client, content, memory: client.train(content, memory)))
+    app.train(mods=list(mods))(handler(lambda client, content, memory: client.train(content, memory)))
     app.evaluate()(handler(lambda client, content, memory: client.evaluate(content)))
     app.query("register")(handler(lambda client, content, memory: client.register(content)))
     for action in ("signals", *signals.names()):

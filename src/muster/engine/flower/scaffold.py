@@ -53,7 +53,7 @@ deadline = 600       # seconds that clients have for an answer
 _PYPROJECT = """[project]
 name = "{name}"
 version = "1.0.0"
-description = "{title}"
+description = {title}
 license = "Apache-2.0"
 # Muster must be installed where server and nodes run; Flower would try to install what stands here.
 dependencies = []
@@ -108,19 +108,18 @@ def write_app(folder: Path, experiment: str, settings: Sequence[str] = (), store
     package = _package_name(folder.name)
     if folder.exists() and any(folder.iterdir()):
         raise OutputError(f"{folder} is not empty", fix="choose another folder for the app")
-    values = {
-        "name": package.replace("_", "-"),
-        "title": f"{checked.title}: a Muster experiment",
-        "package": package,
-        "settings": json.dumps("; ".join(settings)),
-        "store": json.dumps(str((store or folder / "results").absolute())),
-        "experiment": _quoted(experiment),
-    }
+    title = f"{checked.title}: a Muster experiment"
+    settled = _PYPROJECT.format(
+        name=package.replace("_", "-"),
+        title=json.dumps(title, ensure_ascii=False),
+        package=package,
+        settings=json.dumps("; ".join(settings), ensure_ascii=False),
+        store=json.dumps(str((store or folder / "results").absolute()), ensure_ascii=False),
+        experiment=_quoted(experiment),
+    )
     files = {
-        "pyproject.toml": _PYPROJECT.format(
-            **{k: v for k, v in values.items() if k != "title"}, title=values["title"]
-        ),
-        f"{package}/__init__.py": f'"""{values["title"]}."""\n',
+        "pyproject.toml": settled,
+        f"{package}/__init__.py": '"""A Muster experiment as a Flower app."""\n',
         f"{package}/server_app.py": _SERVER,
         f"{package}/client_app.py": _CLIENT,
         ".gitignore": "results/\n",
