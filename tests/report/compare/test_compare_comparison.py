@@ -188,6 +188,7 @@ def test_by_pools_what_is_not_named(run_of):
     assert len(compare(results).cases) == 4
     pooled = compare(results, Options(by=("selection.method",)))
     assert [(case.name, len(case.runs)) for case in pooled.cases] == [("random", 4), ("oort", 4)]
+    assert values(pooled.tables["scores"], "runs") == [4, 4]
     assert any("differ in training.lr: the spread is not over seeds alone" in remark for remark in pooled.remarks)
     by_rate = compare(results, Options(by=("training.lr", "selection.method")))
     assert [case.name for case in by_rate.cases][:2] == ["lr=0.1, random", "lr=0.2, random"]
@@ -204,6 +205,25 @@ def test_one_case_alone_is_shown_without_tests(run_of):
     comparison = compare([run_of("random", seed, [0.1]) for seed in range(2)])
     assert "significance" not in comparison.tables
     assert [cell.mark for cell in comparison.tables["scores"].column("accuracy")] == [None]
+
+
+def test_centralised_training_is_compared_by_rounds_only(run_of):
+    alone = [run_of("central", seed, [0.9, 0.95], costs=Costs(1, 9, 99, seconds=1.0)) for seed in range(2)]
+    for run in alone:
+        run.config["selection"]["method"] = "random"  # the default that nobody asked for
+    together = [*alone, *(run_of("oort", seed, [0.5, 0.6]) for seed in range(2))]
+    comparison = compare(together)
+    assert comparison.baseline.name == "central", "the first, not a random selection that there was not"
+    assert values(comparison.tables["scores"], "after 4 client trainings") == pytest.approx(
+        [NAN, 0.6], nan_ok=True
+    )
+    assert values(comparison.tables["budgets"], "after 2 rounds") == [0.95, 0.6]
+    assert values(comparison.tables["budgets"], "after 320 B") == pytest.approx([NAN, 0.6], nan_ok=True)
+    assert math.isnan(comparison.tables["targets"].column("client trainings")[0].value)
+    assert math.isnan(comparison.tables["participation"].column("Gini")[0].value)
+    assert math.isnan(comparison.tables["overhead"].column("extra up")[0].value)
+    assert "No federation: central." in " ".join(comparison.remarks)
+    assert "budgets" in compare(alone).tables
 
 
 # --- what a reader is warned of ----------------------------------------------------------------------------------

@@ -9,7 +9,16 @@ from statistics import fmean
 from muster.errors import ConfigError, nearest
 from muster.report.cases import Case
 from muster.report.compare.grouping import grouped
-from muster.report.compare.measures import Budget, better, checked_unit, known_metrics, total, value
+from muster.report.compare.measures import (
+    Budget,
+    better,
+    checked_unit,
+    federated,
+    known_metrics,
+    spends,
+    total,
+    value,
+)
 from muster.report.compare.pairs import significance
 from muster.report.compare.remarks import about_cases, about_results
 from muster.report.compare.sections import budgets, fairness, overheads, scores, targets
@@ -154,7 +163,8 @@ def _budget(text: str, found: Sequence[Case]) -> Budget | None:
     unit, equals, amount = (part.strip() for part in text.partition("="))
     checked_unit(unit)
     if not equals:
-        return Budget(unit, min(total(run, unit) for case in found for run in case.runs))
+        spent = [total(run, unit) for case in found for run in case.runs if spends(run, unit)]
+        return Budget(unit, min(spent, default=0.0))
     try:
         return Budget(unit, float(amount))
     except ValueError as error:
@@ -173,7 +183,7 @@ def _baseline(found: Sequence[Case], name: str) -> Case:
 
 def _selects_at_random(case: Case) -> bool:
     selection = case.runs[0].config.get("selection", {})
-    return "random" in (case.name, selection.get("method"))
+    return "random" in (case.name, selection.get("method")) and federated(case.runs[0])
 
 
 def _check_metric(metric: str, runs: Sequence[Result]) -> None:

@@ -102,7 +102,7 @@ def known_metrics(result: Result) -> set[str]:
 
 def curve(result: Result, metric: str, unit: str = "round") -> tuple[Floats, Floats]:
     """Work and value at every evaluation of a metric; empty where a run does not have it."""
-    if not any(metric in row for row in result.metrics):
+    if not any(metric in row for row in result.metrics) or not spends(result, unit):
         return np.empty(0), np.empty(0)
     if unit == "bytes":
         (down, values), (up, _) = (result.series(metric, name) for name in ("bytes_down", "bytes_up"))
@@ -121,6 +121,16 @@ def total(result: Result, unit: str) -> float:
     """All work of a run in a unit."""
     last = result.metrics[-1]
     return float(last["bytes_down"] + last["bytes_up"] if unit == "bytes" else last[checked_unit(unit)])
+
+
+def federated(result: Result) -> bool:
+    """Whether clients and a server exchanged anything; not so in centralised training."""
+    return total(result, "bytes") > 0
+
+
+def spends(result: Result, unit: str) -> bool:
+    """Whether a run can be compared by a unit of work: without a federation only by rounds."""
+    return total(result, unit) > 0 and (unit == "round" or federated(result))
 
 
 def value(result: Result, metric: str, *, last: int = 1, within: Budget | None = None) -> float:
@@ -163,17 +173,20 @@ def to_target(work: Floats, values: Floats, target: float, wanted: Better, susta
 
 
 def participation(result: Result) -> dict[str, float]:
-    """How evenly, widely and regularly clients took part; NaN where the number of clients is not known."""
+    """How evenly, widely and regularly clients took part; NaN where there are none, or nobody knows how many."""
     clients = result.history.clients
     rounds = [np.array([client for training in chosen for client in training]) for chosen in result.selections]
     highest = max((int(ids.max(initial=-1)) for ids in rounds), default=-1)
     facts = fairness.summary(rounds, max(clients, highest + 1))
-    return facts if clients else dict.fromkeys(facts, NAN)
+    return facts if clients and federated(result) else dict.fromkeys(facts, NAN)
 
 
 @dataclass(frozen=True)
 class Overhead:
-    """What a run cost beside one model to and from every client that trains; all of it by round."""
+    """What a run cost beside one model to and from every client that trains; all of it by round.
+
+    NaN where there was no federation to measure it in.
+    """
 
     #: Share of the rounds in which clients were asked something before they trained.
     rounds_with_questions: float
@@ -194,12 +207,13 @@ def overhead(result: Result) -> Overhead:
     model = result.spec.bytes or BYTES_PER_NUMBER * len(result.parameters)
     failed = sum(len(training.failed) for record in result.records for training in record.trainings)
     asked = sum(asked for record in result.records for _, asked, _ in record.asks)
+    exchanges = 1.0 if federated(result) else NAN
     return Overhead(
         rounds_with_questions=sum(bool(record.asks) for record in result.records) / rounds,
         clients_asked=asked / rounds,
-        client_trainings=costs.client_trainings / rounds,
-        extra_down=(costs.bytes_down - model * (costs.client_trainings + failed)) / rounds,
-        extra_up=(costs.bytes_up - model * costs.client_trainings) / rounds,
+        client_trainings=exchanges * costs.client_trainings / rounds,
+        extra_down=exchanges * (costs.bytes_down - model * (costs.client_trainings + failed)) / rounds,
+        extra_up=exchanges * (costs.bytes_up - model * costs.client_trainings) / rounds,
         samples_trained=costs.samples / rounds,
         samples_probed=costs.probe_samples / rounds,
         server_seconds=costs.server_seconds / rounds,

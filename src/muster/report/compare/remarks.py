@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from muster.report.cases import Case, differing
 from muster.report.compare.grouping import varying
-from muster.report.compare.measures import UNITS, total
+from muster.report.compare.measures import UNITS, federated, spends
 from muster.report.compare.sections import shared_units
 from muster.result import Result
 
@@ -50,9 +50,14 @@ def about_cases(found: Sequence[Case], by: Sequence[str] = ()) -> Iterator[str]:
     if inside:
         yield f"Runs of one case differ in {_listed(inside)}: the spread is not over seeds alone."
     runs = [run for case in found for run in case.runs]
-    partial = [unit for unit in UNITS if unit not in shared_units(found) and any(total(run, unit) for run in runs)]
+    partial = [
+        unit for unit in UNITS if unit not in shared_units(found) and any(spends(run, unit) for run in runs)
+    ]
     if partial:
         yield f"Not compared per {UNITS[partial[0]].one}: only some of the runs have measured it."
+    alone = [case.name for case in found if not any(federated(run) for run in case.runs)]
+    if alone and len(alone) < len(found):
+        yield f"No federation: {_listed(alone)}. Its rounds are epochs, and it is compared by nothing else."
 
 
 def _seeds(found: Sequence[Case], pooled: bool) -> Iterator[str]:

@@ -17,10 +17,12 @@ from muster.report.compare.measures import (
     better,
     curve,
     disclosures,
+    federated,
     known_metrics,
     metric_column,
     overhead,
     participation,
+    spends,
     to_target,
     total,
     unit_column,
@@ -77,7 +79,7 @@ def budgets(cases: Sequence[Case], metric: str, *, last: int = 1) -> Table:
         within = Budget(unit, _smallest_total(cases, unit))
         title = f"after {amount_text(within)}"
         at_end.append((metric_column(metric, title), _cells(cases, value, metric, last=last, within=within)))
-        start = max(curve(run, metric, unit)[0].min(initial=math.inf) for run in _runs(cases))
+        start = max(curve(run, metric, unit)[0].min(initial=math.inf) for run in _runs(cases) if spends(run, unit))
         title = f"area per {UNITS[unit].one}"
         areas.append((metric_column(metric, title), _cells(cases, area, metric, unit, start, within.amount)))
     notes = (
@@ -99,7 +101,9 @@ def targets(cases: Sequence[Case], metric: str, target: float, *, sustain: int =
     columns: list[tuple[Column, Sequence[Cell]]] = []
     for unit in shared_units(cases):
         cells = [
-            censored([spent(run, unit) for run in case.runs], [total(run, unit) for run in case.runs])
+            censored(*zip(*((spent(run, unit), total(run, unit)) for run in case.runs), strict=True))
+            if all(spends(run, unit) for run in case.runs)
+            else Cell()
             for case in cases
         ]
         columns.append((unit_column(unit, UNITS[unit].many, _largest(cells)), cells))
@@ -178,14 +182,16 @@ def _told(case: Case) -> str:
 
 
 def shared_units(cases: Sequence[Case]) -> list[str]:
-    """The units of work that every run has spent some of: virtual seconds need a model of devices."""
-    return [unit for unit in UNITS if all(total(run, unit) > 0 for run in _runs(cases))]
+    """The units of work that every federated run has spent some of: virtual seconds need a model of devices."""
+    runs = [run for run in _runs(cases) if federated(run)] or _runs(cases)
+    return [unit for unit in UNITS if all(spends(run, unit) for run in runs)]
 
 
 def _names(cases: Sequence[Case]) -> list[tuple[Column, Sequence[Cell]]]:
+    pooled = any(len(set(case.seeds)) < len(case.runs) for case in cases)
     return [
         (text_column("case"), [Cell(case.name) for case in cases]),
-        (Column("seeds", form=".0f"), [Cell(float(len(case.runs))) for case in cases]),
+        (Column("runs" if pooled else "seeds", form=".0f"), [Cell(float(len(case.runs))) for case in cases]),
     ]
 
 
@@ -199,7 +205,7 @@ def _runs(cases: Sequence[Case]) -> list[Result]:
 
 
 def _smallest_total(cases: Sequence[Case], unit: str) -> float:
-    return min(total(run, unit) for run in _runs(cases))
+    return min((total(run, unit) for run in _runs(cases) if spends(run, unit)), default=0.0)
 
 
 def _largest(cells: Sequence[Cell]) -> float:
