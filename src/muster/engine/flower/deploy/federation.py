@@ -163,31 +163,36 @@ class LocalFederation:
             "PYTHONUNBUFFERED": "1",
         }
 
+    def restart_superlink(self) -> None:
+        """Start a SuperLink that has ended again, at its address: with a `database`, it knows its nodes."""
+        self._launch_superlink(int(self.link.address.rpartition(":")[2]))
+
     def _start_superlink(self) -> None:
-        keys = self.folder / "keys"
-        authority = pki.make_authority(keys)
-        certificate = pki.make_server_certificate(keys, authority, ["localhost", HOST])
+        authority = pki.make_authority(self.folder / "keys")
+        pki.make_server_certificate(self.folder / "keys", authority, ["localhost", HOST])
         for attempt in range(_ATTEMPTS):
             port = free_port()
-            self.superlink = self._start("superlink", self._superlink_command(port, authority, certificate))
+            self.link = Link(f"{HOST}:{port}", authority.certificate)
             try:
-                wait_until_healthy(self.superlink, f"https://{HOST}:{port}/health", authority.certificate)
+                self._launch_superlink(port)
                 break
             except EngineError:
                 if self.superlink.alive or attempt == _ATTEMPTS - 1:
                     raise
-        self.link = Link(f"{HOST}:{port}", authority.certificate)
         if self.stock:
             self._write_flwr_config()
 
-    def _superlink_command(self, port: int, authority: pki.Authority, server: pki.ServerCertificate) -> list[str]:
+    def _launch_superlink(self, port: int) -> None:
+        keys = self.folder / "keys"
         command = [
             *(*_command("flower-superlink"), "--host", HOST, "--port", str(port), "--enable-supernode-auth"),
-            *("--ssl-certfile", str(server.certificate), "--ssl-keyfile", str(server.key)),
-            *("--ssl-ca-certfile", str(authority.certificate), "--disable-runtime-dependency-installation"),
+            *("--ssl-certfile", str(keys / "server.pem"), "--ssl-keyfile", str(keys / "server.key")),
+            *("--ssl-ca-certfile", str(keys / "ca.crt"), "--disable-runtime-dependency-installation"),
             *("--isolation", "process" if self.is_driven else "subprocess"),
+            *(() if self.database is None else ("--database", str(self.database))),
         ]
-        return command if self.database is None else [*command, "--database", str(self.database)]
+        self.superlink = self._start("superlink", command)
+        wait_until_healthy(self.superlink, f"https://{self.link.address}/health", self.link.root_certificates)
 
     def _register(self, key: pki.NodeKey, name: str) -> int:
         if self.stock:

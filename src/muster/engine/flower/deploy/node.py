@@ -79,33 +79,36 @@ def run_node(link: Link, private_key: Path, app: ClientApp, node_config: Mapping
 
 
 def _serve(connection: NodeConnection, app: Callable[[Message, Context], Message]) -> None:
+    from muster.engine.flower.deploy.private import TROUBLE
+
     busy = time.monotonic()
     while True:
-        message = connection.receive()
-        if message is None:
-            time.sleep(POLL_BUSY if time.monotonic() - busy < IDLE_AFTER else POLL_IDLE)
-            continue
-        started = time.monotonic()
-        reply = _answer(app, message, connection.context(message.metadata.run_id))
-        busy = time.monotonic()
-        connection.send(reply, busy - started)
-        log.info(
-            "%s %s: %s in %.2f s",
-            message.metadata.message_type,
-            message.metadata.group_id,
-            "failed" if reply.has_error() else "done",
-            busy - started,
-        )
+        try:
+            got = connection.receive()
+            if got is not None:
+                _work(connection, app, *got)
+                busy = time.monotonic()
+                continue
+        except TROUBLE as error:
+            log.warning("a message was lost: %s: %s", type(error).__name__, error)
+        time.sleep(POLL_BUSY if time.monotonic() - busy < IDLE_AFTER else POLL_IDLE)
 
 
-def _answer(app: Callable[[Message, Context], Message], message: Message, context: Context) -> Message:
+def _work(
+    connection: NodeConnection, app: Callable[[Message, Context], Message], message: Message, context: Context
+) -> None:
     from muster.engine.flower.deploy.private import error_reply
 
+    started = time.monotonic()
     try:
-        return app(message, context)
+        reply = app(message, context)
     except Exception as error:  # the app's mistake is an answer, not the end of the node
         log.exception("the client app raised an error")
-        return error_reply(message, error)
+        reply = error_reply(message, error)
+    seconds = time.monotonic() - started
+    connection.send(reply, seconds)
+    told = f"failed: {reply.error.reason}" if reply.has_error() else "done"
+    log.info("%s %s: %s in %.2f s", message.metadata.message_type, message.metadata.group_id, told, seconds)
 
 
 @contextmanager

@@ -52,6 +52,8 @@ from flwr.supercore.inflatable.inflatable_object import (
 )
 from flwr.supercore.inflatable.inflatable_protobuf_utils import make_pull_object_fn_protobuf
 from flwr.supercore.inflatable.inflatable_utils import (
+    ObjectPullError,
+    ObjectPushError,
     inflate_object_from_contents,
     pull_objects,
     push_objects,
@@ -318,6 +320,9 @@ def _unreachable(address: str, error: httpx.HTTPError) -> EngineError:
 
 # --- a node --------------------------------------------------------------------------------------------------
 
+#: What may go wrong with one message, after which the next one is tried.
+TROUBLE = (httpx.HTTPError, ObjectPullError, ObjectPushError)
+
 
 class NodeConnection:
     """What a node does with its SuperLink: take messages, give replies."""
@@ -328,10 +333,9 @@ class NodeConnection:
         self._pull, self._push, self._confirm = callbacks[5:]
         self._node_config = dict(node_config)
         self._contexts: dict[int, Context] = {}
-        self._series: dict[int, int] = {}
 
-    def receive(self) -> Message | None:
-        """The next message for this node, complete; None when there is none."""
+    def receive(self) -> tuple[Message, Context] | None:
+        """The next message for this node, complete, with its run's context; None when there is none."""
         try:
             got = self._receive()
             if got is None:
@@ -340,27 +344,27 @@ class NodeConnection:
             ids = [node.object_id for node in iterate_object_tree(tree)]
             contents = _pull_objects(ids, partial(self._pull, run_id))
             self._confirm(run_id, tree.object_id)
-        except RunNotRunningException:
+            context = self._context(run_id)
+        except RunNotRunningException:  # it ended meanwhile
             return None
         message = inflate_object_from_contents(tree.object_id, contents)
         assert isinstance(message, Message)
         message.metadata.__dict__["_message_id"] = tree.object_id
-        return message
+        return message, context
 
-    def context(self, run_id: int) -> Context:
+    def _context(self, run_id: int) -> Context:
         """The run's configuration, and what this node remembers for the runs of its series."""
         if run_id not in self._contexts:
             run = self._run(run_id)
             # The app's files are only read for their configuration: no code from the SuperLink is run.
             config = get_fused_config_from_fab(self._fab(run.fab_hash, run_id).content, run)
-            kept = [c for c in self._contexts.values() if c.series_id == run.series_id]
-            state = kept[-1].state if kept else RecordDict()
-            self._contexts = {c.run_id: c for c in kept[-1:]}
+            earlier = [context for context in self._contexts.values() if context.series_id == run.series_id]
+            self._contexts = {context.run_id: context for context in earlier[-1:]}
             self._contexts[run_id] = Context(
                 run_id=run_id,
                 node_id=self.node_id,
                 node_config=self._node_config,
-                state=state,
+                state=earlier[-1].state if earlier else RecordDict(),
                 run_config=config,
                 series_id=run.series_id,
             )
