@@ -225,6 +225,8 @@ def _score_notes(columns: Sequence[tuple[Column, Sequence[Cell]]]) -> list[str]:
     titles = [column.title for column, _ in columns]
     several = any(cell.spread is not None for _, cells in columns for cell in cells)
     notes = ["Mean ± standard deviation over seeds."] if several else []
+    if any(title.startswith("after ") for title in titles):
+        notes.append("After so many client trainings: at equal work, as many as the cheapest run has in all.")
     if "participants only" in titles:
         notes.append(
             "Accuracy: global test set; clients' own data: mean over every client's test data; participants only: "
