@@ -148,8 +148,11 @@ def test_a_node_whose_identity_has_changed_is_not_trained(everybody, grid_of):
     node = node_of(grid, 5)
     swap = After(1, lambda: grid.contexts[node].node_config.update({"partition-id": 0}))
     result = run_on_grid(grid, experiment, observers=[swap])
-    assert [(r, c) for r, c, _ in result.rejected] == [(2, 5), (3, 5)][: len(result.rejected)]
+    assert [(r, c) for r, c, _ in result.rejected] == [(2, 5)]
     assert "the message is for 'partition-id=5'" in result.rejected[0][2]
+    # It is asked who it is, and claims to be somebody who is there.
+    assert 5 not in result.selections[2][0]
+    assert any(f"node {node} claims to be 'partition-id=0'" in event for event in events(result))
 
 
 @pytest.mark.parametrize(

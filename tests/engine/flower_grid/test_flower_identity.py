@@ -61,7 +61,7 @@ def test_of_two_strangers_with_the_same_identity_neither_is_believed():
     registry = Registry(expected=np.array([10, 10]))
     registry.introduce({1: partition(0), 2: partition(0), 3: partition(1)}, [1, 2, 3])
     assert registry.nodes == {1: 3}
-    assert "nodes 1 and 2 all claim to be 'partition-id=0'" in registry.take_events()[0]
+    assert "nodes 1 and 2 all claim to be 'partition-id=0'" in registry.take_events()[-1]
 
 
 def test_identities_outside_the_partition_are_refused():
@@ -100,3 +100,11 @@ def test_clients_that_are_away_after_a_restart_keep_their_place():
     assert after.nodes == {1: 5}
     assert after.population.tolist() == [10, 20]
     assert after.present([5]).tolist() == [1]
+
+
+def test_many_newcomers_are_one_line():
+    registry = Registry()
+    registry.introduce({k: partition(k) for k in range(20)}, range(20))
+    assert registry.take_events() == ["20 clients joined"]
+    registry.introduce({99: partition(99)}, [99])
+    assert registry.take_events() == ["client 20 ('partition-id=99') joined as node 99"]

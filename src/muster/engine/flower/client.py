@@ -20,7 +20,7 @@ from muster.engine.flower import wire
 from muster.engine.flower.limits import Limits
 from muster.engine.flower.memory import Memory
 from muster.engine.flower.options import client_fingerprint
-from muster.engine.flower.wire import Introduction, Measured, Order, Scores, WireError, Work
+from muster.engine.flower.wire import Introduction, Measured, Order, Scores, WireError, Work, WrongNode
 from muster.engine.runtime import EVALUATION_BATCH, ClientRuntime, Job
 from muster.errors import ConfigError
 from muster.experiment.config import Experiment
@@ -119,7 +119,7 @@ class Participant:
         order = Order.from_record(wire.record_of(content), self.data.classes)
         self._check_experiment(order.experiment)
         if order.key != self.key:
-            raise WireError(f"the message is for '{order.key}'", expected=f"this node is '{self.key}'")
+            raise WrongNode(f"the message is for '{order.key}'", expected=f"this node is '{self.key}'")
         self.limits.check_order(order)
         return order
 

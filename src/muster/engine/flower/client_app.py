@@ -16,13 +16,11 @@ from flwr.clientapp import ClientApp
 from muster.engine.flower.client import ClientData, Participant
 from muster.engine.flower.memory import Memory
 from muster.engine.flower.options import client_fingerprint
+from muster.engine.flower.wire import REFUSED, WRONG_NODE, WrongNode
 from muster.engine.pool import as_muster_error
 from muster.errors import ConfigError, MusterError
 from muster.experiment.config import Experiment, apply_setting, from_dict
 from muster.signals.base import signals
-
-#: Code of the error replies: the client understood that it was asked, and refuses or failed.
-REFUSED = 1000
 
 Verb = Callable[[Participant, RecordDict, Memory], RecordDict]
 
@@ -44,7 +42,8 @@ def make_client_app(
                 client = _participant(node)
                 answer = verb(client, message.content, Memory(context.state, client.fingerprint))
             except Exception as error:
-                return Message(Error(REFUSED, _reason(error)), reply_to=message)
+                code = WRONG_NODE if isinstance(error, WrongNode) else REFUSED
+                return Message(Error(code, _reason(error)), reply_to=message)
             return Message(answer, reply_to=message)
 
         return handle

@@ -28,13 +28,16 @@ from muster.engine.device import single_threaded
 from muster.engine.evaluation import summarise
 from muster.engine.flower import wire
 from muster.engine.flower.client import predictions
+from muster.engine.flower.cohort import Cohort, in_order
 from muster.engine.flower.identity import Registry
 from muster.engine.flower.mail import Letter, Mail, NoAnswer
 from muster.engine.flower.options import FlowerOptions, client_fingerprint
+from muster.engine.flower.presence import Presence
+from muster.engine.flower.scores import summed
 from muster.engine.flower.update_signals import measure_on_update
-from muster.engine.flower.wire import Introduction, Measured, Order, Scores, WireError, Work, version_of
+from muster.engine.flower.wire import Measured, Order, Scores, WireError, Work, version_of
 from muster.engine.runtime import ClientRuntime
-from muster.errors import ConfigError, EngineError
+from muster.errors import ConfigError
 from muster.experiment.runner import Ingredients
 from muster.parameters import FlatModel
 from muster.secure_aggregation import check_secure_aggregation
@@ -81,16 +84,14 @@ class FlowerEngine(Engine):
         partitioned = ingredients.data.clients > 0
         self._registry = Registry(expected=ingredients.data.sizes if partitioned else None)
         self._experiment = client_fingerprint(ingredients.experiment)
-        #: Registration messages under way: message → node.
-        self._registering: dict[str, int] = {}
-        self._online: list[int] = []
+        self._presence = Presence(self._mail, self._registry, self._experiment)
+        self._round = 0
         #: Client → version of its state, and of its probed model, that the server counts on.
         self._states: dict[int, str] = {}
         self._probes: dict[int, str] = {}
-        self._rows: Ints = np.empty(0, dtype=np.int64)
-        self._movements: Vector = np.empty((0, 0), dtype=np.float32)
+        self._cohort: Cohort | None = None
         self._events: list[str] = []
-        self._wait_for_nodes()
+        self._presence.wait_for(self._wanted(), self._options.wait)
 
     # --- what is known -----------------------------------------------------------------------------------
 
@@ -119,68 +120,30 @@ class FlowerEngine(Engine):
             check_secure_aggregation(selector, aggregator, guard, self.population.clients)
 
     def describe(self) -> str:
-        there = len(self._registry.present(self._online))
-        return f"Flower engine, {there} of {self.population.clients} clients are there"
+        return f"Flower engine, {len(self.reachable(0))} of {self.population.clients} clients are there"
 
     def initial_parameters(self) -> Vector:
         return self._initial.copy()
 
     def reachable(self, round: int) -> Ints:
-        return self._registry.present(self._online)
-
-    # --- who is there ------------------------------------------------------------------------------------
+        return self._presence.clients()
 
     def begin_round(self, round: int) -> None:
+        self._round = round
         self._mail.drop_late()
-        self._look_around()
+        self._presence.look_around()
 
-    def _wait_for_nodes(self) -> None:
+    def _wanted(self) -> int:
         clients = self._ingredients.data.clients
         if self._options.nodes is None and not clients:
             raise ConfigError(
                 "flower.nodes is missing: clients bring their own data, so the experiment does not say how many",
                 fix="set nodes = … in the section [flower]",
             )
-        wanted = self._options.nodes or clients
-
-        def enough() -> bool:
-            self._look_around()
-            return len(self.reachable(0)) >= wanted
-
-        if not self._mail.wait_until(enough, self._options.wait):
-            said = dict.fromkeys(self._registry.refused.values())
-            raise EngineError(
-                f"{len(self.reachable(0))} of {wanted} nodes are ready after {self._options.wait:g} s"
-                + "".join(f"\n  {line}" for line in list(said)[-10:]),
-                fix="start more nodes, or ask for fewer with flower.nodes; flower.wait is the patience",
-            )
-
-    def _look_around(self) -> None:
-        """See which nodes are there, ask strangers who they are, and take in those that have answered."""
-        before = self._online
-        self._online = sorted(self._mail.grid.get_node_ids())
-        self._events += self._registry.changes(before, self._online)
-        under_way = set(self._registering.values())
-        strangers = [n for n in self._online if not self._registry.is_known(n) and n not in under_way]
-        question = wire.content({"experiment": self._experiment})
-        letters = {node: Letter(node, wire.REGISTER, question) for node in strangers}
-        sent, _ = self._mail.post(letters, "register")
-        self._registering |= sent
-        introduced: dict[int, Introduction] = {}
-        for reply in self._mail.collect(list(self._registering)):
-            node = self._registering.pop(reply.metadata.reply_to_message_id, None)
-            if node is None:
-                continue
-            try:
-                if reply.has_error():
-                    raise WireError(reply.error.reason or f"error {reply.error.code}")
-                introduced[node] = Introduction.from_content(reply.content)
-            except WireError as error:
-                self._registry.refuse(node, f"node {node} was not taken in: {error.problem}")
-        self._registry.introduce(introduced, self._online)
+        return self._options.nodes or clients
 
     def take_events(self) -> list[str]:
-        events = [*self._registry.take_events(), *self._events, *self._mail.events]
+        events = [*self._presence.take_events(), *self._events, *self._mail.events]
         self._events, self._mail.events = [], []
         return events
 
@@ -202,7 +165,7 @@ class FlowerEngine(Engine):
         def decode(client: int, content: RecordDict) -> Measured:
             return Measured.from_record(_checked(content, client, order.place), widths)
 
-        for client, answer in self._exchange(letters, order.place, decode):
+        for client, answer in self._exchange(letters, version_of(order.place), decode):
             if isinstance(answer, Failed):
                 failures.append(answer)
                 self._events.append(f"client {client} was asked in vain: {answer.reason}")
@@ -224,8 +187,7 @@ class FlowerEngine(Engine):
         for client in clients.tolist():
             fields = self._order(client, order.place, order.lr, report).to_fields()
             letters[client] = Letter(self._registry.nodes[client], wire.TRAIN, wire.content(fields, arrays))
-        self._rows = np.sort(clients)
-        self._movements = np.empty((len(clients) if order.keep_all else 0, self._spec.size), dtype=np.float32)
+        self._cohort = cohort = Cohort(order, self._spec)
         widths = {signal.name: signal.width(population) for signal in report}
 
         def decode(client: int, content: RecordDict) -> _Decoded:
@@ -237,22 +199,14 @@ class FlowerEngine(Engine):
                 wire.arrays_of(content, names, self._spec.size),
             )
 
-        arrived: dict[int, _Decoded | Failed] = {}
-        exchange = self._exchange(letters, order.place, decode)
-        for client in clients.tolist():
-            # Answers come in any order; sums must not depend on it.
-            while client not in arrived:
-                other, answer = next(exchange)
-                arrived[other] = answer
-            answer = arrived.pop(client)
-            yield answer if isinstance(answer, Failed) else self._trained(client, answer, order)
+        exchange = self._exchange(letters, version_of(order.place), decode)
+        for client, answer in in_order(clients, exchange):
+            yield answer if isinstance(answer, Failed) else self._trained(client, answer, order, cohort)
         self._probes.clear()
 
     def matrix(self, clients: Ints) -> Vector:
-        for row, slot in enumerate(np.searchsorted(self._rows, clients)):
-            if row != slot:
-                self._movements[row] = self._movements[slot]
-        return self._movements[: len(clients)]
+        assert self._cohort is not None
+        return self._cohort.matrix(clients)
 
     def evaluate(self, parameters: Vector) -> Evaluation:
         if self._options.evaluate == "clients":
@@ -275,10 +229,10 @@ class FlowerEngine(Engine):
     def _evaluate_on_clients(self, parameters: Vector) -> Evaluation:
         data, clients = self._ingredients.data, self.population.clients
         groups = data.classes * (data.dataset.attribute_values or 0)
-        place = Place(0, 0, 0)
+        place = Place(self._round, 0, 0)
         arrays = wire.array_record({wire.MODEL: parameters})
         letters = {}
-        for client in self.reachable(0).tolist():
+        for client in self.reachable(self._round).tolist():
             if self._registry.tested[client]:
                 fields = self._order(client, place, 0.0, ()).to_fields()
                 letters[client] = Letter(self._registry.nodes[client], wire.EVALUATE, wire.content(fields, arrays))
@@ -288,12 +242,12 @@ class FlowerEngine(Engine):
             return Scores.from_record(record, data.classes, groups, self._registry.tested[client])
 
         answers: dict[int, Scores] = {}
-        for client, answer in self._exchange(letters, place, decode):
+        for client, answer in self._exchange(letters, f"{self._round}.evaluate", decode):
             if isinstance(answer, Failed):
                 self._events.append(f"client {client} did not evaluate: {answer.reason}")
             else:
                 answers[client] = answer
-        return _summed(dict(sorted(answers.items())), clients, data.classes, data.dataset.attribute_values)
+        return summed(answers, clients, data.classes, data.dataset.attribute_values)
 
     # --- exchanges ---------------------------------------------------------------------------------------
 
@@ -310,11 +264,13 @@ class FlowerEngine(Engine):
         )
 
     def _exchange(
-        self, letters: dict[int, Letter], place: Place, decode: Callable[[int, RecordDict], T]
+        self, letters: dict[int, Letter], group: str, decode: Callable[[int, RecordDict], T]
     ) -> Iterator[tuple[int, T | Failed]]:
         """Answers as they come, decoded; what is missing or cannot be understood is a failure."""
-        for client, content in self._mail.exchange(letters, version_of(place)):
+        for client, content in self._mail.exchange(letters, group):
             if isinstance(content, NoAnswer):
+                if content.code == wire.WRONG_NODE:
+                    self._registry.forget(client)
                 yield client, Failed(client, content.reason)
                 continue
             try:
@@ -322,15 +278,8 @@ class FlowerEngine(Engine):
             except WireError as error:
                 yield client, Failed(client, f"its answer was refused: {error.problem}")
 
-    def _trained(self, client: int, answer: _Decoded, order: TrainOrder) -> Trained:
-        movement = answer.vectors[wire.MODEL]
-        averaged = self._spec.averaged
-        with np.errstate(invalid="ignore", over="ignore"):  # the guard judges what is not finite
-            movement[averaged] -= order.parameters[averaged]
-        if order.keep_all:
-            row = self._movements[np.searchsorted(self._rows, client)]
-            row[:] = movement
-            movement = row
+    def _trained(self, client: int, answer: _Decoded, order: TrainOrder, cohort: Cohort) -> Trained:
+        movement = cohort.movement(client, answer.vectors[wire.MODEL])
         if self.algorithm.client_state:
             self._states[client] = version_of(order.place)
         if answer.measured.lost:
@@ -374,25 +323,3 @@ def _checked(content: RecordDict, client: int, place: Place) -> ConfigRecord:
     if said != (client, version_of(place)):
         raise WireError(f"it answers exchange {said[1]} as client {said[0]}")
     return record
-
-
-def _summed(answers: dict[int, Scores], clients: int, classes: int, attributes: int | None) -> Evaluation:
-    confusion = np.zeros((classes, classes), dtype=np.int64)
-    correct, count = np.zeros((2, clients), dtype=np.int64)
-    loss: Floats = np.zeros(clients)
-    group_correct, group_count = np.zeros((2, classes * (attributes or 0)), dtype=np.int64)
-    for client, tested in answers.items():
-        confusion += tested.confusion
-        correct[client], count[client] = np.trace(tested.confusion), tested.confusion.sum()
-        loss[client] = tested.loss_sum
-        group_correct, group_count = group_correct + tested.group_correct, group_count + tested.group_count
-    shape = (classes, attributes or 0)
-    return Evaluation(
-        confusion,
-        float(loss.sum()),
-        correct,
-        loss,
-        count,
-        group_correct=group_correct.reshape(shape) if attributes else None,
-        group_count=group_count.reshape(shape) if attributes else None,
-    )

@@ -16,6 +16,9 @@ import numpy as np
 from muster.arrays import Ints, State
 from muster.engine.flower.wire import Introduction, WireError
 
+#: Newcomers that are told one by one.
+MANY = 8
+
 _PARTITION = re.compile(r"partition-id=(\d{1,9})")
 
 
@@ -33,6 +36,7 @@ class Registry:
     #: Client id → the node that speaks for it.
     nodes: dict[int, int] = field(default_factory=dict)
     events: list[str] = field(default_factory=list)
+    joined: list[str] = field(default_factory=list)
     #: Node → why it was not taken in, when it was last asked.
     refused: dict[int, str] = field(default_factory=dict)
 
@@ -99,7 +103,10 @@ class Registry:
         self.ids[key], self.nodes[client] = client, node
         self.refused.pop(node, None)
         self.sizes[client], self.tested[client] = introduction.size, introduction.tested
-        self.events.append(f"client {client} ('{key}') {'is back' if back else 'joined'} as node {node}")
+        if back:
+            self.events.append(f"client {client} ('{key}') is back as node {node}")
+        else:
+            self.joined.append(f"client {client} ('{key}') joined as node {node}")
 
     def _new_id(self, key: str, introduction: Introduction, node: int) -> int:
         if self.expected is None:
@@ -126,7 +133,9 @@ class Registry:
         self.refused[node] = why
 
     def take_events(self) -> list[str]:
-        events, self.events = self.events, []
+        """What happened since the last call; many newcomers at once, as before round 1, are one line."""
+        joined = self.joined if len(self.joined) <= MANY else [f"{len(self.joined)} clients joined"]
+        events, self.events, self.joined = joined + self.events, [], []
         return events
 
     def state_dict(self) -> State:

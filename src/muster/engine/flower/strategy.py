@@ -18,6 +18,7 @@ from muster.aggregation.fedavg import FedAvg
 from muster.arrays import Floats, Ints, Vector
 from muster.component import Population
 from muster.engine.base import AskOrder, Engine, Evaluation, Failed, Trained, TrainOrder, collect_replies, schedule
+from muster.engine.flower.cohort import Cohort, in_order
 from muster.engine.flower.mail import Letter, Mail, NoAnswer
 from muster.engine.flower.records import examples_of, metrics_of, only_arrays, spec_of_arrays, to_arrays, to_vector
 from muster.engine.flower.update_signals import measure_on_update
@@ -130,8 +131,7 @@ class RecordsEngine(Engine):
         self._online: set[int] = set()
         self._sizes: Ints = np.empty(0, dtype=np.int64)
         self._round = 0
-        self._rows: Ints = np.empty(0, dtype=np.int64)
-        self._movements: Vector = np.empty((0, 0), dtype=np.float32)
+        self._cohort: Cohort | None = None
         self._events: list[str] = []
 
     def to_arrays(self, flat: Vector) -> ArrayRecord:
@@ -206,24 +206,21 @@ class RecordsEngine(Engine):
         letters = self._letters(
             clients.tolist(), "train", self.to_arrays(order.parameters), self._config(self._train_config)
         )
-        self._rows = np.sort(clients)
-        self._movements = np.empty((len(clients) if order.keep_all else 0, self._spec.size), dtype=np.float32)
-        arrived: dict[int, Trained | Failed] = {}
-        exchange = self._mail.exchange(letters, version_of(order.place))
-        for client in clients.tolist():
-            while client not in arrived:
-                other, content = next(exchange)
+        self._cohort = cohort = Cohort(order, self._spec)
+
+        def answers() -> Iterator[tuple[int, Trained | Failed]]:
+            for client, content in self._mail.exchange(letters, version_of(order.place)):
                 try:
-                    arrived[other] = self._trained(other, _checked(content), order)
+                    yield client, self._trained(client, _checked(content), order, cohort)
                 except WireError as error:
-                    arrived[other] = Failed(other, error.problem)
-            yield arrived.pop(client)
+                    yield client, Failed(client, error.problem)
+
+        for _, answer in in_order(clients, answers()):
+            yield answer
 
     def matrix(self, clients: Ints) -> Vector:
-        for row, slot in enumerate(np.searchsorted(self._rows, clients)):
-            if row != slot:
-                self._movements[row] = self._movements[slot]
-        return self._movements[: len(clients)]
+        assert self._cohort is not None
+        return self._cohort.matrix(clients)
 
     def evaluate(self, parameters: Vector) -> Evaluation:
         nothing = np.zeros(0, dtype=np.int64)
@@ -268,18 +265,11 @@ class RecordsEngine(Engine):
             raise WireError(f"the metric '{signal.name}' has {values.size} numbers", expected=str(width))
         return values
 
-    def _trained(self, client: int, content: RecordDict, order: TrainOrder) -> Trained:
+    def _trained(self, client: int, content: RecordDict, order: TrainOrder, cohort: Cohort) -> Trained:
         metrics = metrics_of(content)
         # Before anything is aggregated: weights are read from here.
         self._sizes[client] = size = examples_of(metrics, self._strategy.weighted_by_key)
-        movement = to_vector(only_arrays(content), self._spec)
-        averaged = self._spec.averaged
-        with np.errstate(invalid="ignore", over="ignore"):  # the guard judges what is not finite
-            movement[averaged] -= order.parameters[averaged]
-        if order.keep_all:
-            row = self._movements[np.searchsorted(self._rows, client)]
-            row[:] = movement
-            movement = row
+        movement = cohort.movement(client, to_vector(only_arrays(content), self._spec))
         outcome = TrainOutcome(steps=1, samples=size)
         contained = measure_on_update(
             [signal for signal in order.report if signal.in_update],

@@ -30,6 +30,9 @@ REGISTER, TRAIN, EVALUATE, SIGNALS = "query.register", "train", "evaluate", "que
 #: Names of the two records in a message, and of the model among the arrays.
 RECORD, ARRAYS, MODEL, BROADCAST = "muster", "arrays", "model", "broadcast"
 
+#: Codes of error replies: the client refuses or failed; the client is not the one that was meant.
+REFUSED, WRONG_NODE = 1000, 1001
+
 #: Room for the header of an .npy file.
 _HEADER = 1024
 #: Longest text that is taken from a message.
@@ -42,6 +45,10 @@ class WireError(MusterError):
     """A message that cannot be understood, or must not be."""
 
     exit_code = 7
+
+
+class WrongNode(WireError):
+    """An order for somebody else."""
 
 
 # --- fields ----------------------------------------------------------------------------------------------
