@@ -9,7 +9,7 @@ STAMP  := $(VENV)/.ready
 TESTS  := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint types unit slow realdata flower coverage bench docs clean
+.PHONY: help setup demo test lint types unit slow smoke realdata flower coverage bench docs clean
 
 help: ## Show this list
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-9s %s\n", $$1, $$2}'
@@ -38,6 +38,10 @@ unit: $(STAMP)
 
 slow: $(STAMP) ## The tests that take longer (kill and resume, every method end to end)
 	$(TESTS) -m slow
+
+smoke: $(STAMP) ## Every table and figure of the five papers, as small as can be (minutes)
+	rm -rf build/smoke
+	$(BIN)/muster reproduce --all --scale smoke --workspace build/smoke
 
 realdata: $(STAMP) ## The tests on real data sets (MUSTER_DATA names their folder)
 	$(TESTS) -m realdata

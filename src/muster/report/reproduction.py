@@ -154,7 +154,13 @@ def _remarks(outcome: Outcome) -> list[str]:
         )
     if any(number.equal_work.known for number in outcome.numbers):
         lines.append("At equal work: after as many client trainings as the cheapest row of the cell used in all.")
-    if outcome.plan.scale == "smoke":
+    if outcome.claims and outcome.plan.runs:
+        lines.append(
+            "Claims: differences within one standard deviation over seeds are too close to say."
+            if outcome.plan.seeds > 1
+            else "Claims: with one seed nothing is known about chance."
+        )
+    if outcome.plan.scale == "smoke" and outcome.plan.runs:
         lines.append("Scale smoke only shows that the entry runs: its numbers say nothing about the methods.")
     if outcome.missing:
         reasons = dict.fromkeys(why for *_, why in outcome.missing)

@@ -14,6 +14,9 @@ from muster.experiment.papers.stand_ins import is_here, on_available_data
 #: How sections name the component that decides which other options there are.
 _NAMED = {"data": "source", "partition": "scheme", "model": "name"}
 
+#: Differences that matter most stand first.
+_FIRST = {"data": 0, "model": 1, "rounds": 2, "training.lr": 3}
+
 
 @dataclass(frozen=True)
 class Difference:
@@ -149,7 +152,7 @@ def summarised(runs: Sequence[Planned]) -> list[str]:
         for one in run.differences:
             where.setdefault(one, []).append(run)
     lines = []
-    for one, having in where.items():
+    for one, having in sorted(where.items(), key=lambda item: _FIRST.get(item[0].what, len(_FIRST))):
         line = f"{one.what}: {one.ours} instead of {one.paper}"
         lines.append(line if len(having) == len(runs) else f"{line} ({_which(having, runs)})")
     return lines
