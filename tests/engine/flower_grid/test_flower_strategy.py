@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -196,8 +198,8 @@ def test_newcomers_get_ids_behind_the_others(grid, initial):
                 grid.add(app, {"partition-id": CLIENTS}, node=1)
 
     strategy = MusterStrategy(RandomSelection(clients_per_round=CLIENTS + 1), observers=[Join()])
-    with pytest.raises(ConfigError, match="clients_per_round is 6"):
-        strategy.start(grid, initial, 2, train_config=CONFIG)
+    with pytest.raises(EngineError, match="5 of 6 nodes are there"):
+        replace(strategy, wait=0.1).start(grid, initial, 2, train_config=CONFIG)
     strategy.selector = RandomSelection(clients_per_round=CLIENTS)
     end = strategy.start(grid, initial, 8, train_config=CONFIG)
     assert end.result.history.clients == CLIENTS + 1
@@ -206,7 +208,7 @@ def test_newcomers_get_ids_behind_the_others(grid, initial):
 
 def test_without_nodes_it_says_so(grid, initial):
     grid.online.clear()
-    with pytest.raises(EngineError, match=r"0 of 1 nodes are there after 0\.2 s"):
+    with pytest.raises(EngineError, match=r"0 of 2 nodes are there after 0\.2 s"):
         MusterStrategy(RandomSelection(clients_per_round=2), wait=0.2).start(grid, initial)
 
 

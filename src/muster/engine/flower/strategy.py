@@ -60,8 +60,8 @@ class MusterStrategy:
     #: Clients evaluate the global model after every round (the app's `evaluate`); False: nobody does, unless
     #: `start` gets an `evaluate_fn`.
     federated_evaluation: bool = True
-    #: Wait for so many nodes before round 1, so many seconds.
-    min_nodes: int = 1
+    #: Wait for so many nodes before round 1 (None: as many as the selector wants in a round), so many seconds.
+    min_nodes: int | None = None
     wait: float = 300.0
     weighted_by_key: str = "num-examples"
     #: Name of the classification layer, where the last weight matrix is not it.
@@ -89,7 +89,8 @@ class MusterStrategy:
             evaluate_config=evaluate_config or ConfigRecord(),
             evaluate_fn=evaluate_fn,
         )
-        engine.wait_for_nodes(self.min_nodes, self.wait)
+        wanted = getattr(self.selector, "clients_per_round", 1) if self.min_nodes is None else self.min_nodes
+        engine.wait_for_nodes(wanted, self.wait)
         server = Server(
             self.selector, aggregator, engine, seed=self.seed, guard=self.guard, observers=self.observers
         )
