@@ -17,6 +17,8 @@ from muster.engine.flower.client_app import experiment_of, make_client_app
 from muster.engine.flower.server_app import run_on_grid
 from muster.errors import ConfigError, EngineError
 from muster.experiment.runner import Ingredients, build_data, local_engine, run
+from muster.selection.base import Ask, Train
+from muster.selection.high_loss import HighLoss
 from muster.server import Observer
 
 EVERYBODY = {"method": "random", "clients_per_round": 6}
@@ -153,6 +155,25 @@ def test_a_node_whose_identity_has_changed_is_not_trained(everybody, grid_of):
     # It is asked who it is, and claims to be somebody who is there.
     assert 5 not in result.selections[2][0]
     assert any(f"node {node} claims to be 'partition-id=0'" in event for event in events(result))
+
+
+def test_a_client_that_turns_out_to_be_another_in_the_middle_of_a_round_fails(six, grid_of):
+    """Asked first, then trained: the second exchange must not trip over the node that is no longer believed."""
+    experiment = six(selection={"method": "high-loss", "clients_per_round": 6}, rounds=2)
+    grid = grid_of(experiment)
+    node = node_of(grid, 5)
+
+    class Everybody(HighLoss):
+        """Trains all, whoever has answered."""
+
+        def round(self, fed):
+            yield Ask(fed.available, self.needs())
+            yield Train(fed.available)
+
+    mine = replace(experiment, selection=Everybody(clients_per_round=6))
+    swap = After(1, lambda: grid.contexts[node].node_config.update({"partition-id": 0}))
+    result = run_on_grid(grid, mine, observers=[swap])
+    assert result.rejected == [(2, 5, "no node speaks for it any more")]
 
 
 @pytest.mark.parametrize(

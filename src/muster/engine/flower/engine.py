@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 import torch
-from flwr.app import ConfigRecord, RecordDict
+from flwr.app import ArrayRecord, ConfigRecord, RecordDict
 
 from muster.arrays import Floats, Ints, State, Vector
 from muster.component import Population
@@ -91,6 +91,7 @@ class FlowerEngine(Engine):
         self._probes: dict[int, str] = {}
         self._cohort: Cohort | None = None
         self._events: list[str] = []
+        self._check_evaluation()
         self._presence.wait_for(self._wanted(), self._options.wait)
 
     # --- what is known -----------------------------------------------------------------------------------
@@ -142,6 +143,13 @@ class FlowerEngine(Engine):
             )
         return self._options.nodes or clients
 
+    def _check_evaluation(self) -> None:
+        if self._options.evaluate == "server" and not len(self._ingredients.data.dataset.test):
+            raise ConfigError(
+                "the server has no test data to evaluate on",
+                fix='set evaluate = "clients" in the section [flower], or give the server app test_data',
+            )
+
     def take_events(self) -> list[str]:
         events = [*self._presence.take_events(), *self._events, *self._mail.events]
         self._events, self._mail.events = [], []
@@ -154,10 +162,7 @@ class FlowerEngine(Engine):
         uses_model = any(signal.uses_model for signal in order.signals)
         arrays = wire.array_record({wire.MODEL: order.parameters}) if uses_model else None
         type = f"query.{order.signals[0].name}" if len(order.signals) == 1 else wire.SIGNALS
-        letters = {}
-        for client in clients.tolist():
-            fields = self._order(client, order.place, order.lr, order.signals).to_fields()
-            letters[client] = Letter(self._registry.nodes[client], type, wire.content(fields, arrays))
+        orders = [self._order(client, order.place, order.lr, order.signals) for client in clients.tolist()]
         widths = {signal.name: signal.width(self.population) for signal in order.signals}
         values: dict[int, dict[str, Floats]] = {}
         failures = []
@@ -165,7 +170,7 @@ class FlowerEngine(Engine):
         def decode(client: int, content: RecordDict) -> Measured:
             return Measured.from_record(_checked(content, client, order.place), widths)
 
-        for client, answer in self._exchange(letters, version_of(order.place), decode):
+        for client, answer in self._exchange(type, orders, arrays, decode):
             if isinstance(answer, Failed):
                 failures.append(answer)
                 self._events.append(f"client {client} was asked in vain: {answer.reason}")
@@ -182,11 +187,7 @@ class FlowerEngine(Engine):
         down = {wire.MODEL: order.parameters}
         if order.broadcast is not None:
             down[wire.BROADCAST] = order.broadcast
-        arrays = wire.array_record(down)
-        letters = {}
-        for client in clients.tolist():
-            fields = self._order(client, order.place, order.lr, report).to_fields()
-            letters[client] = Letter(self._registry.nodes[client], wire.TRAIN, wire.content(fields, arrays))
+        orders = [self._order(client, order.place, order.lr, report) for client in clients.tolist()]
         self._cohort = cohort = Cohort(order, self._spec)
         widths = {signal.name: signal.width(population) for signal in report}
 
@@ -199,7 +200,7 @@ class FlowerEngine(Engine):
                 wire.arrays_of(content, names, self._spec.size),
             )
 
-        exchange = self._exchange(letters, version_of(order.place), decode)
+        exchange = self._exchange(wire.TRAIN, orders, wire.array_record(down), decode)
         for client, answer in in_order(clients, exchange):
             yield answer if isinstance(answer, Failed) else self._trained(client, answer, order, cohort)
         self._probes.clear()
@@ -212,11 +213,6 @@ class FlowerEngine(Engine):
         if self._options.evaluate == "clients":
             return self._evaluate_on_clients(parameters)
         data = self._ingredients.data
-        if not len(data.dataset.test):
-            raise ConfigError(
-                "the server has no test data to evaluate on",
-                fix='set evaluate = "clients" in the section [flower]',
-            )
         with single_threaded():
             predicted, losses = predictions(self._runtime, torch.from_numpy(parameters))
         sums = summarise(data, predicted, losses)
@@ -230,19 +226,16 @@ class FlowerEngine(Engine):
         data, clients = self._ingredients.data, self.population.clients
         groups = data.classes * (data.dataset.attribute_values or 0)
         place = Place(self._round, 0, 0)
+        there = [client for client in self.reachable(self._round).tolist() if self._registry.tested[client]]
+        orders = [self._order(client, place, 0.0, ()) for client in there]
         arrays = wire.array_record({wire.MODEL: parameters})
-        letters = {}
-        for client in self.reachable(self._round).tolist():
-            if self._registry.tested[client]:
-                fields = self._order(client, place, 0.0, ()).to_fields()
-                letters[client] = Letter(self._registry.nodes[client], wire.EVALUATE, wire.content(fields, arrays))
 
         def decode(client: int, content: RecordDict) -> Scores:
             record = _checked(content, client, place)
             return Scores.from_record(record, data.classes, groups, self._registry.tested[client])
 
         answers: dict[int, Scores] = {}
-        for client, answer in self._exchange(letters, f"{self._round}.evaluate", decode):
+        for client, answer in self._exchange(wire.EVALUATE, orders, arrays, decode):
             if isinstance(answer, Failed):
                 self._events.append(f"client {client} did not evaluate: {answer.reason}")
             else:
@@ -264,10 +257,22 @@ class FlowerEngine(Engine):
         )
 
     def _exchange(
-        self, letters: dict[int, Letter], group: str, decode: Callable[[int, RecordDict], T]
+        self, type: str, orders: list[Order], arrays: ArrayRecord | None, decode: Callable[[int, RecordDict], T]
     ) -> Iterator[tuple[int, T | Failed]]:
         """Answers as they come, decoded; what is missing or cannot be understood is a failure."""
-        for client, content in self._mail.exchange(letters, group):
+        nodes = self._registry.nodes
+        letters = {
+            order.client: Letter(nodes[order.client], type, wire.content(order.to_fields(), arrays))
+            for order in orders
+            if order.client in nodes
+        }
+        for order in orders:
+            if order.client not in letters:
+                yield order.client, Failed(order.client, "no node speaks for it any more")
+        group = version_of(orders[0].place) if orders else ""
+        for client, content in self._mail.exchange(
+            letters, f"{group}.evaluate" if type == wire.EVALUATE else group
+        ):
             if isinstance(content, NoAnswer):
                 if content.code == wire.WRONG_NODE:
                     self._registry.forget(client)
