@@ -137,7 +137,7 @@ class Conversation:
         """The answers that pass the guard; the others are recorded, and what they cost is noted."""
         server, spec = self.server, self.population.spec
         for part in server.engine.train_slices(order):
-            for observer in server.observers:
+            for observer in server.listeners:
                 for answer in (part,) if isinstance(part, Failed) else part:
                     observer.answered(answer)
             if isinstance(part, Failed):

@@ -73,6 +73,8 @@ class Server:
         self.seed, self.guard, self.evaluate_every = seed, guard or Guard(), evaluate_every
         self.availability, self.devices, self.privacy = availability, devices, privacy
         self.observers = tuple(observers)
+        #: Those that want to hear of every single answer.
+        self.listeners = tuple(o for o in self.observers if type(o).answered is not Observer.answered)
         self.parameters: Vector = engine.initial_parameters()
         self.history = History(engine.population.clients)
         self.ledger = Ledger()

@@ -17,6 +17,7 @@ from muster.engine.vectorised.runner import SliceAnswer, SliceRunner, SliceTask
 from muster.engine.vectorised.slices import cut, longest_slice
 from muster.engine.vectorised.support import why_not
 from muster.errors import ConfigError
+from muster.randomness import seeds
 from muster.signals.base import PROBE
 
 
@@ -60,6 +61,9 @@ class VectorisedEngine(LocalEngine):
         self._rows = np.sort(clients)
         rows = np.argsort(np.argsort(clients)) if order.keep_all else _ring_rows(slices, places, longest)
 
+        place = order.place
+        words = seeds(self._recipe.seed, "train", place.round, place.iteration, clients=clients)
+
         def message(task: int) -> SliceTask:
             part = slices[task]
             own, slots = clients[part], rows[part]
@@ -72,6 +76,7 @@ class VectorisedEngine(LocalEngine):
                 report=order.report,
                 present=present if any(present) else None,
                 with_broadcast=order.broadcast is not None,
+                seeds=words[part],
             )
 
         window = len(slices) if order.keep_all else places

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Literal
 
 import numpy as np
 import torch
@@ -15,6 +16,7 @@ from muster.engine.vectorised.algorithms import States, finish, pull_of
 from muster.engine.vectorised.chain import chain_of
 from muster.engine.vectorised.stack import Stack
 from muster.engine.vectorised.trainer import Cohort, Outcomes, needs_gradients, train_slice
+from muster.randomness import Words, seeded
 from muster.signals.base import PROBE, Signal, TrainOutcome
 from muster.signals.losses import MeanLoss, mean_losses
 from muster.signals.start_loss import StartLoss
@@ -32,11 +34,19 @@ class SliceTask:
     #: For each client: lengths of the state vectors that it has, by name. None: nobody has any.
     present: tuple[dict[str, int], ...] | None
     with_broadcast: bool
+    #: Of the generators that make the order of each client's mini-batches.
+    seeds: Words
 
     def arranged(self, order: Ints) -> SliceTask:
         """The same with the clients in another order."""
         present = None if self.present is None else tuple(self.present[k] for k in order)
-        return replace(self, clients=self.clients[order], slots=self.slots[order], present=present)
+        return replace(
+            self,
+            clients=self.clients[order],
+            slots=self.slots[order],
+            seeds=self.seeds[order],
+            present=present,
+        )
 
 
 @dataclass(frozen=True)
@@ -107,8 +117,9 @@ class SliceRunner(TaskRunner):
         stack = self._stack(states, with_gradients=needs_gradients(training, pull))
         jobs = [Job(client, task.place, task.lr, task.report) for client in task.clients.tolist()]
         cohort = self._cohort(task, jobs, skips[order].tolist())
-        squared = any(signal.needs_squared_loss for signal in task.report)
-        outcomes = train_slice(self._chain, cohort, training, stack, lr=task.lr, pull=pull, squared=squared)
+        outcomes = train_slice(
+            self._chain, cohort, training, stack, lr=task.lr, pull=pull, losses=_losses_for(task.report)
+        )
         slots = torch.from_numpy(task.slots)
         moved = self._write_movements(stack, slots)
         sent = finish(algorithm, layout, pull, states, moved=moved, steps=outcomes.steps)
@@ -118,7 +129,10 @@ class SliceRunner(TaskRunner):
             self.memory.extra[:, 0].index_copy_(0, slots, rows)
         reports = self._reports(jobs, cohort, outcomes, states, task)
         back = np.argsort(order)
-        kept = [self._keep(slot, state) for slot, state in zip(task.slots.tolist(), states, strict=True)]
+        kept = [
+            self._keep(slot, state) if state else {}
+            for slot, state in zip(task.slots.tolist(), states, strict=True)
+        ]
         return SliceAnswer(
             steps=outcomes.steps[back],
             samples=outcomes.samples[back],
@@ -138,7 +152,9 @@ class SliceRunner(TaskRunner):
         return skips
 
     def _states(self, task: SliceTask) -> list[dict[str, Vector]]:
-        present = task.present or ({},) * len(task.clients)
+        if task.present is None:
+            return [{} for _ in task.clients]
+        present = task.present
         return [self._state(slot, names) for slot, names in zip(task.slots.tolist(), present, strict=True)]
 
     def _stack(self, states: States, with_gradients: bool) -> Stack:
@@ -156,16 +172,13 @@ class SliceRunner(TaskRunner):
         return Stack(layout, values, torch.zeros_like(values) if with_gradients else None, buffers, origin)
 
     def _cohort(self, task: SliceTask, jobs: list[Job], skips: list[int]) -> Cohort:
-        data = self.runtime.data
-        positions, _ = data.train_index.of_many(task.clients)
-        features, labels = data.tensors(data.dataset.train, positions)
-        draws = self._chain.draws
+        data, draws = self.runtime.data, self._chain.draws
+        samples, _ = data.train_index.of_many(task.clients)
         return Cohort(
-            features=features,
-            labels=labels,
             sizes=data.sizes[task.clients],
-            orders=[self.runtime.training_order(job) for job in jobs],
+            orders=seeded(task.seeds),
             skips=skips,
+            fetch=lambda positions: data.tensors(data.dataset.train, samples[positions]),
             generators=[torch.Generator().manual_seed(self.runtime.dropout_seed(j)) for j in jobs]
             if draws
             else (),
@@ -174,6 +187,10 @@ class SliceRunner(TaskRunner):
     def _write_movements(self, stack: Stack, slots: torch.Tensor) -> torch.Tensor:
         """Put the movements into shared memory; how far the trained numbers moved."""
         spec, layout, origin = stack.layout.spec, stack.layout, stack.origin
+        movements, first = self.memory.movements, int(slots[0])
+        if layout.is_whole and bool((slots == torch.arange(first, first + len(slots))).all()):
+            # One pass over memory instead of two.
+            return torch.sub(stack.values, origin, out=movements[first : first + len(slots)])
         moved = stack.values.sub_(layout.gather(origin))
         rows = moved
         if not layout.is_whole:
@@ -182,7 +199,7 @@ class SliceRunner(TaskRunner):
                 rows.copy_(stack.buffers)
                 rows[:, spec.averaged] -= origin[spec.averaged]
             layout.scatter(moved, rows)
-        self.memory.movements.index_copy_(0, slots, rows)
+        movements.index_copy_(0, slots, rows)
         return moved
 
     def _reports(
@@ -212,7 +229,8 @@ class SliceRunner(TaskRunner):
         for signal in task.report:
             if isinstance(signal, StartLoss):
                 runtime.model.load(origin)
-                losses = mean_losses(runtime.model.module, cohort.features, cohort.labels, cohort.sizes)
+                everything = cohort.fetch(np.arange(cohort.sizes.sum()))
+                losses = mean_losses(runtime.model.module, *everything, cohort.sizes)
                 found[signal.name] = list(losses[:, None])
         return {name: np.stack(rows) for name, rows in found.items()}
 
@@ -223,6 +241,13 @@ class SliceRunner(TaskRunner):
 
     def _progress(self, steps: int, lr: float) -> float:
         return self.runtime.training.progress(steps, shrink=lr * self.runtime.algorithm.pull)
+
+
+def _losses_for(report: tuple[Signal, ...]) -> Literal["none", "mean", "squared"]:
+    """Which by-products of training a report may look at."""
+    if not report:
+        return "none"
+    return "squared" if any(signal.needs_squared_loss for signal in report) else "mean"
 
 
 def _generator(seed: int) -> torch.Generator:

@@ -13,7 +13,7 @@ from muster.training.base import LocalTraining
 #: Largest share of the computed samples that may be padding (clients in a slice end their epochs at other steps).
 PADDING_SHARE = 0.25
 #: Bytes of parameters that are worked at together: more would not stay in a core's cache between two steps.
-CACHED_BYTES = 1536 * 1024
+CACHED_BYTES = 4 * 1024**2
 #: More clients than this save nothing any more.
 MOST_CLIENTS = 64
 #: A request with enough clients is cut into this many slices at least, so that all workers have something to do.
@@ -42,17 +42,18 @@ class _Padded:
     """How many samples a slice computes with, and how many of them are padding."""
 
     def __init__(self, size: int, training: LocalTraining) -> None:
-        self._training, self._equal, self._clients = training, size, 1
-        self._widest = batch_sizes(size, training)
-        self._active = np.ones(len(self._widest), dtype=np.int64)
-        self._real = int(self._widest.sum())
+        self._training, self._size, self._equals = training, size, 1
+        self._widest: Ints | None = None
 
     def admits(self, size: int) -> bool:
         """Take one more client in, unless that makes too much padding."""
-        if size == self._equal:  # nothing is padded among equals, and most requests have many of them
-            self._clients += 1
-            return True
-        self._catch_up()
+        if self._widest is None:
+            if size == self._size:  # nothing is padded among equals, and most requests have no others
+                self._equals += 1
+                return True
+            self._widest = batch_sizes(self._size, self._training)
+            self._active = np.full(len(self._widest), self._equals)
+            self._real = self._equals * int(self._widest.sum())
         own = batch_sizes(size, self._training)
         widest, active = self._widest.copy(), self._active.copy()
         np.maximum(widest[: len(own)], own, out=widest[: len(own)])
@@ -60,15 +61,8 @@ class _Padded:
         real = self._real + int(own.sum())
         if real < (1 - PADDING_SHARE) * int(widest @ active):
             return False
-        self._widest, self._active, self._real, self._equal = widest, active, real, size
+        self._widest, self._active, self._real = widest, active, real
         return True
-
-    def _catch_up(self) -> None:
-        """Count the clients that were admitted without a look."""
-        own = batch_sizes(self._equal, self._training)
-        extra, self._clients = self._clients - 1, 1
-        self._active[: len(own)] += extra
-        self._real += extra * int(own.sum())
 
 
 @lru_cache(maxsize=4096)

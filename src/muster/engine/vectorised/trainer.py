@@ -7,8 +7,10 @@ padded with samples of weight zero.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 import torch
@@ -17,22 +19,24 @@ from torch import nn
 from muster.arrays import Floats, Ints
 from muster.engine.vectorised.chain import Chain
 from muster.engine.vectorised.layers import Batch
+from muster.engine.vectorised.slices import batch_sizes
 from muster.engine.vectorised.stack import Descend, Stack, Store
-from muster.training.base import LocalTraining, batches
+from muster.training.base import LocalTraining
+
+#: Samples by their positions among those of the slice's clients: features and labels.
+Fetch = Callable[[Ints], tuple[torch.Tensor, torch.Tensor]]
 
 
 @dataclass(frozen=True)
 class Cohort:
-    """The clients of a slice and their data, in descending order of the steps that they will do."""
+    """The clients of a slice, in descending order of the steps that they will do."""
 
-    #: All samples, client after client.
-    features: torch.Tensor
-    labels: torch.Tensor
     sizes: Ints
-    #: Make the order of each client's batches.
-    orders: Sequence[np.random.Generator]
+    #: Make the order of each client's batches; each is used up before the next one is taken.
+    orders: Iterable[np.random.Generator]
     #: Mini-batches of each client that a probe has done.
     skips: Sequence[int]
+    fetch: Fetch
     #: For each client, if the model draws random numbers.
     generators: Sequence[torch.Generator] = ()
 
@@ -59,7 +63,7 @@ class Outcomes:
     steps: Ints
     samples: Ints
     mean_loss: Floats
-    #: Over the first epoch; NaN when nobody asked.
+    #: Over the first epoch.
     mean_squared_loss: Floats
 
 
@@ -74,20 +78,29 @@ class Timetable:
 
     @classmethod
     def of(cls, cohort: Cohort, training: LocalTraining) -> Timetable:
-        plans = [
-            list(batches(size, training, rng, skip))
-            for size, rng, skip in zip(cohort.sizes.tolist(), cohort.orders, cohort.skips, strict=True)
-        ]
         starts = np.cumsum(cohort.sizes) - cohort.sizes
-        steps, widest = max(map(len, plans)), min(training.batch_size, int(cohort.sizes.max()))
+        steps = [
+            batch_sizes(size, training)[skip:]
+            for size, skip in zip(cohort.sizes.tolist(), cohort.skips, strict=True)
+        ]
+        widest = min(training.batch_size, int(cohort.sizes.max()))
         # Padding repeats the client's first sample: with a weight of zero it does nothing.
-        positions = np.tile(starts[:, None], (steps, 1, widest))
-        sizes = np.zeros((steps, len(plans)), dtype=np.int64)
-        for client, plan in enumerate(plans):
-            for step, chosen in enumerate(plan):
-                positions[step, client, : len(chosen)] += chosen
-                sizes[step, client] = len(chosen)
+        positions = np.tile(starts[:, None], (max(map(len, steps)), 1, widest))
+        sizes = np.zeros(positions.shape[:2], dtype=np.int64)
+        numbered = enumerate(zip(cohort.sizes.tolist(), steps, cohort.skips, cohort.orders, strict=True))
+        for client, (size, own, skip, rng) in numbered:
+            sizes[: len(own), client] = own
+            positions[: len(own), client] += _all_batches(size, training, rng)[skip:, :widest]
         return cls(positions, sizes)
+
+
+def _all_batches(size: int, training: LocalTraining, rng: np.random.Generator) -> Ints:
+    """steps × batch size: the positions that `muster.training.base.batches` gives, filled up with zeros."""
+    total, epoch = training.steps_for(size), math.ceil(size / training.batch_size)
+    table = np.zeros((math.ceil(total / epoch), epoch * training.batch_size), dtype=np.int64)
+    for row in table:
+        row[:size] = rng.permutation(size)
+    return table.reshape(-1, training.batch_size)[:total]
 
 
 def train_slice(
@@ -98,22 +111,48 @@ def train_slice(
     *,
     lr: float,
     pull: Pull,
-    squared: bool = False,
+    losses: Literal["none", "mean", "squared"] = "none",
 ) -> Outcomes:
-    """Train all clients, in place: row k of the stack is client k's, before and after."""
+    """Train all clients, in place: row k of the stack is client k's, before and after.
+
+    `losses`: which by-products are wanted; the others are not a number.
+    """
     timetable = Timetable.of(cohort, training)
     descent = _Descent(chain, training, lr, stack, pull)
-    positions, losses = torch.from_numpy(timetable.positions), []
+    samples = _Samples(cohort, timetable, once=training.steps is None and training.epochs == 1)
+    tally = _Tally(timetable, cohort.sizes, losses)
     for step, sizes in enumerate(timetable.sizes):
         active, widest = int(np.count_nonzero(sizes)), int(sizes.max())
         descent.narrow(active)
-        chosen = positions[step, :active, :widest]
-        flat = chosen.reshape(-1)
-        features = cohort.features.index_select(0, flat)
-        labels = cohort.labels.index_select(0, flat).view(active, widest, 1)
+        features, labels = samples.of(step, active, widest)
         batch = _batch(sizes[:active], widest, cohort.generators)
-        losses.append(descent.step(features.view(active, widest, *features.shape[1:]), labels, batch))
-    return _outcomes(timetable, losses, cohort.sizes, squared)
+        logs = descent.step(features, labels, batch)
+        tally.add(step, logs, labels, batch)
+    return tally.outcomes()
+
+
+class _Samples:
+    """The samples of each step: taken out in the order of their use, or once and then rearranged step by step."""
+
+    def __init__(self, cohort: Cohort, timetable: Timetable, once: bool) -> None:
+        self._once, self._shape = once, timetable.positions.shape
+        if once:
+            self._features, self._labels = cohort.fetch(timetable.positions.reshape(-1))
+            self._features = self._features.view(*self._shape, *self._features.shape[1:])
+            self._labels = self._labels.view(*self._shape, 1)
+        else:
+            self._features, self._labels = cohort.fetch(np.arange(cohort.sizes.sum()))
+            self._positions = torch.from_numpy(timetable.positions)
+
+    def of(self, step: int, active: int, widest: int) -> tuple[torch.Tensor, torch.Tensor]:
+        """active clients × widest × the shape of a sample, and the labels with an axis for the class."""
+        if self._once:
+            part = (step, slice(active), slice(widest))
+            return self._features[part].contiguous(), self._labels[part].contiguous()
+        chosen = self._positions[step, :active, :widest].reshape(-1)
+        features = self._features.index_select(0, chosen)
+        labels = self._labels.index_select(0, chosen)
+        return features.view(active, widest, *features.shape[1:]), labels.view(active, widest, 1)
 
 
 def _batch(sizes: Ints, widest: int, generators: Sequence[torch.Generator]) -> Batch:
@@ -151,11 +190,9 @@ class _Descent:
         self._parameter = parameter
 
     def step(self, features: torch.Tensor, labels: torch.Tensor, batch: Batch) -> torch.Tensor:
-        """One step on one mini-batch of each client; the losses of its samples before it."""
-        logits = self._chain.forward(features, batch)
-        logs = torch.log_softmax(logits, dim=2)
-        losses = -logs.gather(2, labels).squeeze(2)
-        gradient = logs.exp_()
+        """One step on one mini-batch of each client; the logarithms of the classes' probabilities before it."""
+        logs = torch.log_softmax(self._chain.forward(features, batch), dim=2)
+        gradient = logs.exp()
         gradient.scatter_add_(2, labels, _MINUS_ONE.expand(labels.shape))
         if batch.mask is None:
             gradient.div_(batch.sizes[0])
@@ -164,7 +201,7 @@ class _Descent:
         self._chain.backward(gradient, self._update)
         if not self._plain:
             self._optimise()
-        return losses
+        return logs
 
     def _optimise(self) -> None:
         active, stack, pull = self._stack.active, self._stack, self._pull
@@ -195,24 +232,37 @@ def needs_gradients(training: LocalTraining, pull: Pull) -> bool:
     return not (plain and pull.is_none)
 
 
-def _outcomes(timetable: Timetable, losses: list[torch.Tensor], sizes: Ints, squared: bool) -> Outcomes:
-    """Sums over samples in float64; squares over the batches that lie in the client's first epoch."""
-    done = np.cumsum(timetable.sizes, axis=0)
-    clients = np.arange(timetable.sizes.shape[1])
-    total, squares, counted = np.zeros((3, len(clients)))
-    for own, up_to, tensor in zip(timetable.sizes, done, losses, strict=True):
-        each = tensor.double().numpy()
-        active, widest = each.shape
-        each = np.where(np.arange(widest) < own[:active, None], each, 0.0)
-        total[:active] += each.sum(axis=1)
-        if squared:
-            early = (up_to <= sizes)[:active]
-            squares[:active] += np.where(early, np.square(each).sum(axis=1), 0.0)
-            counted[:active] += np.where(early, own[:active], 0)
-    samples = timetable.sizes.sum(axis=0)
-    return Outcomes(
-        steps=np.count_nonzero(timetable.sizes, axis=0),
-        samples=samples,
-        mean_loss=np.divide(total, samples, out=np.full(len(clients), np.nan), where=samples > 0),
-        mean_squared_loss=np.divide(squares, counted, out=np.full(len(clients), np.nan), where=counted > 0),
-    )
+class _Tally:
+    """Sums of losses in float64; of squared ones over the batches that lie in a client's first epoch."""
+
+    def __init__(self, timetable: Timetable, sizes: Ints, wanted: str) -> None:
+        self._sizes, self._wanted = timetable.sizes, wanted
+        self._early = torch.from_numpy(np.cumsum(timetable.sizes, axis=0) <= sizes)
+        self._total, self._squares = torch.zeros((2, len(sizes)), dtype=torch.float64)
+
+    def add(self, step: int, logs: torch.Tensor, labels: torch.Tensor, batch: Batch) -> None:
+        if self._wanted == "none":
+            return
+        losses = logs.gather(2, labels).squeeze(2).double().neg_()
+        if batch.mask is not None:
+            losses = torch.where(batch.mask > 0, losses, 0.0)
+        self._total[: len(losses)] += losses.sum(dim=1)
+        if self._wanted == "squared":
+            early = self._early[step, : len(losses)]
+            self._squares[: len(losses)] += torch.where(early, losses.square().sum(dim=1), 0.0)
+
+    def outcomes(self) -> Outcomes:
+        samples = self._sizes.sum(axis=0)
+        early = (self._sizes * self._early.numpy()).sum(axis=0)
+        return Outcomes(
+            steps=np.count_nonzero(self._sizes, axis=0),
+            samples=samples,
+            mean_loss=_ratio(self._total, samples if self._wanted != "none" else 0 * samples),
+            mean_squared_loss=_ratio(self._squares, early if self._wanted == "squared" else 0 * early),
+        )
+
+
+def _ratio(total: torch.Tensor, count: Ints) -> Floats:
+    """NaN where nothing was counted."""
+    ratio: Floats = np.divide(total.numpy(), count, out=np.full(len(count), np.nan), where=count > 0)
+    return ratio
