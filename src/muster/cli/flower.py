@@ -43,5 +43,5 @@ def new(
             raise ConfigError(f"cannot read the config {config}: {error}") from error
     path = write_app(folder, text, settings or [])
     out.print(f"App: {path}", soft_wrap=True)
-    out.print("Simulation: flwr run <app> <connection> --stream (see docs/flower.md for the connection)")
-    out.print("Federation on this machine: muster deploy local --help")
+    out.print(f"Run it: flwr run {path} CONNECTION --stream", soft_wrap=True, markup=False)
+    out.print("CONNECTION is an entry of Flower's config.toml, for a simulation or a SuperLink: see docs/flower.md.")

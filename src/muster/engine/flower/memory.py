@@ -18,62 +18,53 @@ _ARRAYS, _NOTES = "muster.state", "muster.notes"
 
 
 class Memory:
-    """Named vectors in a node's context, by version."""
+    """Named vectors in a node's context: `version/name` for an algorithm's state, `version/probe` for a probe."""
 
     def __init__(self, state: RecordDict, experiment: str) -> None:
         self._state = state
         notes = state.config_records.get(_NOTES)
         if notes is None or notes["experiment"] != experiment:
+            state[_NOTES] = ConfigRecord({"experiment": experiment})
             state[_ARRAYS] = ArrayRecord()
-            state[_NOTES] = ConfigRecord({"experiment": experiment, "versions": [], "probe": ""})
 
     def state_for(self, order: Order, names: tuple[str, ...]) -> tuple[dict[str, Vector], bool]:
         """The state that the server counts on, and whether some of it was lost."""
         found: dict[str, Vector] = {}
-        lost = False
-        if names and order.state:
-            lost = order.state not in self._notes["versions"]  # type: ignore[operator]
-            found = {name: self._get(order.state, name) for name in names if self._has(order.state, name)}
-        if order.probe:
-            if self._notes["probe"] == order.probe:
-                found[PROBE] = self._get("", PROBE)
-            else:
-                lost = True
+        if order.state:
+            found |= {name: self._get(order.state, name) for name in names if self._has(order.state, name)}
+        lost = bool(names and order.state and not found)
+        if order.probe and self._has(order.probe, PROBE):
+            found[PROBE] = self._get(order.probe, PROBE)
+        elif order.probe:
+            lost = True
         return found, lost
 
     def trained(self, order: Order, state: dict[str, Vector]) -> None:
         """Keep the new state beside the one that it came from; a probed model has had its use."""
-        version = version_of(order.place)
-        kept = (
-            {}
-            if not order.state
-            else {name: self._get(order.state, name) for name in state if self._has(order.state, name)}
-        )
-        arrays = {f"{order.state}/{name}": vector for name, vector in kept.items()}
-        arrays |= {f"{version}/{name}": vector for name, vector in state.items()}
-        versions = [order.state] if kept else []
-        self._put(arrays, versions + ([version] if state else []), probe="")
+        before = {
+            name: array
+            for name, array in self._arrays.items()
+            if name.startswith(f"{order.state}/") and not name.endswith(f"/{PROBE}")
+        }
+        self._put(before, version_of(order.place), state)
 
     def asked(self, order: Order, probed: Vector | None) -> None:
         """Keep a probed model until the training that may go on from it."""
-        if probed is None:
-            return
-        record = self._state.array_records[_ARRAYS]
-        arrays = {name: array.numpy() for name, array in record.items() if name != f"/{PROBE}"}
-        self._put(arrays | {f"/{PROBE}": probed}, list(self._notes["versions"]), probe=version_of(order.place))  # type: ignore[arg-type]
+        if probed is not None:
+            others = {name: array for name, array in self._arrays.items() if not name.endswith(f"/{PROBE}")}
+            self._put(others, version_of(order.place), {PROBE: probed})
 
     @property
-    def _notes(self) -> ConfigRecord:
-        return self._state.config_records[_NOTES]
+    def _arrays(self) -> ArrayRecord:
+        return self._state.array_records[_ARRAYS]
 
     def _has(self, version: str, name: str) -> bool:
-        return f"{version}/{name}" in self._state.array_records[_ARRAYS]
+        return f"{version}/{name}" in self._arrays
 
     def _get(self, version: str, name: str) -> Vector:
-        vector: Vector = self._state.array_records[_ARRAYS][f"{version}/{name}"].numpy()
+        vector: Vector = self._arrays[f"{version}/{name}"].numpy()
         return vector
 
-    def _put(self, arrays: dict[str, Vector], versions: list[str], probe: str) -> None:
-        self._state[_ARRAYS] = ArrayRecord({name: Array(np.ascontiguousarray(v)) for name, v in arrays.items()})
-        notes = {"experiment": self._notes["experiment"], "versions": versions, "probe": probe}
-        self._state[_NOTES] = ConfigRecord(notes)
+    def _put(self, kept: dict[str, Array], version: str, vectors: dict[str, Vector]) -> None:
+        new = {f"{version}/{name}": Array(np.ascontiguousarray(vector)) for name, vector in vectors.items()}
+        self._state[_ARRAYS] = ArrayRecord({**kept, **new})
