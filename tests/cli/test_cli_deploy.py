@@ -39,7 +39,7 @@ lr = 0.1
 method = "random"
 clients_per_round = 2
 [engine]
-workers = 0
+kind = "inline"
 """
 
 
