@@ -11,6 +11,7 @@ from torch import nn
 from torch.optim import lr_scheduler
 
 import muster
+from muster.engine.evaluation import summarise
 from muster.errors import ConfigError
 from muster.experiment.centralised import pooled
 from muster.experiment.config import Experiment, from_dict
@@ -178,3 +179,12 @@ def test_clients_elsewhere_are_refused():
 def test_unknown_mode():
     with pytest.raises(ConfigError, match=r"training\.mode"):
         muster.run(replace(Experiment(), training={"mode": "decentralised"}), workers=0)
+
+
+def test_clients_of_which_every_test_sample_is_wrong_are_counted():
+    """The last clients, too: their number is the test data's, for training data have one client."""
+    data = pooled(build_data(experiment({})))
+    predicted = (data.dataset.test.labels + 1) % data.classes
+    found = summarise(data, predicted, np.ones(len(predicted)))
+    assert found.client_correct.tolist() == [0] * 6
+    assert found.client_loss_sum.tolist() == found.client_count.tolist()

@@ -17,8 +17,10 @@ def summarise(data: FederatedData, predicted: Ints, losses: Floats) -> Evaluatio
     client_correct, client_count = np.zeros((2, clients), dtype=np.int64)
     client_loss_sum: Floats = np.zeros(clients)
     if (index := data.test_index) is not None:
-        client_correct = np.bincount(index.owners[correct[index.samples]], minlength=clients)
-        sums = np.bincount(index.owners, weights=losses[index.samples], minlength=clients)
+        # Test data may have more clients than training data: centralised training pools the latter.
+        owners = len(index.sizes)
+        client_correct = np.bincount(index.owners[correct[index.samples]], minlength=owners)
+        sums = np.bincount(index.owners, weights=losses[index.samples], minlength=owners)
         client_loss_sum = sums.astype(np.float64)
         client_count = index.sizes
     group_correct = group_count = None
