@@ -44,4 +44,4 @@ def new(
     path = write_app(folder, text, settings or [])
     out.print(f"App: {path}", soft_wrap=True)
     out.print(f"Run it: flwr run {path} CONNECTION --stream", soft_wrap=True, markup=False)
-    out.print("CONNECTION is an entry of Flower's config.toml, for a simulation or a SuperLink: see docs/flower.md.")
+    out.print("CONNECTION is an entry of Flower's config.toml, for a simulation or a SuperLink (docs/flower.md).")

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from muster.engine.flower.identity import Registry
 from muster.engine.flower.wire import Introduction
@@ -79,6 +82,17 @@ def test_identities_outside_the_partition_are_refused():
     assert "has 11 samples, but the partition gives it 10" in said
 
 
+@pytest.mark.parametrize(
+    "key", ["partition-id=00", "partition-id=٠", "partition-id= 0", "partition-id=0\n", "PARTITION-ID=0"]
+)
+def test_another_spelling_does_not_take_a_clients_place(key):
+    registry = Registry(expected=np.array([10, 10]))
+    registry.introduce({1: partition(0)}, [1])
+    registry.introduce({2: Introduction(key, 10, 0)}, [1, 2])
+    assert registry.nodes == {0: 1}
+    assert "refused" in registry.take_events()[-1]
+
+
 def test_identities_survive_a_restart_of_the_server():
     before = Registry()
     before.introduce({1: named("b", 20), 2: named("c", 30)}, [1, 2])
@@ -108,3 +122,22 @@ def test_many_newcomers_are_one_line():
     assert registry.take_events() == ["20 clients joined"]
     registry.introduce({99: partition(99)}, [99])
     assert registry.take_events() == ["client 20 ('partition-id=99') joined as node 99"]
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 3), st.sampled_from("abc"), st.booleans()), max_size=30))
+def test_ids_never_change_and_have_no_gaps(steps):
+    """Whatever nodes claim, come and go, and however often the server starts again."""
+    registry, online, ids = Registry(), set[int](), dict[str, int]()
+    for node, name, restart in steps:
+        online ^= {node}
+        if node in online:
+            registry.introduce({node: named(name)}, online)
+        if restart:
+            saved, registry = registry.state_dict(), Registry()
+            registry.load_state_dict(saved)
+        assert ids.items() <= registry.ids.items()
+        ids = dict(registry.ids)
+        assert sorted(ids.values()) == list(range(len(ids)))
+        assert len(set(registry.nodes.values())) == len(registry.nodes)
+        assert len(registry.population) == len(ids)

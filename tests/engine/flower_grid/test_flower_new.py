@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 import tomllib
 from types import SimpleNamespace
@@ -92,3 +93,13 @@ def test_mistakes(tmp_path):
         _store({"store": "results"})
     assert isinstance(new(str(tmp_path / "c"), "--config", str(tmp_path / "none.toml")).exception, ConfigError)
     assert not (tmp_path / "app-a").exists()
+
+
+@pytest.mark.parametrize("code", ["import muster.flower", "from muster.cli.flower import new; new(Path('x'))"])
+def test_without_flower_it_says_so(tmp_path, code):
+    hidden = f"import sys; sys.modules['flwr'] = None; from pathlib import Path; {code}"
+    ended = subprocess.run(
+        [sys.executable, "-c", hidden], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert "ConfigError: Flower is not installed" in ended.stderr
+    assert not list(tmp_path.iterdir())

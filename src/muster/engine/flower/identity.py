@@ -19,7 +19,8 @@ from muster.engine.flower.wire import Introduction, WireError
 #: Newcomers that are told one by one.
 MANY = 8
 
-_PARTITION = re.compile(r"partition-id=(\d{1,9})")
+#: One spelling for each number: "03" would be a second identity for client 3.
+_PARTITION = re.compile(r"partition-id=(0|[1-9][0-9]{0,8})")
 
 
 @dataclass
@@ -100,6 +101,8 @@ class Registry:
             )
         self._check_size(client, introduction, node)
         back = client in self.sizes
+        # A node speaks for one client: who was somebody else before is not any more.
+        self.nodes = {c: n for c, n in self.nodes.items() if n != node}
         self.ids[key], self.nodes[client] = client, node
         self.refused.pop(node, None)
         self.sizes[client], self.tested[client] = introduction.size, introduction.tested
