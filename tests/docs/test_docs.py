@@ -11,6 +11,7 @@ import pytest
 from muster.aggregation.base import aggregators
 from muster.experiment.config import from_dict
 from muster.experiment.runner import build_selector
+from muster.experiment.sweep import load_sweep
 from muster.registry import build
 from muster.selection.base import selectors
 from muster.training.base import LocalTraining, algorithms
@@ -18,6 +19,8 @@ from muster.training.base import LocalTraining, algorithms
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 LINK = re.compile(r"\[[^\]]*\]\(([^)#\s]+)(?:#[^)]*)?\)")
+#: Keys that only a sweep has.
+SWEEP = {"seeds", "repeats", "grid", "cases"}
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
 
@@ -55,7 +58,7 @@ def test_every_method_has_a_page_and_a_test_file(registry):
 def test_toml_examples_are_valid(page):
     for text in blocks(page, "toml"):
         values = tomllib.loads(text)
-        if "project" in values or "build-system" in values:
+        if "project" in values or "build-system" in values or SWEEP & set(values):
             continue
         experiment = from_dict(values)
         build(LocalTraining, experiment.training, "training").check()
@@ -74,7 +77,12 @@ def _takes_count(section) -> bool:
 
 
 @pytest.mark.parametrize(
-    "page", [ROOT / "README.md", *(ROOT / "docs" / name for name in ("protocols.md", "compare.md"))], ids=name_of
+    "page",
+    [
+        ROOT / "README.md",
+        *(ROOT / "docs" / name for name in ("protocols.md", "compare.md", "store.md", "sweeps.md")),
+    ],
+    ids=name_of,
 )
 def test_python_examples_run(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
@@ -86,5 +94,14 @@ def test_python_examples_run(page, tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("path", sorted((ROOT / "examples").glob("*.toml")), ids=lambda path: path.stem)
 def test_example_files_are_valid(path):
-    experiment = from_dict(tomllib.loads(path.read_text(encoding="utf-8")))
-    build_selector(experiment.selection, clients=1000)
+    values = tomllib.loads(path.read_text(encoding="utf-8"))
+    experiments = load_sweep(path).experiments() if SWEEP & set(values) else [from_dict(values)]
+    for experiment in experiments:
+        build_selector(experiment.selection, clients=1000)
+
+
+def test_the_sweep_of_the_docs_is_valid(tmp_path):
+    (text,) = blocks(ROOT / "docs" / "sweeps.md", "toml")
+    (tmp_path / "sweep.toml").write_text(text, encoding="utf-8")
+    (tmp_path / "digits.toml").write_bytes((ROOT / "examples" / "digits.toml").read_bytes())
+    assert len(load_sweep(tmp_path / "sweep.toml").experiments()) == 24
