@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from muster.errors import ConfigError, nearest
-from muster.report.cases import Case, cases, differing, flat
+from muster.report.cases import Case, cases, differing, flat, relevant
 from muster.result import Result
 
 #: Keys that name a component say enough by their value: "oort", not "selection.method=oort".
 _NAMING = ("name", "method", "scheme", "source")
-#: What may differ between runs of one case: none of it changes what is compared.
-_FREE = ("name", "seed", "engine", "checkpoint")
 
 
 def grouped(results: Sequence[Result], by: Sequence[str] = ()) -> list[Case]:
@@ -30,21 +28,17 @@ def grouped(results: Sequence[Result], by: Sequence[str] = ()) -> list[Case]:
 
 def varying(runs: Sequence[Result]) -> list[str]:
     """The settings, beside the seed, that differ between runs of one case."""
-    return differing([_relevant(run.config) for run in runs])
+    return [key for key in differing([relevant(run.config) for run in runs]) if key != "seed"]
 
 
 def _without_repeats(results: Sequence[Result]) -> list[Result]:
     """Of runs with the same settings and seed the longest."""
     longest: dict[str, Result] = {}
     for result in results:
-        key = json.dumps([result.name, result.config.get("seed", 0), _relevant(result.config)], sort_keys=True)
+        key = json.dumps([result.name, relevant(result.config)], sort_keys=True)
         if key not in longest or len(result.records) > len(longest[key].records):
             longest[key] = result
     return list(longest.values())
-
-
-def _relevant(config: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in config.items() if key not in _FREE}
 
 
 def _named_settings(result: Result) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from muster.report.cases import Case, differing
+from muster.report.cases import Case, differing, relevant
 from muster.report.compare.grouping import varying
 from muster.report.compare.measures import UNITS, federated, spends
 from muster.report.compare.sections import shared_units
@@ -38,12 +38,12 @@ def about_cases(found: Sequence[Case], by: Sequence[str] = ()) -> Iterator[str]:
     if len({count for counts in rounds.values() for count in counts}) > 1:
         each = _listed([f"{name}: {' or '.join(map(str, counts))}" for name, counts in rounds.items()])
         yield f"Different numbers of rounds ({each}): look at equal budgets, not at the end."
-    configs = [run.config for case in found for run in case.runs]
-    different = [key for key in differing(configs) if key not in ("name", "seed", "rounds")]
+    configs = [relevant(run.config) for case in found for run in case.runs]
+    different = [key for key in differing(configs) if key not in ("seed", "rounds")]
     problem = [key for key in different if key.startswith(_PROBLEM)]
     if problem:
         yield f"Not the same problem: {_listed(problem)} differ."
-    other = [key for key in different if not key.startswith((*_PROBLEM, *_METHOD, "engine.", "checkpoint."))]
+    other = [key for key in different if not key.startswith((*_PROBLEM, *_METHOD))]
     if other:
         yield f"Beside methods these settings differ: {_listed(other)}."
     inside = sorted({key for case in found for key in varying(case.runs)})
