@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
+import io
 import math
 
 import pytest
+from rich.console import Console
 
 from muster.experiment.papers.entries import Claim, Value, entry
 from muster.experiment.papers.measures import measured
 from muster.experiment.papers.outcome import NOTHING, Ours, is_off, outcome, verdict
 from muster.experiment.papers.planning import plan
 from muster.experiment.papers.published import Number
+from muster.report.render import to_rich
 from muster.report.reproduction import heading, page, write_pages
 
 ROUNDS = 6
@@ -76,7 +79,8 @@ def test_at_equal_work_a_method_that_trains_twice_has_half_the_rounds(table2, re
     terraform = found["FedAvg / Terraform"]
     assert terraform.trainings.mean == 2 * found["FedAvg / Random"].trainings.mean == 24
     # 12 trainings are three of its rounds: the mean of 0, 10 and 20 %.
-    assert terraform.equal_work.mean == pytest.approx(10)
+    assert terraform.equal_work["participant_accuracy"].mean == pytest.approx(10)
+    assert terraform.equal_work["accuracy"].mean == pytest.approx(10)
 
 
 def test_missing_runs_are_counted_and_explained(table2, results):
@@ -110,12 +114,21 @@ def test_the_heading_says_what_differs(table2):
     assert any(line.startswith("differs from the paper: data: digits instead of medic") for line in smoke)
 
 
-def test_pages_as_markdown(table2, results, tmp_path):
-    write_pages([page(outcome(table2, results))], tmp_path / "new" / "page.md")
+def test_pages_for_terminals_and_as_markdown(table2, results, tmp_path):
+    shown = page(outcome(table2, results))
+    assert "FedAvg / Terraform" in _terminal_text(shown)
+    write_pages([shown], tmp_path / "new" / "page.md")
     text = (tmp_path / "new" / "page.md").read_text(encoding="utf-8")
     assert text.startswith("## terraform/table2: ")
     assert "| FedAvg / Terraform | 86.08 |" in text
     assert "| Terraform has the highest accuracy (FedAvg) | 4 | does not hold |" in text
+
+
+def _terminal_text(shown):
+    console = Console(width=80, record=True, file=io.StringIO())
+    for table in shown.as_tables():
+        console.print(to_rich(table, 80))
+    return console.export_text()
 
 
 def test_a_table_with_several_values_a_run(run_of):
@@ -180,6 +193,14 @@ def test_verdicts_about_the_best_and_the_worst():
     assert verdict(worst, numbers(a=70, b=80)) == "holds"
     assert verdict(worst, numbers(a=90, b=80)) == "does not hold"
     assert verdict(dataclasses.replace(best, lower=True), numbers(a=70, b=80)) == "holds"
+
+
+def test_differences_are_taken_seed_by_seed():
+    claim = Claim("", best="a")
+    spread = {"a": Ours(50, 10, 3, (40, 50, 60)), "b": Ours(49, 10, 3, (39, 49.5, 58.5))}
+    assert verdict(claim, spread) == "holds", "always ahead, however much seeds differ"
+    spread["b"] = Ours(49, 10, 3, (58, 49, 40))
+    assert verdict(claim, spread) == "too close to say"
 
 
 def test_verdicts_about_order_and_spread():

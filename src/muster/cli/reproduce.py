@@ -131,20 +131,15 @@ def _run(plans: Sequence[Plan], store: Store, jobs: int | None, workers: int | N
 
 
 def _show(page: Page) -> None:
-    from rich.box import SIMPLE_HEAD
-    from rich.table import Table
+    from muster.report.render import to_rich
 
     out.print(page.title, style="bold", soft_wrap=True, markup=False)
     for line in page.heading:
         style = "yellow" if line.startswith("differs") else None
         out.print(f"  {line}", style=style, soft_wrap=True, markup=False)
-    for caption, header, rows in page.tables:
-        table = Table(title=caption, title_justify="left", title_style="bold", box=SIMPLE_HEAD)
-        for number, name in enumerate(header):
-            table.add_column(name, justify="left" if number == 0 else "right")
-        for row in rows:
-            table.add_row(*row)
-        out.print(table)
+    out.print()
+    for table in page.as_tables():
+        out.print(to_rich(table, out.width))
     for line in page.remarks:
         out.print(line, soft_wrap=True, markup=False, style="dim")
     out.print()

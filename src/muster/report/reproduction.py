@@ -13,7 +13,7 @@ from muster.experiment.papers.measures import ACCURACIES
 from muster.experiment.papers.outcome import Compared, Ours, Outcome
 from muster.experiment.papers.planning import Plan, summarised
 from muster.experiment.papers.published import Number, Printed, paper
-from muster.report.tables import markdown
+from muster.report.tables import Cell, Table, markdown, text_column
 
 OFF = "≠"
 
@@ -27,6 +27,17 @@ class Page:
     heading: list[str]
     tables: list[tuple[str, list[str], list[list[str]]]]
     remarks: list[str]
+
+    def as_tables(self) -> list[Table]:
+        """For terminals, which break wide tables."""
+        return [
+            Table(
+                caption,
+                tuple(text_column(name) for name in header),
+                tuple(tuple(Cell(text) for text in row) for row in rows),
+            )
+            for caption, header, rows in self.tables
+        ]
 
     def markdown(self) -> str:
         parts = [f"## {self.title}", "\n".join(f"- {line}" for line in self.heading)]
@@ -86,23 +97,23 @@ def _numbers(outcome: Outcome, cell: str) -> tuple[str, list[str], list[list[str
     numbers = [number for number in outcome.numbers if number.cell == cell]
     value, unit = outcome.plan.entry.values[0], outcome.plan.entry.published.unit
     beside = [metric for metric in ACCURACIES if any(metric in number.beside for number in numbers)]
-    at_work = any(number.equal_work.known for number in numbers)
+    at_work = [metric for metric, ours in numbers[0].equal_work.items() if ours.known] if numbers else []
     header = [
-        "",
+        "case",
         f"paper{f', {unit}' if unit else ''}",
         f"ours: {_title(value)}",
         "difference",
         "place: paper, ours",
     ]
     header += [f"ours: {ACCURACIES[metric]}" for metric in beside]
-    header += ["at equal work"] if at_work else []
+    header += [f"at equal work: {_title(Value(metric))}" for metric in at_work]
     header += ["client trainings"]
     rows = []
     for number in numbers:
         line = [number.row, printed(number.printed, value), shown(number.ours, value), _difference(number)]
         line += [_places(number, numbers)]
         line += [shown(number.beside[metric], value) if metric in number.beside else "–" for metric in beside]
-        line += [shown(number.equal_work, value)] if at_work else []
+        line += [shown(number.equal_work[metric], value) for metric in at_work]
         rows.append([*line, f"{number.trainings.mean:,.0f}" if number.trainings.known else "–"])
     return cell, header, rows
 
@@ -111,7 +122,7 @@ def _values(outcome: Outcome) -> tuple[str, list[str], list[list[str]]]:
     """Several numbers a run: each of the paper's, then ours."""
     values = outcome.plan.entry.values
     has = {value.name: any(n.printed is not None for n in _of(outcome, value)) for value in values}
-    header = ["", ""]
+    header = ["federation", "case"]
     for value in values:
         header += [f"{value.name}: paper", "ours"] if has[value.name] else [f"ours: {value.name}"]
     first = next(iter(outcome.numbers), None)
@@ -152,11 +163,11 @@ def _remarks(outcome: Outcome) -> list[str]:
         lines.append(
             f"Ours is the mean of the last {size.last} evaluations; ± is the standard deviation over seeds."
         )
-    if any(number.equal_work.known for number in outcome.numbers):
+    if any(ours.known for number in outcome.numbers for ours in number.equal_work.values()):
         lines.append("At equal work: after as many client trainings as the cheapest row of the cell used in all.")
     if outcome.claims and outcome.plan.runs:
         lines.append(
-            "Claims: differences within one standard deviation over seeds are too close to say."
+            "Claims: a difference within its own standard deviation, taken seed by seed, is too close to say."
             if outcome.plan.seeds > 1
             else "Claims: with one seed nothing is known about chance."
         )

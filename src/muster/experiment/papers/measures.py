@@ -31,9 +31,7 @@ def measured(result: Result, wanted: Value, last: int = 1) -> float:
 
 
 def at_work(result: Result, wanted: Value, trainings: float, last: int = 1) -> float:
-    """The value within an amount of client trainings; NaN for what is no metric over rounds."""
-    if wanted.pick != "final":
-        return NAN
+    """The last value within an amount of client trainings."""
     return wanted.factor * value(result, wanted.metric, last=last, within=Budget("client_trainings", trainings))
 
 

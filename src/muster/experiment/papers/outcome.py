@@ -33,6 +33,8 @@ class Ours:
     mean: float
     std: float
     seeds: int
+    #: One a seed, where all seeds have one.
+    values: tuple[float, ...] = ()
 
     @property
     def known(self) -> bool:
@@ -51,8 +53,9 @@ class Compared:
     value: Value
     printed: Printed | None
     ours: Ours
-    #: The same after as many client trainings as the cheapest row of the cell had.
-    equal_work: Ours
+    #: It and the accuracy on the pooled test set, by metric, after as many client trainings as the cheapest row of
+    #: the cell had.
+    equal_work: Mapping[str, Ours]
     #: The other accuracies, by metric.
     beside: Mapping[str, Ours]
     trainings: Ours
@@ -112,7 +115,6 @@ def _cell(plan: Plan, cell: str, runs: Mapping[str, BySeed]) -> list[Compared]:
         results = list(by_seed.values())
         for value in plan.entry.values:
             ours = over_seeds(results, partial(measured, wanted=value, last=last))
-            equal = [at_work(result, value, cheapest[seed], last) for seed, result in by_seed.items()]
             printed = plan.entry.published.at(*plan.entry.printed_at(cell, row, value))
             found.append(
                 Compared(
@@ -121,7 +123,7 @@ def _cell(plan: Plan, cell: str, runs: Mapping[str, BySeed]) -> list[Compared]:
                     value=value,
                     printed=printed,
                     ours=ours,
-                    equal_work=_mean(equal),
+                    equal_work=_at_equal_work(by_seed, value, cheapest, last),
                     beside=_beside(results, value, last),
                     trainings=over_seeds(results, _trainings),
                     off=is_off(ours, printed, plan.entry.tolerance * value.factor / 100),
@@ -141,7 +143,7 @@ def _federation(plan: Plan, cell: str) -> list[Compared]:
             value=value,
             printed=plan.entry.published.at(*plan.entry.printed_at(cell, plan.rows[0], value)),
             ours=Ours(value.factor * metrics[value.metric], 0.0, 1),
-            equal_work=NOTHING,
+            equal_work={},
             beside={},
             trainings=NOTHING,
             off=False,
@@ -157,6 +159,15 @@ def _cheapest(runs: Mapping[str, BySeed]) -> dict[int, float]:
         for seed, result in by_seed.items():
             cheapest[seed] = min(cheapest.get(seed, math.inf), _trainings(result))
     return cheapest
+
+
+def _at_equal_work(by_seed: BySeed, value: Value, cheapest: Mapping[int, float], last: int) -> dict[str, Ours]:
+    if value.pick != "final" or "accuracy" not in value.metric:
+        return {}
+    return {
+        metric: _mean([at_work(run, Value(metric), cheapest[seed], last) for seed, run in by_seed.items()])
+        for metric in dict.fromkeys((value.metric, "accuracy"))
+    }
 
 
 def _trainings(result: Result) -> float:
@@ -182,7 +193,8 @@ def _mean(values: Sequence[float]) -> Ours:
     known = np.array([value for value in values if not math.isnan(value)])
     if not len(known):
         return NOTHING
-    return Ours(float(known.mean()), float(known.std(ddof=1)) if len(known) > 1 else 0.0, len(known))
+    whole = tuple(values) if len(known) == len(values) else ()
+    return Ours(float(known.mean()), float(known.std(ddof=1)) if len(known) > 1 else 0.0, len(known), whole)
 
 
 def is_off(ours: Ours, printed: Printed | None, tolerance: float) -> bool:
@@ -222,7 +234,7 @@ def _compared_by(claim: Claim, number: Compared) -> tuple[str, str]:
 
 
 def verdict(claim: Claim, numbers: Mapping[str, Ours]) -> Verdict:
-    """Whether a claim holds for these numbers; differences within one standard deviation decide nothing."""
+    """Whether a claim holds for these numbers; differences within their own standard deviation decide nothing."""
     named = [name for name in (claim.best, claim.worst, *claim.order) if name is not None]
     if len(numbers) < 2 or not all(ours.known for ours in numbers.values()) or not set(named) <= set(numbers):
         return "not run"
@@ -237,9 +249,16 @@ def verdict(claim: Claim, numbers: Mapping[str, Ours]) -> Verdict:
 
 def _ordered(pairs: Sequence[tuple[Ours, Ours]], sign: int) -> Verdict:
     leads = [sign * (high.mean - low.mean) for high, low in pairs]
-    spreads = [math.hypot(high.std, low.std) for high, low in pairs]
+    spreads = [_spread_of_lead(high, low) for high, low in pairs]
     if any(lead < 0 and -lead > spread for lead, spread in zip(leads, spreads, strict=True)):
         return "does not hold"
     if all(lead > spread for lead, spread in zip(leads, spreads, strict=True)):
         return "holds"
     return "too close to say"
+
+
+def _spread_of_lead(high: Ours, low: Ours) -> float:
+    """The standard deviation of a difference: seed by seed where both have the same seeds."""
+    if len(high.values) == len(low.values) > 1:
+        return float(np.std(np.subtract(high.values, low.values), ddof=1))
+    return math.hypot(high.std, low.std)
