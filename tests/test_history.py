@@ -62,3 +62,28 @@ def test_restored_state_is_the_same():
     copy.load_state_dict(history.state_dict())
     assert copy.last_round.tolist() == history.last_round.tolist()
     assert np.array_equal(copy.last("loss"), history.last("loss"), equal_nan=True)
+
+
+def test_a_snapshot_stays_as_it_is_and_may_go_its_own_way():
+    history = History(3)
+    history.trained(ids(1), round=0)
+    history.reported("loss", ids(1), np.array([0.5]))
+    before = history.snapshot()
+    history.trained(ids(1, 2), round=1)
+    history.reported("loss", ids(0), np.array([0.1]))
+    history.failed(ids(0))
+    before.trained(ids(0), round=7)
+    assert before.last_round.tolist() == [7, 0, NEVER]
+    assert before.failures.tolist() == [0, 0, 0]
+    assert np.isnan(before.last("loss")).tolist() == [True, False, True]
+    assert history.last_round.tolist() == [NEVER, 1, 1]
+    assert history.last("loss")[:2].tolist() == [0.1, 0.5]
+
+
+def test_a_history_that_was_kept_whole_is_still_read():
+    counts = np.array([0, 2, 1])
+    values = dict.fromkeys(("trainings", "rounds", "last_round", "failures"), counts)
+    history = History(1)
+    history.load_state_dict(values | {"signals": {"loss": np.array([np.nan, 0.5, 1.0])}})
+    assert history.trainings.tolist() == [0, 2, 1]
+    assert np.isnan(history.last("loss")).tolist() == [True, False, False]

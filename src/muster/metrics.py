@@ -55,12 +55,12 @@ def macro_scores(confusion: Ints) -> dict[str, float]:
 def client_scores(evaluation: Evaluation, participants: Ints) -> dict[str, float]:
     """Accuracy on clients' own test data: mean, spread, worst; and on the participants' only."""
     tested = evaluation.client_count > 0
+    if not tested.any():
+        names = ("mean", "weighted", "std", "worst", "worst_tenth")
+        return {f"client_accuracy_{name}": NAN for name in names} | {"participant_accuracy": NAN}
     accuracies = _ratio(evaluation.client_correct.astype(np.float64), evaluation.client_count)
     own = accuracies[tested]
     took_part = participants[tested[participants]] if len(participants) else participants
-    if not len(own):
-        names = ("mean", "weighted", "std", "worst", "worst_tenth")
-        return {f"client_accuracy_{name}": NAN for name in names} | {"participant_accuracy": NAN}
     worst = np.sort(own)[: max(1, len(own) // 10)]
     return {
         "client_accuracy_mean": float(own.mean()),

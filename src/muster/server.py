@@ -108,7 +108,7 @@ class Server:
             parameters=self.parameters,
             records=list(self.records),
             ledger=copy.deepcopy(self.ledger),
-            history=copy.deepcopy(self.history),
+            history=self.history.snapshot(),
             spec=self.engine.population.spec,
             complete=complete,
         )

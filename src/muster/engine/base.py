@@ -147,7 +147,7 @@ class AskOrder:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """Sums from which every metric follows. Per-client arrays cover clients that have test data of their own."""
+    """Sums from which every metric follows. Per-client arrays are empty where clients have no test data."""
 
     #: classes × classes, rows are true labels.
     confusion: Ints
