@@ -36,6 +36,9 @@ def node(  # noqa: PLR0917 (the options are what they are)
     max_epochs: Annotated[int | None, typer.Option(help="Refuse more local epochs than this.", min=1)] = None,
     max_batch: Annotated[int | None, typer.Option(help="Refuse larger mini-batches than this.", min=1)] = None,
     max_memory: Annotated[int | None, typer.Option(help="Refuse models that need more megabytes.", min=1)] = None,
+    signals: Annotated[
+        str | None, typer.Option(help="Signals that may be asked for, separated by commas. Default: all.")
+    ] = None,
 ) -> None:
     """Serve a Flower federation as one of its nodes, with the client app loaded once and kept.
 
@@ -47,7 +50,7 @@ def node(  # noqa: PLR0917 (the options are what they are)
 
     logging.getLogger("muster.node").setLevel(logging.INFO)
     logging.getLogger("flwr").propagate = False  # it writes its messages itself
-    limits = {"max-epochs": max_epochs, "max-batch": max_batch, "max-memory": max_memory}
+    limits = {"max-epochs": max_epochs, "max-batch": max_batch, "max-memory": max_memory, "signals": signals}
     given = {name: value for name, value in limits.items() if value is not None}
     run_node(Link(superlink, root_certificates), key, load_app(app), parse_node_config(node_config) | given)
 
