@@ -112,8 +112,8 @@ def test_the_page_stands_alone_and_has_both_versions(tmp_path):
     assert "a&amp;" in page
     assert not re.findall(r'(?:src|href|srcset)="(?!data:)', page)
     assert "<script" not in page
-    light = re.findall(r'<img src="(data:image/png[^"]+)"', page)
-    dark = re.findall(r'<source srcset="(data:image/png[^"]+)" media="\(prefers-color-scheme: dark\)"', page)
+    light = re.findall(r'<img class="light" src="(data:image/png[^"]+)"', page)
+    dark = re.findall(r'<img class="dark" src="(data:image/png[^"]+)"', page)
     assert len(light) == len(dark) == 3
     assert not set(light) & set(dark)
     assert all(path.read_bytes().startswith(b"\x89PNG") for path in written[1:])

@@ -95,12 +95,13 @@ def test_the_page(runs, tmp_path):
     assert not re.search(r"https?://|url\(|@import", re.sub(r"data:[^\"]+", "", page))
     assert {link[1:] for link in checker.links if link.startswith("#")} <= checker.ids
     # Every picture can be read, and is told.
-    assert len(checker.images) >= 10
+    assert len(checker.images) >= 20
     for image in checker.images:
         assert len(image["alt"]) > 20
         content = base64.b64decode(image["src"].partition(",")[2])
         assert Image.open(io.BytesIO(content)).size[0] > 300
-    assert checker.tags.count("source") == len(checker.images), "each has a dark version"
+    grounds = [image["class"] for image in checker.images]
+    assert grounds == ["light", "dark"] * (len(grounds) // 2)
     # Everything is named, and nothing of it is markup.
     for name in EVIL:
         assert _dense(checker.text).count(_dense(name)) > 4
@@ -290,3 +291,21 @@ def test_parts_made_in_python_have_no_recipe(made, runs, monkeypatch):
     result = made(model={"object": "MyModel"})
     assert recipe(cases([result])) is None
     assert "objects made in Python" in read(report_page([result])).text
+
+
+@pytest.mark.slow
+def test_a_page_of_forty_long_runs_stays_small(made, tmp_path):
+    rng = np.random.default_rng(0)
+    runs = []
+    for method in range(20):
+        for seed in range(2):
+            chosen = [[np.sort(rng.choice(1000, 20, replace=False)).tolist()] for _ in range(500)]
+            accuracies = np.clip(
+                0.8 * (1 - np.exp(-np.arange(500) / 80)) + rng.normal(0, 0.02, 500), 0, 1
+            ).tolist()
+            run = made(f"method-{method}", seed, accuracies, selections=chosen, clients=1000, seconds=30.0)
+            run.records[-1].client_accuracy = rng.random(1000).astype(np.float32)
+            runs.append(run)
+    path = write_report(runs, tmp_path / "report.html")
+    assert path.stat().st_size < 5_000_000
+    assert "The 12 best of 20 cases" in read(path.read_text(encoding="utf-8")).text

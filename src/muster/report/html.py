@@ -33,6 +33,11 @@ p { margin: .4rem 0; max-width: 46rem; }
 .card h3 { margin: 0 0 .3rem; font-size: 1rem; }
 figure { margin: 0; }
 figure img { width: 100%; height: auto; display: block; }
+figure img.dark { display: none; }
+@media screen and (prefers-color-scheme: dark) {
+  figure img.dark { display: block; }
+  figure img.light { display: none; }
+}
 figure.large img { min-width: 44rem; }
 .wide { overflow-x: auto; }
 .warnings { border-left: .3rem solid var(--warn); padding-left: 1.6rem; }
@@ -46,10 +51,11 @@ th { font-weight: 600; }
 th:last-child:not(.number), td:last-child:not(.number) { min-width: 12rem; }
 td.number, th.number { text-align: right; }
 td.number { white-space: nowrap; }
-td:first-child { min-width: 6rem; overflow-wrap: anywhere; }
+td:first-child { min-width: 8rem; overflow-wrap: break-word; }
 code { color: var(--accent); font-size: .95em; }
 @media print {
-  body { max-width: none; padding: 0; font-size: 11px; }
+  html { font-size: 11px; }
+  body { max-width: none; padding: 0; font-size: 1rem; }
   nav, .download { display: none; }
   .card, figure, tr { break-inside: avoid; }
   h2, h3 { break-after: avoid; }
@@ -58,7 +64,7 @@ code { color: var(--accent); font-size: .95em; }
   .wide { overflow: visible; }
   figure.large img { min-width: 0; }
   pre { max-height: none; white-space: pre-wrap; overflow-wrap: anywhere; }
-  table { font-size: 9px; }
+  table { font-size: .8rem; }
 }
 .full { grid-column: 1 / -1; }
 """
@@ -97,11 +103,12 @@ def figure(draw: Callable[[], Figure], alt: str) -> str:
     """A card with a picture in a light and a dark version; `draw` makes it in the style that is set."""
     (light, inches), (dark, _) = (_drawn(draw, dark=dark) for dark in (False, True))
     large = inches > _LARGE
-    picture = (
-        f"<figure{' class=large' if large else ''}><picture>"
-        f'<source srcset="{data_uri(dark)}" media="(prefers-color-scheme: dark)">'
-        f'<img src="{data_uri(light)}" alt="{html.escape(alt)}"></picture></figure>'
+    # Two pictures and a style sheet, not <picture>: what is printed from a dark screen must be the light one.
+    images = "".join(
+        f'<img class="{ground}" src="{data_uri(content)}" alt="{html.escape(alt)}">'
+        for ground, content in (("light", light), ("dark", dark))
     )
+    picture = f"<figure{' class=large' if large else ''}>{images}</figure>"
     return f'<div class="card{" wide full" if large else ""}">{picture}</div>'
 
 

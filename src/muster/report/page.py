@@ -209,11 +209,11 @@ def _repeat(comparison: Comparison) -> str:
             f"{code}<p>Some of the parts were objects made in Python (see the settings): "
             "repeat it with the script that made them.</p>"
         )
-    save = html.download(again.file_name, again.content)
     return "\n".join(
         [
-            f"{code}<p>With this file ({save}):</p>",
+            f"{code}<p>With {html.marked(f'`{again.file_name}`')}:</p>",
             html.block(again.content),
+            html.download(again.file_name, again.content),
             "<p>these commands run everything again, with the same bits on the same platform:</p>",
             html.block("\n".join(again.commands)),
         ]
