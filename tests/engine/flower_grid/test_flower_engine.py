@@ -12,7 +12,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
 import muster
 from muster.data.federated import FederatedData, Index, Samples
 from muster.engine.base import Failed
-from muster.engine.flower import wire
+from muster.engine.flower import presence, wire
 from muster.engine.flower.client_app import experiment_of, make_client_app
 from muster.engine.flower.server_app import run_on_grid
 from muster.errors import ConfigError, EngineError
@@ -214,6 +214,33 @@ def test_too_few_nodes_is_an_error_that_says_who_was_refused(everybody, grid_of)
     with pytest.raises(EngineError, match="5 of 6 nodes are ready") as caught:
         run_on_grid(grid, experiment)
     assert "the node's partition-id is 17" in str(caught.value)
+
+
+def test_a_node_that_does_not_say_who_it_is_is_asked_again(everybody, grid_of, monkeypatch):
+    """It may have restarted with the question; other nodes are not asked twice."""
+    monkeypatch.setattr(presence, "PATIENCE", 0.1)
+    experiment = everybody()
+    grid = grid_of(experiment)
+    forgetful, heard = node_of(grid, 2), []
+
+    def lose_the_first_two(reply: Message) -> Message | None:
+        heard.append(reply)
+        return reply if len(heard) > 2 else None
+
+    grid.change[forgetful] = lose_the_first_two
+    assert run_on_grid(grid, experiment).complete
+    asked = [m.metadata.dst_node_id for m in grid.log if m.metadata.message_type == wire.REGISTER]
+    assert asked.count(forgetful) == 3
+    assert len(asked) == 5 + 3
+
+
+def test_a_refused_node_is_not_asked_all_the_time(everybody, grid_of):
+    experiment = everybody(flower={"wait": 0.5, "poll": 0.01})
+    grid = grid_of(experiment, clients=5)
+    stranger = grid.add(make_client_app(experiment), {"partition-id": 17})
+    with pytest.raises(EngineError):
+        run_on_grid(grid, experiment)
+    assert [m.metadata.dst_node_id for m in grid.log].count(stranger) == 1
 
 
 def test_fewer_nodes_than_clients_may_be_enough(everybody, grid_of):

@@ -68,6 +68,9 @@ class Mail:
         self._unanswered: dict[str, _Sent] = {}
         self.events: list[str] = []
 
+    def now(self) -> float:
+        return self._clock()
+
     def exchange(self, letters: Mapping[int, Letter], group: str) -> Iterator[tuple[int, RecordDict | NoAnswer]]:
         """Send one letter to each client; yield (client, answer) as they come, everybody exactly once."""
         self.drop_late()

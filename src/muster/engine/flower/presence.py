@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from muster.arrays import Ints
 from muster.engine.flower import wire
 from muster.engine.flower.identity import Registry
 from muster.engine.flower.mail import Letter, Mail
 from muster.engine.flower.wire import Introduction, WireError
 from muster.errors import EngineError
+
+#: Seconds after which a node is asked again that has not answered (it may have restarted), or was refused.
+PATIENCE, AGAIN = 60.0, 5.0
 
 
 class Presence:
@@ -18,6 +23,8 @@ class Presence:
         self._mail, self._question = mail, wire.content({"experiment": experiment})
         #: Registration messages under way: message → node.
         self._asked: dict[str, int] = {}
+        #: Node → when it was last asked.
+        self._when: dict[int, float] = {}
         self._online: list[int] = []
         self._events: list[str] = []
 
@@ -29,15 +36,12 @@ class Presence:
         """See which nodes are there, ask strangers who they are, and take in those that have answered."""
         before, self._online = self._online, sorted(self._mail.grid.get_node_ids())
         self._events += self.registry.changes(before, self._online)
-        under_way = set(self._asked.values())
-        strangers = [n for n in self._online if not self.registry.is_known(n) and n not in under_way]
-        letters = {node: Letter(node, wire.REGISTER, self._question) for node in strangers}
-        self._asked |= self._mail.post(letters, "register")[0]
+        self._ask_strangers()
         introduced: dict[int, Introduction] = {}
         for reply in self._mail.collect(list(self._asked)):
-            node = self._asked.pop(reply.metadata.reply_to_message_id, None)
-            if node is None:
+            if reply.metadata.reply_to_message_id not in self._asked:
                 continue
+            node = self._asked.pop(reply.metadata.reply_to_message_id)
             try:
                 if reply.has_error():
                     raise WireError(reply.error.reason or f"error {reply.error.code}")
@@ -45,6 +49,20 @@ class Presence:
             except WireError as error:
                 self.registry.refuse(node, f"node {node} was not taken in: {error.problem}")
         self.registry.introduce(introduced, self._online)
+
+    def _ask_strangers(self) -> None:
+        """Ask whom the registry does not know, but not all the time."""
+        self._asked = {id: node for id, node in self._asked.items() if node in self._online}
+        strangers = [node for node in self._online if not self.registry.is_known(node)]
+        self._when = {node: self._when[node] for node in strangers if node in self._when}
+        now, waiting = self._mail.now(), set(self._asked.values())
+        letters = {}
+        for node in strangers:
+            pause = PATIENCE if node in waiting else AGAIN
+            if now - self._when.get(node, -np.inf) >= pause:
+                letters[node] = Letter(node, wire.REGISTER, self._question)
+                self._when[node] = now
+        self._asked |= self._mail.post(letters, "register")[0]
 
     def wait_for(self, wanted: int, seconds: float) -> None:
         """Until so many clients are there."""
