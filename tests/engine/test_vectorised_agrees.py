@@ -14,8 +14,10 @@ from muster.engine.base import AskOrder, Place, Trained, TrainOrder
 from muster.engine.local import LocalEngine
 from muster.engine.vectorised import VectorisedEngine
 from muster.models.text_classifier import BagEncoder
+from muster.signals.gradients import MeanGradient
 from muster.signals.labels import LabelEntropy, LabelHistogram
 from muster.signals.losses import BatchLoss, Loss, SquaredLoss, TrainLoss
+from muster.signals.private import private
 from muster.signals.probe import ProbeNorm
 from muster.signals.progress import LocalProgress
 from muster.signals.start_loss import StartLoss
@@ -28,7 +30,16 @@ from muster.training.scaffold import Scaffold
 SEED, CLASSES, WIDTH, WORDS = 5, 4, 6, 11
 SIZES = [17, 40, 23, 9, 31, 16, 2, 24, 24, 33]
 CLIENTS = np.arange(len(SIZES))
-REPORT = (TrainLoss(), SquaredLoss(), StartLoss(), FinalLayerNorm(), BiasUpdate(), LocalProgress(), LabelEntropy())
+REPORT = (
+    TrainLoss(),
+    SquaredLoss(),
+    StartLoss(),
+    FinalLayerNorm(),
+    BiasUpdate(),
+    LocalProgress(),
+    LabelEntropy(),
+    MeanGradient(part="final_layer"),
+)
 
 
 def federation(shape: tuple[int, ...] = (WIDTH,), words: bool = False) -> FederatedData:
@@ -239,6 +250,16 @@ def test_questions() -> None:
     assert list(found.values) == list(expected.values)
     for name in expected.values:
         np.testing.assert_allclose(found[name], expected[name], rtol=1e-5)
+
+
+def test_noise_on_reports_is_the_same() -> None:
+    alone, together = engines(MODELS["layer norm"][0], federation(), {})
+    noisy = [private(signal, "laplace", 1.0, 1e-5, CLASSES) for signal in (LabelHistogram(), LabelEntropy())]
+    request = order(alone, report=(TrainLoss(), *noisy))
+    left, right = ([dict(answer.reports) for answer in engine.train(request)] for engine in (alone, together))
+    for expected, found in zip(left, right, strict=True):
+        assert np.array_equal(expected["label_histogram"], found["label_histogram"])
+        assert np.array_equal(expected["label_entropy"], found["label_entropy"])
 
 
 def test_a_client_that_diverges_spoils_nobody_else() -> None:

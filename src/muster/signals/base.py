@@ -41,6 +41,32 @@ class TrainOutcome:
     progress: float = float("nan")
 
 
+@dataclass(frozen=True)
+class Trainings:
+    """What several clients' trainings left: one row or number a client."""
+
+    spec: ParameterSpec
+    #: clients × parameters.
+    movements: Vector
+    lr: float
+    #: See `TrainOutcome`.
+    steps: Ints
+    samples: Ints
+    mean_loss: Floats
+    mean_squared_loss: Floats
+    progress: Floats
+
+    def outcome(self, client: int) -> TrainOutcome:
+        """The by-products of one of them."""
+        return TrainOutcome(
+            steps=int(self.steps[client]),
+            samples=int(self.samples[client]),
+            mean_loss=float(self.mean_loss[client]),
+            mean_squared_loss=float(self.mean_squared_loss[client]),
+            progress=float(self.progress[client]),
+        )
+
+
 @dataclass
 class ClientContext:
     """What a client's measurement may look at. Nothing of it leaves the client but the measured numbers."""
@@ -156,6 +182,10 @@ class Signal(ABC):
     def measure_all(self, data: FederatedData, clients: Ints) -> Floats:
         """clients × width: what `measure` gives for each, where the signal is `of_data`."""
         raise TypeError(f"the signal '{self.name}' is measured client by client")
+
+    def measure_trained(self, trainings: Trainings) -> Floats | None:
+        """clients × width: what `measure` reports for each, where this determines it; None: it does not."""
+        return None
 
 
 @dataclass(frozen=True)

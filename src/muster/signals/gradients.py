@@ -5,13 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
+import numpy as np
 import torch
 from torch import nn
 
 from muster.arrays import Floats
 from muster.component import Population
 from muster.parameters import ParameterSpec
-from muster.signals.base import ClientContext, Signal, signals
+from muster.signals.base import ClientContext, Signal, Trainings, signals
 from muster.signals.losses import EVALUATION_BATCH, only_after_training
 from muster.signals.updates import moved
 
@@ -81,3 +82,7 @@ class MeanGradient(Signal):
             raise only_after_training(self)
         movement = moved(self, client, _part(self.part, client.spec))
         return -movement / (client.lr * max(1, client.outcome.steps))
+
+    def measure_trained(self, trainings: Trainings) -> Floats | None:
+        movements = trainings.movements[:, _part(self.part, trainings.spec)].astype(np.float64)
+        return -movements / (trainings.lr * np.maximum(1, trainings.steps)[:, None])

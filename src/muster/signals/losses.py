@@ -12,7 +12,7 @@ from torch import nn
 
 from muster.arrays import Floats, Ints
 from muster.errors import ConfigError
-from muster.signals.base import ClientContext, Signal, TrainOutcome, signals
+from muster.signals.base import ClientContext, Signal, Trainings, TrainOutcome, signals
 
 #: Samples that run through the model at once in an evaluation: large enough to be fast, small enough for memory.
 EVALUATION_BATCH = 512
@@ -103,6 +103,9 @@ class TrainLoss(Signal):
     def measure(self, client: ClientContext) -> Floats:
         return np.array([_outcome(self, client).mean_loss])
 
+    def measure_trained(self, trainings: Trainings) -> Floats | None:
+        return trainings.mean_loss[:, None]
+
 
 @signals.register("squared_loss")
 @dataclass(frozen=True)
@@ -118,6 +121,9 @@ class SquaredLoss(Signal):
 
     def measure(self, client: ClientContext) -> Floats:
         return np.array([_outcome(self, client).mean_squared_loss])
+
+    def measure_trained(self, trainings: Trainings) -> Floats | None:
+        return trainings.mean_squared_loss[:, None]
 
 
 def _outcome(signal: Signal, client: ClientContext) -> TrainOutcome:

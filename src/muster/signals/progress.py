@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 
 from muster.arrays import Floats
-from muster.signals.base import ClientContext, Signal, signals
+from muster.signals.base import ClientContext, Signal, Trainings, signals
 from muster.signals.losses import only_after_training
 
 
@@ -27,3 +27,6 @@ class LocalProgress(Signal):
         if client.outcome is None:
             raise only_after_training(self)
         return np.array([client.outcome.progress])
+
+    def measure_trained(self, trainings: Trainings) -> Floats | None:
+        return trainings.progress[:, None]

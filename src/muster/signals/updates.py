@@ -12,7 +12,7 @@ from muster.arrays import Floats
 from muster.component import Population
 from muster.errors import ConfigError
 from muster.parameters import ParameterSpec
-from muster.signals.base import ClientContext, Signal, signals
+from muster.signals.base import ClientContext, Signal, Trainings, signals
 from muster.signals.losses import only_after_training
 
 
@@ -43,6 +43,9 @@ class PartOfUpdate(Signal):
     def measure(self, client: ClientContext) -> Floats:
         return moved(self, client, self.part(client.spec))
 
+    def measure_trained(self, trainings: Trainings) -> Floats | None:
+        return trainings.movements[:, self.part(trainings.spec)].astype(np.float64)
+
 
 class NormOfPart(PartOfUpdate):
     """The Euclidean norm of a slice of the movement."""
@@ -52,6 +55,10 @@ class NormOfPart(PartOfUpdate):
 
     def measure(self, client: ClientContext) -> Floats:
         return np.array([np.linalg.norm(super().measure(client))])
+
+    def measure_trained(self, trainings: Trainings) -> Floats | None:
+        rows = trainings.movements[:, self.part(trainings.spec)].astype(np.float64)
+        return np.asarray(np.linalg.norm(rows, axis=1, keepdims=True))
 
 
 def moved(signal: Signal, client: ClientContext, part: slice) -> Floats:

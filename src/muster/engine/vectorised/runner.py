@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from itertools import repeat
 from typing import Literal
 
 import numpy as np
@@ -17,7 +18,7 @@ from muster.engine.vectorised.chain import chain_of
 from muster.engine.vectorised.stack import Stack
 from muster.engine.vectorised.trainer import Cohort, Outcomes, needs_gradients, train_slice
 from muster.randomness import Words, seeded
-from muster.signals.base import PROBE, Signal, TrainOutcome
+from muster.signals.base import PROBE, ClientContext, Signal, Trainings
 from muster.signals.losses import MeanLoss, mean_losses
 from muster.signals.start_loss import StartLoss
 
@@ -208,39 +209,53 @@ class SliceRunner(TaskRunner):
         """clients × width, by signal."""
         if not task.report:
             return {}
-        runtime, origin = self.runtime, self.memory.origin
-        found: dict[str, list[Floats]] = {signal.name: [] for signal in task.report}
-        for k, (job, state) in enumerate(zip(jobs, states, strict=True)):
-            context = runtime.context(job, origin, state, runtime.report_rng(job))
-            context.movement = self.memory.movements[int(task.slots[k])].numpy()
-            context.outcome = TrainOutcome(
-                steps=int(outcomes.steps[k]),
-                samples=int(outcomes.samples[k]),
-                mean_loss=float(outcomes.mean_loss[k]),
-                mean_squared_loss=float(outcomes.mean_squared_loss[k]),
-                progress=self._progress(int(outcomes.steps[k]) + cohort.skips[k], task.lr),
-            )
-            for signal in task.report:
-                if isinstance(signal, StartLoss):
-                    continue
-                if signal.uses_model:
-                    self._load_trained(context.movement)
-                found[signal.name].append(numbers(signal.measure(context)))
+        trainings = self._trainings(cohort, outcomes, task)
+        # One stream a client: the signals of a report draw from it one after the other.
+        rngs = [self.runtime.report_rng(job) for job in jobs]
+        found: dict[str, Floats] = {}
         for signal in task.report:
-            if isinstance(signal, StartLoss):
-                runtime.model.load(origin)
-                everything = cohort.fetch(np.arange(cohort.sizes.sum()))
-                losses = mean_losses(runtime.model.module, *everything, cohort.sizes)
-                found[signal.name] = list(losses[:, None])
-        return {name: np.stack(rows) for name, rows in found.items()}
+            rows = signal.measure_trained(trainings)
+            if rows is None and isinstance(signal, StartLoss):
+                rows = self._start_losses(cohort)
+            if rows is None:
+                contexts = map(self.runtime.context, jobs, repeat(self.memory.origin), states, rngs)
+                rows = np.stack([self._one(signal, *numbered, trainings) for numbered in enumerate(contexts)])
+            found[signal.name] = rows
+        return found
+
+    def _trainings(self, cohort: Cohort, outcomes: Outcomes, task: SliceTask) -> Trainings:
+        steps, first = outcomes.steps + cohort.skips, int(task.slots[0])
+        distinct, which = np.unique(steps, return_inverse=True)
+        shrink = task.lr * self.runtime.algorithm.pull
+        movements = self.memory.movements.numpy()
+        neighbours = bool((np.diff(task.slots) == 1).all())
+        return Trainings(
+            spec=self._chain.layout.spec,
+            movements=movements[first : first + len(steps)] if neighbours else movements[task.slots],
+            lr=task.lr,
+            steps=outcomes.steps,
+            samples=outcomes.samples,
+            mean_loss=outcomes.mean_loss,
+            mean_squared_loss=outcomes.mean_squared_loss,
+            progress=np.array([self.runtime.training.progress(n, shrink) for n in distinct.tolist()])[which],
+        )
+
+    def _start_losses(self, cohort: Cohort) -> Floats:
+        self.runtime.model.load(self.memory.origin)
+        samples = cohort.fetch(np.arange(cohort.sizes.sum()))
+        return mean_losses(self.runtime.model.module, *samples, cohort.sizes)[:, None]
+
+    def _one(self, signal: Signal, number: int, context: ClientContext, trainings: Trainings) -> Floats:
+        """Measured on one client."""
+        context.movement, context.outcome = trainings.movements[number], trainings.outcome(number)
+        if signal.uses_model:
+            self._load_trained(context.movement)
+        return numbers(signal.measure(context))
 
     def _load_trained(self, movement: Vector) -> None:
         spec, trained = self._chain.layout.spec, torch.from_numpy(movement.copy())
         trained[spec.averaged] += self.memory.origin[spec.averaged]
         self.runtime.model.load(trained)
-
-    def _progress(self, steps: int, lr: float) -> float:
-        return self.runtime.training.progress(steps, shrink=lr * self.runtime.algorithm.pull)
 
 
 def _losses_for(report: tuple[Signal, ...]) -> Literal["none", "mean", "squared"]:
