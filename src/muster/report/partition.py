@@ -18,6 +18,7 @@ from muster.arrays import Floats, Ints
 from muster.data.federated import FederatedData
 from muster.heterogeneity.metrics import entropies, summary
 from muster.report.plots import save_figure
+from muster.report.plots.canvas import shortened
 from muster.report.style import COLOURS, muster_style
 
 if TYPE_CHECKING:
@@ -200,12 +201,8 @@ def _heat_map(axes: Axes, composition: Composition) -> None:
 def _row_labels(axes: Axes, names: list[str]) -> None:
     step = -(-len(names) // 25)
     positions = range(0, len(names), step)
-    axes.set_yticks(list(positions), [_shortened(names[row]) for row in positions])
+    axes.set_yticks(list(positions), [shortened(names[row], 24) for row in positions])
     axes.set_ylim(len(names) - 0.4, -0.6)
-
-
-def _shortened(name: str, limit: int = 24) -> str:
-    return name if len(name) <= limit else name[: limit - 1] + "…"
 
 
 def size_histogram(axes: Axes, sizes: Ints) -> None:

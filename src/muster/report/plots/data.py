@@ -44,10 +44,6 @@ def series(result: Result, metric: str, per: str) -> Series:
     return np.asarray(work, dtype=np.float64), np.asarray(values, dtype=np.float64)
 
 
-def has_virtual_time(results: Sequence[Result]) -> bool:
-    return all(any(costs.virtual_seconds for costs in result.ledger.rounds) for result in results)
-
-
 def averaged(runs: Sequence[Series], points: int = 400) -> tuple[Floats, Floats, Floats]:
     """Mean and standard deviation over runs, on the axis that they share.
 
@@ -88,13 +84,3 @@ def client_accuracy(result: Result) -> Floats:
         )
     values = np.asarray(last, dtype=np.float64)
     return values[~np.isnan(values)]
-
-
-def first_reached(series: Series, target: float, *, lower: bool) -> tuple[float, bool]:
-    """The work at which a metric first met its target, and True; else all of the work, and False.
-
-    `lower`: less is better.
-    """
-    work, values = series
-    met = np.flatnonzero(values <= target if lower else values >= target)
-    return (float(work[met[0]]), True) if len(met) else (float(work[-1]), False)

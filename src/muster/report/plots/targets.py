@@ -9,11 +9,12 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from muster.metrics import LOWER_IS_BETTER
 from muster.report.cases import Case, cases
+from muster.report.compare.measures import better, to_target
 from muster.report.plots.canvas import amount, is_share, label, panels, picture, shortened, show_work
-from muster.report.plots.data import first_reached, required, series
+from muster.report.plots.data import required, series
 from muster.report.style import colour
+from muster.report.tables import Better
 
 if TYPE_CHECKING:
     from muster.result import Result
@@ -33,13 +34,12 @@ def plot_time_to_target(
     target it is the worst case's best value, which every case reaches.
     """
     found = cases(required(results))
-    lower = metric in LOWER_IS_BETTER
     goal = reachable_target(found, metric) if target is None else target
     units = (per,) if isinstance(per, str) else tuple(per)
     height = 0.9 + 0.42 * len(found)
     figure, axes = panels(len(units), columns=2, size=(5.4, height), sharey=True)
     for panel, unit in zip(axes, units, strict=True):
-        ends = [[first_reached(series(r, metric, unit), goal, lower=lower) for r in c.runs] for c in found]
+        ends = [[_end(run, metric, unit, goal) for run in case.runs] for case in found]
         _bars(panel, unit, ends)
     axes[0].set_yticks(range(len(found)), [shortened(case.name, 24) for case in found])
     axes[0].invert_yaxis()
@@ -50,10 +50,17 @@ def plot_time_to_target(
 
 def reachable_target(found: Sequence[Case], metric: str) -> float:
     """The best value that every run of every case reached, rounded down to what reads well."""
-    if metric in LOWER_IS_BETTER:
+    if better(metric) is Better.LOWER:
         return max(float(run.series(metric)[1].min()) for case in found for run in case.runs)
     best = min(run.best(metric) for case in found for run in case.runs)
     return float(np.floor(best * 200) / 200) if is_share(metric) else best
+
+
+def _end(run: Result, metric: str, unit: str, goal: float) -> tuple[float, bool]:
+    """The work at which a run first met the goal, and True; else all of its work, and False."""
+    work, values = series(run, metric, unit)
+    spent = to_target(work, values, goal, better(metric))
+    return (float(work[-1]), False) if np.isnan(spent) else (spent, True)
 
 
 def _bars(axes: Axes, unit: str, ends: Sequence[Sequence[tuple[float, bool]]]) -> None:
