@@ -45,6 +45,8 @@ def run_stock(task: Task, federation: LocalFederation, tell: Callable[[int, int]
                 f"the run ended as '{state}':\n{federation.flwr('log', flower_run, '--show')[-2000:]}"
             )
         result = store.result(experiment.fingerprint)
+    if len(result.records) > done:  # it ended between two looks at the store
+        tell(len(result.records), experiment.rounds)
     result.save(task.out)
     return result
 
