@@ -238,7 +238,7 @@ def test_the_timetable_holds_the_batches_of_a_client_alone(size, batch, steps, s
 
 def test_slices_are_small_enough_for_the_cache_and_many_enough_for_workers():
     assert longest_slice(clients=1000, parameters=610) == 64
-    assert longest_slice(clients=50, parameters=50_890) == 7
+    assert longest_slice(clients=50, parameters=50_890) == 13
     assert longest_slice(clients=1000, parameters=50_890) == 20
     assert longest_slice(clients=3, parameters=610) == 1
     assert longest_slice(clients=1000, parameters=10**8) == 1
@@ -277,4 +277,4 @@ def test_a_crash_costs_the_slice_only(tmp_path, monkeypatch):
     with engine:
         answers = list(engine.train(order))
     assert [answer.client for answer in answers] == list(range(16))
-    assert [answer.client for answer in answers if isinstance(answer, Failed)] == [2, 3]
+    assert [answer.client for answer in answers if isinstance(answer, Failed)] == [0, 1, 2, 3]

@@ -17,7 +17,7 @@ CACHED_BYTES = 4 * 1024**2
 #: More clients than this save nothing any more.
 MOST_CLIENTS = 64
 #: A request with enough clients is cut into this many slices at least, so that all workers have something to do.
-FEWEST_SLICES = 8
+FEWEST_SLICES = 4
 
 
 def longest_slice(clients: int, parameters: int) -> int:

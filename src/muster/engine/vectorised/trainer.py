@@ -237,8 +237,9 @@ class _Tally:
 
     def __init__(self, timetable: Timetable, sizes: Ints, wanted: str) -> None:
         self._sizes, self._wanted = timetable.sizes, wanted
-        self._early = torch.from_numpy(np.cumsum(timetable.sizes, axis=0) <= sizes)
         self._total, self._squares = torch.zeros((2, len(sizes)), dtype=torch.float64)
+        if wanted == "squared":
+            self._early = torch.from_numpy(np.cumsum(timetable.sizes, axis=0) <= sizes)
 
     def add(self, step: int, logs: torch.Tensor, labels: torch.Tensor, batch: Batch) -> None:
         if self._wanted == "none":
@@ -253,13 +254,12 @@ class _Tally:
 
     def outcomes(self) -> Outcomes:
         samples = self._sizes.sum(axis=0)
-        early = (self._sizes * self._early.numpy()).sum(axis=0)
-        return Outcomes(
-            steps=np.count_nonzero(self._sizes, axis=0),
-            samples=samples,
-            mean_loss=_ratio(self._total, samples if self._wanted != "none" else 0 * samples),
-            mean_squared_loss=_ratio(self._squares, early if self._wanted == "squared" else 0 * early),
-        )
+        mean = squared = np.full(len(samples), np.nan)
+        if self._wanted != "none":
+            mean = _ratio(self._total, samples)
+        if self._wanted == "squared":
+            squared = _ratio(self._squares, (self._sizes * self._early.numpy()).sum(axis=0))
+        return Outcomes(np.count_nonzero(self._sizes, axis=0), samples, mean, squared)
 
 
 def _ratio(total: torch.Tensor, count: Ints) -> Floats:
