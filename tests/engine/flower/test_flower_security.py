@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -30,21 +31,32 @@ LIES = {
 }
 
 
-@pytest.mark.parametrize("lie", LIES)
+class Liar(Observer):
+    """Has a node tell another lie in every round."""
+
+    def __init__(self, order: Path) -> None:
+        self.order, self.lies = order, iter(LIES)
+
+    def started(self, server, rounds, done) -> None:
+        self.order.write_text(next(self.lies))
+
+    def round_ended(self, record, ledger) -> None:
+        self.order.write_text(next(self.lies, ""))
+
+
 def test_a_node_that_lies_is_refused_and_the_others_are_used(
-    federation, task, mischief, locally_with_the_same_faults, lie
+    federation, task, mischief, locally_with_the_same_faults
 ):
-    experiment, order = task("rounds=2"), mischief / f"lie-{LIAR}"
-    order.write_text(lie)
+    experiment, order = task(f"rounds={len(LIES)}"), mischief / f"lie-{LIAR}"
     try:
-        result = run_on_link(experiment, federation.link)
+        result = run_on_link(experiment, federation.link, [Liar(order)])
     finally:
         order.unlink()
-    for record in result.records:
+    for record, reason in zip(result.records, LIES.values(), strict=True):
         (training,) = record.trainings
         refused = training.failed | training.rejected
         assert list(refused) == [LIAR]
-        assert re.search(LIES[lie], refused[LIAR]), refused[LIAR]
+        assert re.search(reason, refused[LIAR]), refused[LIAR]
         assert training.clients == [0, 1, 2, 3, 5]
     assert not (mischief / "unpickled").exists()
     local = locally_with_the_same_faults(experiment, result.records)
