@@ -100,7 +100,7 @@ def side(name: str, rounds: int) -> None:
                 return engine
 
             result = run(task.experiment, make_engine=make_engine)
-        tell("done", check=float(result.parameters.sum()))
+    tell("done", check=float(result.parameters.sum()))
 
 
 # --- both sides --------------------------------------------------------------------------------------------

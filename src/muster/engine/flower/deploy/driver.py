@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -101,10 +101,9 @@ def _driven(task: Task, link: Link, notes: Path) -> Iterator[DrivenRun]:
     if task.resume and (earlier := _read(notes)).get("superlink") == link.address:
         stop_run(link, earlier["run"])
         series = earlier["series"]
-    with (
-        tempfile.TemporaryDirectory(prefix="muster-app-") as folder,
-        drive_run(link, task.write_app(Path(folder)), {}, series_id=series) as driven,
-    ):
+    with ExitStack() as stack:
+        with tempfile.TemporaryDirectory(prefix="muster-app-") as folder:  # the SuperLink keeps the app
+            driven = stack.enter_context(drive_run(link, task.write_app(Path(folder)), {}, series_id=series))
         yield driven
 
 
