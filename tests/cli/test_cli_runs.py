@@ -16,6 +16,7 @@ import pytest
 from typer.testing import CliRunner
 
 from muster.cli.app import app
+from muster.cli.console import out
 from muster.errors import ConfigError, MusterError, StoreError, SweepError
 from muster.experiment.store import Store
 
@@ -42,7 +43,7 @@ FAILING = SWEEP + '[[cases]]\nname = "good"\n[[cases]]\nname = "bad"\ntraining.l
 def here(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("MUSTER_WORKSPACE", raising=False)
-    monkeypatch.setenv("COLUMNS", "200")
+    monkeypatch.setattr(out, "width", 200)
     Path("mine.toml").write_text(SWEEP)
     return tmp_path
 
