@@ -345,6 +345,21 @@ def test_the_rounds_before_a_failure_are_written_and_go_with_the_error(tiny, tmp
     assert "non-finite" in (tmp_path / "selections.json").read_text()
 
 
+def test_a_round_that_breaks_off_leaves_the_rounds_before(tiny, tmp_path, monkeypatch):
+    whole = Server._measure
+
+    def breaks(self, record, rounds):
+        if record.round == 3:
+            raise TrainingError("something broke")
+        whole(self, record, rounds)
+
+    monkeypatch.setattr(Server, "_measure", breaks)
+    with pytest.raises(TrainingError, match="something broke") as caught:
+        muster.run(tiny(rounds=4), workers=0, out=tmp_path)
+    assert [row["round"] for row in caught.value.result.metrics] == [1, 2]
+    assert len((tmp_path / "metrics.csv").read_text().splitlines()) == 3
+
+
 def test_a_result_is_not_changed_by_later_rounds(tiny):
     made = server(tiny)
     first = made.run(1)

@@ -87,27 +87,32 @@ class Server:
             self._restore(saved)
         for observer in self.observers:
             observer.started(self, rounds, len(self.records))
-        stopped = False
-        while len(self.records) < rounds and not stopped:
+        stopped, failure = False, self._nothing_works() if len(self.records) >= rounds else None
+        while len(self.records) < rounds and not stopped and failure is None:
             start = time.perf_counter()
             record = self._round(len(self.records), rounds)
             self.ledger.current.seconds = time.perf_counter() - start
             self.records.append(record)
-            stopped = any(observer.wants_stop() for observer in self.observers)
+            stopped, failure = any(observer.wants_stop() for observer in self.observers), self._nothing_works()
             if persistence is not None:
-                stage: Stage = "complete" if len(self.records) == rounds else "stopped" if stopped else "running"
+                complete = len(self.records) == rounds and failure is None
+                stage: Stage = "complete" if complete else "stopped" if stopped else "running"
                 persistence.round_ended(record, self.ledger.current, self.ledger.disclosed[-1], self._state, stage)
             for observer in self.observers:
                 observer.round_ended(record, self.ledger)
-            self._stop_if_nothing_works()
+        if failure is not None:
+            raise failure
         return self.result(complete=len(self.records) >= rounds)
 
     def result(self, complete: bool = False) -> Result:
         """What there is so far; later rounds do not change it."""
+        ledger, done = copy.deepcopy(self.ledger), len(self.records)
+        # A round that was broken off has costs, but no record.
+        del ledger.rounds[done:], ledger.disclosed[done:]
         return Result(
             parameters=self.parameters,
             records=list(self.records),
-            ledger=copy.deepcopy(self.ledger),
+            ledger=ledger,
             history=self.history.snapshot(),
             spec=self.engine.population.spec,
             complete=complete,
@@ -185,17 +190,19 @@ class Server:
         else:
             record.metrics = {"accuracy": NAN, "loss": NAN}
 
-    def _stop_if_nothing_works(self) -> None:
+    def _nothing_works(self) -> TrainingError | None:
+        """The error to stop with, when too many rounds in a row had no valid update."""
         limit = self.guard.max_failed_rounds
         recent = self.records[-limit:]
-        if len(recent) == limit and all(record.failed for record in recent):
-            last = recent[-1].trainings[-1] if recent[-1].trainings else TrainingRecord([], [])
-            reasons = {**last.failed, **last.rejected}
-            example = next(iter(reasons.items()), (None, "nobody was selected"))
-            raise TrainingError(
-                f"{limit} rounds in a row had no valid update (last reason: client {example[0]}: {example[1]})",
-                fix="lower the learning rate, clip gradients, or raise guard.max_norm; the model before is kept",
-            )
+        if len(recent) < limit or not all(record.failed for record in recent):
+            return None
+        last = recent[-1].trainings[-1] if recent[-1].trainings else TrainingRecord([], [])
+        reasons = {**last.failed, **last.rejected}
+        example = next(iter(reasons.items()), (None, "nobody was selected"))
+        return TrainingError(
+            f"{limit} rounds in a row had no valid update (last reason: client {example[0]}: {example[1]})",
+            fix="lower the learning rate, clip gradients, or raise guard.max_norm; the model before is kept",
+        )
 
     # --- checkpoints -------------------------------------------------------------------------------------
 

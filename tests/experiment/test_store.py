@@ -5,6 +5,7 @@ from __future__ import annotations
 import multiprocessing as mp
 import sqlite3
 import time
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -187,6 +188,63 @@ def test_a_transaction_that_fails_leaves_the_round_before(store, monkeypatch):
     assert [path.name for path in store.checkpoint_folder("abcdef").iterdir()] == ["1.muster"]
     monkeypatch.undo()
     assert len(store.result("abcdef").records) == 1
+
+
+def test_an_error_after_the_last_round_leaves_the_run_complete(tiny, tmp_path):
+    class Clumsy(Observer):
+        def round_ended(self, record, ledger):
+            if record.round == 2:
+                raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        muster.run(tiny(rounds=2), workers=0, store=tmp_path, observers=[Clumsy()])
+    with Store(tmp_path) as store:
+        assert [(run.status, run.done) for run in store.runs()] == [("complete", 2)]
+    assert muster.run(tiny(rounds=2), workers=0, store=tmp_path, resume=True).complete
+
+
+def test_a_run_whose_last_rounds_all_failed_says_so_again(tiny, tmp_path):
+    made = tiny(rounds=2, guard={"max_norm": 1e-9, "max_failed_rounds": 2})
+    for resume in (False, True):
+        with pytest.raises(TrainingError, match="2 rounds in a row"):
+            muster.run(made, workers=0, store=tmp_path, resume=resume)
+        with Store(tmp_path) as store:
+            assert [(run.status, run.done) for run in store.runs()] == [("failed", 2)]
+
+
+def test_an_interrupt_right_after_the_transaction_keeps_the_checkpoint(store, monkeypatch):
+    write(store, 1)
+    with monkeypatch.context() as patch:
+        patch.setattr(recorder, "transaction", _interrupted_after(recorder.transaction))
+        with pytest.raises(KeyboardInterrupt), store.claim("abcdef", DESCRIPTION, resume=True) as writer:
+            writer.round_ended(a_record(2), Costs(), {}, state, "running")
+    with store.claim("abcdef", DESCRIPTION, resume=True) as writer:
+        assert len(writer.load().records) == 2
+
+
+def _interrupted_after(transaction):
+    """As Ctrl-C while the commit waits for the disk: Python raises it when the commit is through. Only once."""
+    pending = [KeyboardInterrupt()]
+
+    @contextmanager
+    def wrapped(connection):
+        with transaction(connection):
+            yield
+        if pending:
+            raise pending.pop()
+
+    return wrapped
+
+
+def test_a_run_can_be_read_while_it_is_being_run(store):
+    write(store, 2)
+    known = store.run("abcdef")
+    with store.claim("abcdef", DESCRIPTION, resume=True) as writer:
+        writer.load()
+        for number in (3, 4, 5):
+            writer.round_ended(a_record(number), Costs(), {}, state, "running")
+    assert len(store.result(replace(known, done=4)).records) == 5
+    assert len(store.rows_of_run(known.id, 4).records()) == 4
 
 
 def test_what_a_killed_process_left_half_done_is_swept_away(store):
@@ -373,6 +431,12 @@ def test_files_that_are_no_store(tmp_path):
         Store(other)
     with pytest.raises(StoreError, match="there is no store"):
         Store(tmp_path / "missing", create=False)
+
+
+def test_claims_that_cannot_be_opened_are_an_error(tmp_path):
+    (tmp_path / store_module.CLAIMS).mkdir()
+    with pytest.raises(OutputError, match="cannot open"):
+        Store(tmp_path)
 
 
 def test_the_workspace_comes_from_the_environment(monkeypatch):

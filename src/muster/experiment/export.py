@@ -96,7 +96,7 @@ def _export(store: Store, runs: Sequence[Run], folder: Path, form: Format) -> li
             for name, schema in schemas.items()
         }
         for run in runs:
-            rows = store.rows_of_run(run.id)
+            rows = store.rows_of_run(run.id, run.done)
             records = rows.records()
             tables: dict[str, Iterator[Columns]] = {
                 "rounds": _rounds(records, rows.costs(), list(schemas["rounds"])),

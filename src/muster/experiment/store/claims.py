@@ -12,6 +12,8 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from muster.errors import OutputError
+
 _ATTEMPTS = 5
 _PAUSE_SECONDS = 0.02
 
@@ -36,7 +38,13 @@ class Claims:
     def __init__(self, path: Path) -> None:
         self._key = os.getpid(), path.resolve()
         if self._key not in _files:
-            _files[self._key] = _File(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644))
+            try:
+                descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            except OSError as error:
+                raise OutputError(
+                    f"cannot open {path}: {error.strerror}", fix="choose another workspace"
+                ) from error
+            _files[self._key] = _File(descriptor)
         self._file = _files[self._key]
         self._file.users += 1
 

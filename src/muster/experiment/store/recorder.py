@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from muster import checkpoint
 from muster.arrays import State
-from muster.errors import CheckpointError, ConfigError, OutputError
+from muster.errors import CheckpointError, ConfigError, MusterError
 from muster.experiment.store.codec import events_of, rows_of
 from muster.experiment.store.schema import transaction, translated
 from muster.ledger import Costs
@@ -72,7 +72,7 @@ class Recorder(Persistence):
         if done < row["done"]:
             self._forget_after(done)
         self._tidy(keep={done})
-        rows = self._store.rows_of_run(self.run)
+        rows = self._store.rows_of_run(self.run, done)
         return Saved(state, rows.records(), rows.costs(), rows.disclosed())
 
     def round_ended(
@@ -115,7 +115,8 @@ class Recorder(Persistence):
         try:
             with translated(self._store.path), self._synchronous(durable), transaction(self._connection):
                 self._write(done, stage, durable)
-        except BaseException:
+        except MusterError:
+            # Not after an interrupt, which may come when the transaction is through: then this checkpoint counts.
             path.unlink(missing_ok=True)
             raise
         self._waiting.clear()
@@ -154,11 +155,14 @@ class Recorder(Persistence):
     def _end(self, error: BaseException) -> None:
         status = "stopped" if isinstance(error, KeyboardInterrupt) else "failed"
         text = "" if status == "stopped" else str(error) or type(error).__name__
-        with suppress(OutputError), translated(self._store.path), transaction(self._connection):
-            self._connection.execute(
-                "UPDATE experiments SET status = ?, error = ?, ended = ? WHERE id = ?",
+        # Whatever the store says now, the first error is the one to tell.
+        with suppress(MusterError), translated(self._store.path), transaction(self._connection):
+            changed = self._connection.execute(
+                "UPDATE experiments SET status = ?, error = ?, ended = ? WHERE id = ? AND status != 'complete'",
                 (status, text, time.time(), self.run),
             )
+            if not changed.rowcount:  # what went wrong came after the last round
+                return
             self._event(self._row()["done"], status, text)
             if isinstance(error, ConfigError):
                 self._connection.execute(_DELETE_UNLESS_BEGUN_OR_PLANNED, (self.run,))
@@ -197,9 +201,10 @@ class Recorder(Persistence):
             self._event(done, "rolled back", f"the checkpoint of round {lost} could not be read")
 
     def _row(self) -> sqlite3.Row:
-        row: sqlite3.Row = self._connection.execute(
-            "SELECT done, durable FROM experiments WHERE id = ?", (self.run,)
-        ).fetchone()
+        with translated(self._store.path):
+            row: sqlite3.Row = self._connection.execute(
+                "SELECT done, durable FROM experiments WHERE id = ?", (self.run,)
+            ).fetchone()
         return row
 
     def _path(self, round: int) -> Path:

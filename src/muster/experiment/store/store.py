@@ -9,13 +9,14 @@ import socket
 import sqlite3
 import time
 from collections.abc import Collection, Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from muster import checkpoint
-from muster.errors import ConfigError, OutputError, StoreError
+from muster.errors import CheckpointError, ConfigError, OutputError, StoreError
 from muster.experiment.config import CheckpointOptions, Experiment
 from muster.experiment.store.claims import Claims
 from muster.experiment.store.codec import RecordReader
@@ -127,11 +128,22 @@ class Store:
     def result(self, run: Run | str, parameters: bool = True) -> Result:
         """Everything that a run has left; without `parameters` that vector is empty."""
         run = self.run(run) if isinstance(run, str) else run
+        while True:
+            try:
+                return self._result(run, parameters)
+            except CheckpointError:
+                now = self._rows("SELECT done, status FROM experiments WHERE id = ?", (run.id,))
+                if not now or now[0]["done"] == run.done:
+                    raise
+                # It is being run: the round that we knew of is not the last one any more.
+                run = replace(run, done=now[0]["done"], status=now[0]["status"])
+
+    def _result(self, run: Run, parameters: bool) -> Result:
         keys = ("parameters", "spec", "history", "privacy") if parameters else ("spec", "history", "privacy")
         state = checkpoint.load(
             self.checkpoint_folder(run.fingerprint) / f"{run.done}.muster", run.fingerprint, keys
         )
-        rows = self.rows_of_run(run.id)
+        rows = self.rows_of_run(run.id, run.done)
         history, ledger = History(0), Ledger(rows.costs(), rows.disclosed())
         history.load_state_dict(state["history"])
         ledger.privacy.load_state_dict(state["privacy"])
@@ -161,13 +173,15 @@ class Store:
     def sweep_names(self) -> list[str]:
         return [row[0] for row in self._rows("SELECT DISTINCT sweep FROM sweeps ORDER BY sweep")]
 
-    def rows_of_run(self, run: int) -> RecordReader:
-        """All rounds of a run, as they were at one moment."""
+    def rows_of_run(self, run: int, done: int) -> RecordReader:
+        """The first `done` rounds of a run."""
         with translated(self.path):
             self.connection.execute("BEGIN")
             try:
                 rows = {
-                    table: self._rows(f"SELECT * FROM {table} WHERE experiment = ? ORDER BY {order}", (run,))
+                    table: self._rows(
+                        f"SELECT * FROM {table} WHERE experiment = ? AND round <= ? ORDER BY {order}", (run, done)
+                    )
                     for table, order in ROUND_TABLES.items()
                 }
             finally:
@@ -227,10 +241,11 @@ class Store:
             with translated(self.path):
                 with transaction(self.connection):
                     self.connection.execute("DELETE FROM experiments WHERE id = ?", (run.id,))
+                    # Before anybody else can begin the same experiment anew, in the same folder.
+                    shutil.rmtree(self.checkpoint_folder(run.fingerprint), ignore_errors=True)
                 self.connection.execute("PRAGMA incremental_vacuum").fetchall()
         finally:
             self.claims.release(run.id)
-        shutil.rmtree(self.checkpoint_folder(run.fingerprint), ignore_errors=True)
 
     # --- rows --------------------------------------------------------------------------------------------
 
