@@ -106,6 +106,9 @@ def test_repeats_are_seeds(folder):
         ("nmae = 1", "unknown key 'nmae'"),
         ("seeds = [1]\nrepeats = 2", "both seeds and repeats"),
         ("seeds = 3", "bad value for 'seeds'"),
+        ("repeats = 2\n[base]\nseed = 'x'", "bad value for 'base.seed'"),
+        ("[grid]\nseed = [1, 2]\n[base]\nrounds = 1", "sets the seed"),
+        ("[[cases]]\nname = 'a'\nseed = 1", "sets the seed"),
         ("repeats = 0", "bad value for 'repeats'"),
         ("[grid]\nrounds = 3", "bad value for 'grid.rounds'"),
         ("[[cases]]\nrounds = 3", "a case has no name"),
@@ -233,6 +236,12 @@ def test_time_left_is_worked_off_by_the_jobs_in_order():
     assert seconds_left({"d": 2}, kinds, paces, jobs=1) == 11  # the mean of what is known
     assert seconds_left({"a": 0}, kinds, {}, jobs=1) == 0
     assert math.isnan(seconds_left({"a": 1}, kinds, {}, jobs=1))
+
+
+def test_a_trial_is_not_tracked(tiny, tmp_path):
+    tracked = tiny(tracking={"to": ["tensorboard"], "folder": str(tmp_path / "board")})
+    calibrate([tracked], {}, workers=0)
+    assert not (tmp_path / "board").exists()
 
 
 def test_calibration_tries_only_what_the_store_does_not_know(tiny, tmp_path):

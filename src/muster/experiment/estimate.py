@@ -77,7 +77,8 @@ def calibrate(
 def _trial(experiment: Experiment, workers: int | None) -> Pace:
     start = time.monotonic()
     try:
-        result = run(dataclasses.replace(experiment, rounds=TRIAL_ROUNDS), workers)
+        # Trackers are for real runs.
+        result = run(dataclasses.replace(experiment, rounds=TRIAL_ROUNDS, tracking={}), workers)
     except MusterError as error:
         return Pace(0.0, source="a trial", fails=error.problem)
     seconds = [costs.seconds for costs in result.ledger.rounds]

@@ -44,6 +44,8 @@ class Sweep:
 
     def experiments(self) -> list[Experiment]:
         """All runs, seed by seed, so that a sweep which is stopped early has something of everything."""
+        if "seed" in self.grid or any("seed" in changes for changes in self.cases.values()):
+            raise ConfigError("a grid or a case of the sweep sets the seed", fix="name the seeds in 'seeds'")
         base = dict(copy.deepcopy(self.base))
         if (workload := base.pop("workload", None)) is not None:
             base = on_workload(str(workload), base)
@@ -117,6 +119,8 @@ def _seeds(content: Mapping[str, Any], base: Mapping[str, Any]) -> tuple[int, ..
         if not isinstance(repeats, int) or repeats < 1:
             raise ConfigError(f"bad value for 'repeats': {repeats!r}", expected="a positive integer")
         first = base.get("seed", 0)
+        if not isinstance(first, int):
+            raise ConfigError(f"bad value for 'base.seed': {first!r}", expected="an integer")
         return tuple(range(first, first + repeats))
     if seeds is None:
         return None
