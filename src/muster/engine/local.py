@@ -263,7 +263,7 @@ class LocalEngine(Engine):
             raise CheckpointError(
                 f"the run was begun by an engine that trains clients {values['arithmetic']}, "
                 f"and would go on with one that trains them {self.arithmetic}",
-                fix=f'set engine.kind = "{"vectorised" if self.arithmetic == "one by one" else "processes"}"',
+                fix="run it on the device and with the version of Muster that began it (engine.device names one)",
             )
         self._store.load_state_dict(values["clients"])
 
