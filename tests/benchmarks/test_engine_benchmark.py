@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import numpy as np
@@ -10,39 +11,55 @@ import pytest
 import torch
 
 import engine as benchmark
-from harness import side_muster, startup
+from harness import page, side_muster, side_profile, startup
+from harness.cases import CASES, TITLES
 from harness.processes import SideFailed, environment, peak_memory, run_side
-from harness.report import Rates, Target, as_markdown, as_text, paired_ratio, plot_rates, rate_table, verdict
-from harness.workload import CLASSES, SIDE, Workload, client_tensors, network, train_plainly
+from harness.report import Rates, Target, as_markdown, as_text, paired_ratio, plot_ratios, rate_table, verdict
+from harness.workload import SHAPES, ClientTensors, Workload, network, train_plainly
 from muster.data.sources._idx import read_idx
 from muster.models.base import build_model
 
 TINY = Workload(clients=4, samples=20, cohort=2, batch=8, rounds=1)
 
 
+def tiny(name: str) -> Workload:
+    return replace(TINY, network=name)
+
+
 def test_peers_train_the_same_network_as_muster() -> None:
-    ours = build_model("femnist-cnn", (1, SIDE, SIDE), CLASSES, seed=0)
-    assert str(ours) == str(network())
+    ours, theirs = build_model("femnist-cnn", (1, 28, 28), 10, seed=0), network(TINY)
+    assert str(ours) == str(theirs)
     assert {k: v.shape for k, v in ours.state_dict().items()} == {
-        k: v.shape for k, v in network().state_dict().items()
+        k: v.shape for k, v in theirs.state_dict().items()
     }
 
 
-def test_peers_see_the_same_numbers_as_muster() -> None:
-    data = side_muster.federation(TINY)
-    for client, (features, labels) in enumerate(client_tensors(TINY)):
+@pytest.mark.parametrize("name", SHAPES)
+def test_peers_see_the_same_numbers_as_muster(name: str) -> None:
+    data, tensors = side_muster.federation(tiny(name)), ClientTensors(tiny(name))
+    for client in range(TINY.clients):
         ours, our_labels = data.client(client)
-        torch.testing.assert_close(ours, features)
-        assert torch.equal(our_labels, labels)
+        torch.testing.assert_close(ours, tensors[client][0])
+        assert torch.equal(our_labels, tensors[client][1])
 
 
-def test_the_bare_loop_goes_through_every_sample_and_learns() -> None:
+@pytest.mark.parametrize("name", SHAPES)
+def test_the_order_of_pooling_and_relu_does_not_change_the_function(name: str) -> None:
+    first, second = network(tiny(name)), network(tiny(name), pool_first=False)
+    for mine, theirs in zip(first.parameters(), second.parameters(), strict=True):
+        theirs.data.copy_(mine.data)
+    features, _ = ClientTensors(tiny(name))[0]
+    torch.testing.assert_close(first(features), second(features))
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_the_bare_loop_goes_through_every_sample_and_learns(name: str) -> None:
     torch.manual_seed(0)
-    features, labels = client_tensors(TINY)[0]
-    model = network()
-    before = model[-1].bias.detach().clone()
+    features, labels = ClientTensors(tiny(name))[0]
+    model = network(tiny(name))
+    before = [parameter.detach().clone() for parameter in model.parameters()]
     assert train_plainly(model, features, labels, TINY) == TINY.samples
-    assert not torch.equal(model[-1].bias, before)
+    assert not torch.equal(list(model.parameters())[-1], before[-1])
 
 
 def test_muster_side_counts_the_timed_rounds_only() -> None:
@@ -88,50 +105,82 @@ def test_ratios_are_paired_so_that_a_slow_spell_cancels() -> None:
     assert "NOT reached" in verdict(Target("bare", 0.96), rates)
 
 
-def test_table_and_picture(tmp_path: Path) -> None:
+def test_table() -> None:
     rates = {"muster": Rates("Muster", [2000.0, 3000.0, 2500.0]), "bare": Rates("bare", [2000.0, 3000.0, 2500.0])}
     rows = rate_table(rates)
     assert rows[1:] == [["Muster", "2,500", "2,000 – 3,000", ""], ["bare", "2,500", "2,000 – 3,000", "1.00"]]
     assert as_markdown(rows).splitlines()[1] == "|---|---|---|---|"
     assert len({len(line) for line in as_text(rows).splitlines()}) == 1
-    plot_rates(rates, tmp_path / "speed.png", "title")
+
+
+def test_picture(tmp_path: Path) -> None:
+    plot_ratios({"MLP": {"Flower": 60.0, "bare PyTorch": 0.9}}, tmp_path / "speed.png")
     assert (tmp_path / "speed.png").read_bytes().startswith(b"\x89PNG")
 
 
+def test_every_target_is_against_a_side_that_is_run() -> None:
+    for case in CASES.values():
+        assert set(case.sides()) <= set(TITLES)
+        assert {target.against for target in case.targets} <= set(case.sides())
+        assert case.sides(without=("flower", "pfl"))[0] == "muster"
+
+
 @pytest.mark.parametrize(("load", "busy"), [(0.2, False), (7.0, True)])
-def test_page_has_the_command_the_numbers_and_says_when_the_machine_was_busy(load: float, busy: bool) -> None:
-    rates = {name: Rates(title, [1000.0] * 5) for name, title in benchmark.TITLES.items()}
-    memories = [
-        benchmark.Memory("fedavg", {6: 500 * 2**20, 50: 501 * 2**20}),
-        benchmark.Memory("median", {6: 500 * 2**20, 50: 780 * 2**20}),
-    ]
-    findings = benchmark.Findings(Workload(), rates, [5.0, 2.0, 3.0], memories, load, {"torch": "2.13.0"})
-    text = benchmark.page(findings, "python benchmarks/engine.py --repeats 5")
-    assert "```sh\npython benchmarks/engine.py --repeats 5\n```" in text
-    assert "| Muster | 1,000 | 1,000 – 1,000 |  |" in text
-    assert "1.00 × bare PyTorch, tuned (target ≥ 0.93): reached" in text
-    assert "1.00 × Flower (target ≥ 1.8): NOT reached" in text
+def test_page_has_commands_and_numbers_and_says_when_the_machine_was_busy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, load: float, busy: bool
+) -> None:
+    monkeypatch.setattr(page, "DOCS", tmp_path)
+    (tmp_path / "images").mkdir()
+    where = {"date": "1 May", "machine": "M", "packages": {"torch": "2"}, "load": load, "command": "python b.py"}
+    rates = {side: [1000.0 if side == "muster" else 500.0] * 3 for side in CASES["mlp"].sides()}
+    entry = {"conditions": where, "values": {"workload": asdict(CASES["mlp"].workload), "rates": rates}}
+    scaling = [{"changed": "", "to": None, "rate": 10.0}, {"changed": "workers", "to": 1, "rate": 5.0}]
+    page.write_page(
+        {
+            "speed": {"mlp": entry},
+            "scaling": {"mlp": {"conditions": where, "values": scaling}},
+            "profile": {"femnist-cnn": {"conditions": where, "values": {"pooling": 0.25}}},
+            "startup": {"femnist-cnn": {"conditions": where, "values": [5.0, 2.0, 3.0]}},
+            "memory": {"femnist-cnn": {"conditions": where, "values": {"median": {"6": 2**20, "50": 3 * 2**20}}}},
+        }
+    )
+    text = (tmp_path / "benchmarks.md").read_text(encoding="utf-8")
+    assert "| MLP, cross-device | plain loop, one process | 2.00 | ≥ 4 | **not reached** |" in text
+    assert "| Flower | 500 | 500 – 500 | 2.00 |" in text
+    assert "| 1 worker | 5 | 0.50 |" in text
+    assert "| pooling | 25.0 % |" in text
     assert "5.0 s the first time (data files are decoded), then 2.5 s" in text
-    assert "| median (needs all updates at once) | 500 | 780 | +280 |" in text
+    assert "| median | 1 | 3 | +2 |" in text
+    assert "`python b.py`, 1 May" in text
     assert ("The machine was busy" in text) is busy
+
+
+def test_operators_are_told_apart() -> None:
+    assert side_profile.kind_of("aten::mkldnn_convolution") == "matrix multiplication and convolution"
+    assert side_profile.kind_of("aten::max_pool2d_with_indices_backward") == "pooling"
+    assert side_profile.kind_of("aten::threshold_backward") == "activation and loss"
+    assert side_profile.kind_of("aten::fill_") == "other operators"
 
 
 @pytest.mark.bench
 @pytest.mark.timeout(1800)
-def test_speed_targets() -> None:
-    rates = benchmark.measure_speed(Workload(rounds=3), repeats=5, with_flower=True)
-    for target in benchmark.TARGETS:
-        assert paired_ratio(rates["muster"], rates[target.against]) >= target.at_least, verdict(target, rates)
+@pytest.mark.parametrize("name", CASES)
+def test_speed_targets(name: str) -> None:
+    rates = benchmark.measure_speed(CASES[name], repeats=3, without=())
+    titled = {side: Rates(TITLES[side], values) for side, values in rates.items()}
+    for target in CASES[name].targets:
+        assert paired_ratio(titled["muster"], titled[target.against]) >= target.at_least, verdict(target, titled)
 
 
 @pytest.mark.bench
 def test_start_up_target() -> None:
     starts = startup.measure(Workload(), repeats=3)
-    assert max(starts) < benchmark.STARTUP_SECONDS
+    assert max(starts) < page.STARTUP_SECONDS
 
 
 @pytest.mark.bench
 def test_streaming_memory_does_not_grow_with_the_cohort() -> None:
-    streaming, whole = benchmark.measure_memory(Workload(samples=128))
-    assert streaming.growth < 3 * benchmark.update_size()
-    assert whole.growth > 30 * benchmark.update_size(), "else this measure could not see growth"
+    peaks = benchmark.measure_memory(Workload(samples=128))
+    update = 4 * sum(parameter.numel() for parameter in network(Workload()).parameters())
+    assert peaks["fedavg"][50] - peaks["fedavg"][6] < 3 * update
+    assert peaks["median"][50] - peaks["median"][6] > 30 * update, "else this measure could not see growth"

@@ -8,10 +8,13 @@ import pytest
 from typer.testing import CliRunner
 
 import muster
+from muster.cli import console
 from muster.cli.app import app
 from muster.errors import ConfigError, MusterError, StoreError
 from muster.experiment.choice import chosen_results
 from muster.experiment.store import Store
+
+TERMINAL_WIDTH = 100
 
 
 @pytest.fixture(scope="module")
@@ -41,9 +44,7 @@ def workspace(tmp_path_factory):
 
 
 def call(*arguments, code=0):
-    result = CliRunner().invoke(
-        app, ["compare", *map(str, arguments)], catch_exceptions=False, env={"COLUMNS": "100"}
-    )
+    result = CliRunner().invoke(app, ["compare", *map(str, arguments)], catch_exceptions=False)
     assert result.exit_code == code, result.output
     return result.output
 
@@ -132,6 +133,7 @@ def test_no_store(tmp_path):
 
 
 def test_a_pipe_gets_plain_text_of_80_columns(workspace, monkeypatch):
+    monkeypatch.setattr(console.out, "_width", None)
     monkeypatch.delenv("COLUMNS", raising=False)
     result = CliRunner().invoke(app, ["compare", "digits", "--workspace", str(workspace)], catch_exceptions=False)
     assert "\x1b" not in result.output

@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from muster.cli import console
 from muster.cli.app import app
 from muster.errors import ConfigError
 
@@ -29,12 +28,6 @@ clients_per_round = 3
 [privacy]
 epsilon = 0.5
 """
-
-
-@pytest.fixture(autouse=True)
-def _wide_terminal(monkeypatch):
-    # The console measured the terminal when it was made: changing COLUMNS now would come too late.
-    monkeypatch.setattr(console.out, "_width", 200)
 
 
 def call(*arguments: str) -> str:

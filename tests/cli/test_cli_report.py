@@ -38,7 +38,7 @@ def workspace(tmp_path_factory):
 
 
 def call(*arguments):
-    result = CliRunner().invoke(app, list(map(str, arguments)), catch_exceptions=False, env={"COLUMNS": "100"})
+    result = CliRunner().invoke(app, list(map(str, arguments)), catch_exceptions=False)
     assert result.exit_code == 0, result.output
     return result.output
 

@@ -1,0 +1,15 @@
+"""Shared by tests of commands: a terminal of known width, whoever made the consoles and when."""
+
+from __future__ import annotations
+
+import pytest
+
+from muster.cli import console
+
+
+@pytest.fixture(autouse=True)
+def _terminal(request, monkeypatch):
+    # A console measures its terminal when it is made, by the first test that imports it: COLUMNS comes too late.
+    width = getattr(request.module, "TERMINAL_WIDTH", 200)
+    for made in (console.out, console.err):
+        monkeypatch.setattr(made, "_width", width)
