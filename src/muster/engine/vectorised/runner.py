@@ -263,7 +263,3 @@ def _losses_for(report: tuple[Signal, ...]) -> Literal["none", "mean", "squared"
     if not report:
         return "none"
     return "squared" if any(signal.needs_squared_loss for signal in report) else "mean"
-
-
-def _generator(seed: int) -> torch.Generator:
-    return torch.Generator().manual_seed(seed)
