@@ -88,5 +88,12 @@ class RoundRecord:
             training.failed = {int(client): why for client, why in training.failed.items()}
         asks = [(list(names), asked, answered) for names, asked, answered in values["asks"]]
         groups = [GroupAccuracy(*row) for row in values.get("groups", [])]
-        extra = {"notes": dict(values.get("notes", {})), "events": list(values.get("events", []))}
-        return cls(values["round"], trainings, asks, dict(values["metrics"]), groups, **extra)
+        return cls(
+            values["round"],
+            trainings,
+            asks,
+            dict(values["metrics"]),
+            groups,
+            notes=dict(values.get("notes", {})),
+            events=list(values.get("events", [])),
+        )
