@@ -83,7 +83,10 @@ def load(path: Path, experiment: str, keys: Collection[str] | None = None) -> St
     try:
         file = path.open("rb")
     except OSError as error:
-        raise CheckpointError(f"cannot read the checkpoint {path}: {error.strerror or error}") from error
+        raise CheckpointError(
+            f"cannot read the checkpoint {path}: {error.strerror or error}",
+            fix="restore it from a backup, or delete the run (`muster runs delete`) and start it again",
+        ) from error
     with file:
         try:
             archive = zipfile.ZipFile(file)
