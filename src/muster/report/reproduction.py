@@ -122,7 +122,7 @@ def _values(outcome: Outcome) -> tuple[str, list[str], list[list[str]]]:
     """Several numbers a run: each of the paper's, then ours."""
     values = outcome.plan.entry.values
     has = {value.name: any(n.printed is not None for n in _of(outcome, value)) for value in values}
-    header = ["federation", "case"]
+    header = ["case"]
     for value in values:
         header += [f"{value.name}: paper", "ours"] if has[value.name] else [f"ours: {value.name}"]
     first = next(iter(outcome.numbers), None)
@@ -131,7 +131,7 @@ def _values(outcome: Outcome) -> tuple[str, list[str], list[list[str]]]:
     rows = []
     for cell in outcome.plan.cells:
         for row in outcome.plan.rows:
-            line = [cell, row]
+            line = [f"{cell}: {row}"]
             numbers = [n for n in outcome.numbers if n.cell == cell and n.row == row]
             for number in numbers:
                 line += [printed(number.printed, number.value)] if has[number.value.name] else []
