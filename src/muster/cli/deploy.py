@@ -44,7 +44,8 @@ def local(  # noqa: PLR0917 (the options are what they are)
     A SuperLink with TLS and node authentication and one process a node, on loopback, with keys made for it.
     Ctrl-C ends the round and stops; the same command with `--resume` goes on.
 
-    Example: `muster deploy local examples/digits.toml --set partition.clients=6 --nodes 6`
+    Example: `muster deploy local examples/digits.toml --set partition.clients=5
+    --set selection.clients_per_round=4`
     """
     from muster.engine.flower.deploy.driver import run_on_link
     from muster.engine.flower.deploy.federation import LocalFederation
