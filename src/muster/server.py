@@ -118,7 +118,8 @@ class Server:
             complete=complete,
         )
 
-    def _begin(self, rounds: int) -> None:
+    def check(self, rounds: int) -> None:
+        """Every mistake that can be seen before round 1."""
         if rounds < 1:
             raise ConfigError(f"rounds is {rounds}", expected="at least 1")
         if self.evaluate_every < 1:
@@ -136,7 +137,10 @@ class Server:
             self.availability.check(population)
         if self.privacy is not None:
             self.privacy.check(population)
-        self.aggregator.prepare(population)
+
+    def _begin(self, rounds: int) -> None:
+        self.check(rounds)
+        self.aggregator.prepare(replace(self.engine.population, rounds=rounds))
 
     # --- one round ---------------------------------------------------------------------------------------
 

@@ -54,6 +54,7 @@ def local(  # noqa: PLR0917 (the options are what they are)
     task = _task(config, settings, resume, folder, workspace)
     experiment = task.experiment
     count = _count(experiment, nodes)
+    _check(experiment)
     with _folder(keep) as place:
         err.print(
             f"starting a SuperLink and {count} nodes, logs in {place / 'logs'}", soft_wrap=True, markup=False
@@ -162,6 +163,17 @@ def _count(experiment: Experiment, nodes: int | None) -> int:
             fix=f"--set partition.clients={nodes}, or --set flower.nodes={nodes} to do without the others",
         )
     return nodes
+
+
+def _check(experiment: Experiment) -> None:
+    """Mistakes in the description show before a federation is started for it, where the data are known here."""
+    from muster.experiment.runner import build_parts
+
+    if isinstance(experiment.data, dict) and experiment.data.get("source") == "own":
+        return
+    parts = build_parts(experiment, workers=0)
+    with parts.engine:
+        parts.server().check(experiment.rounds)
 
 
 @contextmanager

@@ -54,10 +54,19 @@ def sweep(  # noqa: PLR0917 (the options are what they are)
         outcome = run_experiments(
             experiments, store, jobs=jobs, workers=workers, sweep_name=plan.name, observer=progress
         )
-    _conclude(plan.name, experiments, folder, outcome, shlex.join(["muster", "sweep", str(file)]))
+    there = ["--workspace", str(workspace)] if workspace else []
+    _conclude(plan.name, experiments, folder, outcome, there=there, again=["muster", "sweep", str(file), *there])
 
 
-def _conclude(name: str, experiments: Sequence[Experiment], folder: Path, outcome: Outcome, command: str) -> None:
+def _conclude(
+    name: str,
+    experiments: Sequence[Experiment],
+    folder: Path,
+    outcome: Outcome,
+    *,
+    there: Sequence[str],
+    again: Sequence[str],
+) -> None:
     from muster.errors import SweepError
 
     titles = {experiment.fingerprint: f"{experiment.title}, seed {experiment.seed}" for experiment in experiments}
@@ -69,14 +78,18 @@ def _conclude(name: str, experiments: Sequence[Experiment], folder: Path, outcom
         reason = why.splitlines()[0]
         err.print(f"failed: {titles[fingerprint]} ({fingerprint[:8]}): {reason}", markup=False, soft_wrap=True)
     if outcome.stopped:
-        err.print(f"stopped; the same command goes on from here: {command}", markup=False, soft_wrap=True)
+        err.print(
+            f"stopped; the same command goes on from here: {shlex.join(again)}", markup=False, soft_wrap=True
+        )
         raise typer.Exit(130)
     if outcome.failed:
+        look = shlex.join(["muster", "runs", "--status", "failed", *there])
         raise SweepError(
             f"{len(outcome.failed)} of {len(titles)} runs failed",
-            fix="see `muster runs --status failed`; the same command tries them again, and nothing else",
+            fix=f"see `{look}`; the same command tries them again, and nothing else",
         )
-    out.print(f"Compare them with: muster compare {shlex.quote(name)}", markup=False, soft_wrap=True)
+    compare = shlex.join(["muster", "compare", name, *there])
+    out.print(f"Compare them with: {compare}", markup=False, soft_wrap=True)
 
 
 def _show_plan(
