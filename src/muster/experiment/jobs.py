@@ -197,7 +197,7 @@ class _Batch:
         if found.status == "running":  # somebody else was quicker to claim it
             self._missing.append(job.experiment)
             return
-        if found.status in ("planned", "interrupted"):
+        if found.status in ("planned", "interrupted") and not job.error:
             job.error = f"its process died (exit code {job.process.exitcode})"
         if found.status == "stopped" and self._outcome.stopped:
             return

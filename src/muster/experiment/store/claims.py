@@ -14,8 +14,9 @@ from pathlib import Path
 
 from muster.errors import OutputError
 
-_ATTEMPTS = 5
-_PAUSE_SECONDS = 0.02
+#: How long to try while others only look: one of them may have been put to sleep at that moment.
+_PATIENCE_SECONDS = 10.0
+_PAUSE_SECONDS = 0.01
 
 
 @dataclass
@@ -59,10 +60,13 @@ class Claims:
         """Claim a run; False when somebody else has it, in this process or another one."""
         if run in self._file.held:
             return False
-        for _ in range(_ATTEMPTS):  # somebody who only looks may hold it for a moment
-            if self._lock(run):
+        end = time.monotonic() + _PATIENCE_SECONDS
+        while time.monotonic() < end:
+            if self._lock(run, fcntl.LOCK_EX):
                 self._file.held.add(run)
                 return True
+            if self.taken(run):
+                return False
             time.sleep(_PAUSE_SECONDS)
         return False
 
@@ -72,15 +76,15 @@ class Claims:
             self._unlock(run)
 
     def taken(self, run: int) -> bool:
-        """Whether somebody has it."""
-        if run in self._file.held or not self._lock(run):
+        """Whether somebody has it. Who looks shares the lock for a moment, so lookers do not see each other."""
+        if run in self._file.held or not self._lock(run, fcntl.LOCK_SH):
             return True
         self._unlock(run)
         return False
 
-    def _lock(self, run: int) -> bool:
+    def _lock(self, run: int, kind: int) -> bool:
         try:
-            fcntl.lockf(self._file.descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, run)
+            fcntl.lockf(self._file.descriptor, kind | fcntl.LOCK_NB, 1, run)
         except (BlockingIOError, PermissionError):
             return False
         return True
