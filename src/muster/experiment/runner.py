@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import math
+import os
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -251,7 +252,7 @@ def _named(result: Result, experiment: Experiment) -> Result:
 
 def checked_folder(folder: Path) -> Path:
     """The folder, made if need be, or an OutputError if nothing can be written into it."""
-    probe = folder / ".muster-write-test"
+    probe = folder / f".muster-write-test-{os.getpid()}"  # runs side by side look at the same folder
     try:
         folder.mkdir(parents=True, exist_ok=True)
         probe.write_bytes(b"x")
