@@ -145,7 +145,7 @@ class LocalEngine(Engine):
         """One task a client: what it keeps between exchanges goes with it."""
         clients = schedule(order.clients, self._data.sizes)
         memory = self._ready(self._ring)
-        memory.origin.copy_(torch.from_numpy(order.parameters))
+        memory.send(order.parameters)
 
         def message(task: int) -> Message:
             client, slot = int(clients[task]), task % memory.slots
@@ -166,7 +166,7 @@ class LocalEngine(Engine):
     def _ask_groups(self, order: AskOrder) -> tuple[dict[int, dict[str, Floats]], list[Failed]]:
         """Several clients a task: handing tasks over would take longer than most measurements."""
         memory = self._ready(self._ring)
-        memory.origin.copy_(torch.from_numpy(order.parameters))
+        memory.send(order.parameters)
         values: dict[int, dict[str, Floats]] = {}
         failures: list[Failed] = []
         groups = question_groups(schedule(order.clients, self._data.sizes), self._data.sizes)
@@ -193,9 +193,7 @@ class LocalEngine(Engine):
     def train(self, order: TrainOrder) -> Iterator[Trained | Failed]:
         clients = schedule(order.clients, self._data.sizes)
         memory = self._ready(len(clients) if order.keep_all else self._ring)
-        memory.origin.copy_(torch.from_numpy(order.parameters))
-        if order.broadcast is not None:
-            memory.broadcast.copy_(torch.from_numpy(order.broadcast))
+        memory.send(order.parameters, order.broadcast)
         window = len(clients) if order.keep_all else memory.slots
         self._rows = np.sort(clients)
         # With the whole matrix, row i belongs to the i-th client by id; else a few buffers go round.
@@ -236,7 +234,7 @@ class LocalEngine(Engine):
     def evaluate(self, parameters: Vector) -> Evaluation:
         test = self._data.dataset.test
         memory = self._ready(self._ring)
-        memory.origin.copy_(torch.from_numpy(parameters))
+        memory.send(parameters)
         starts = range(0, len(test), EVALUATION_BATCH)
         blocks = [np.arange(start, min(start + EVALUATION_BATCH, len(test))) for start in starts]
         predicted, losses = np.empty(len(test), dtype=np.int64), np.empty(len(test))
@@ -315,7 +313,7 @@ class LocalEngine(Engine):
         for row, name in enumerate(self._names):
             vector = self._store.get(name, client)
             if vector is not None:
-                self._memory.state[slot, row, : len(vector)] = torch.from_numpy(vector)
+                self._memory.state[slot, row].numpy()[: len(vector)] = vector
                 present[name] = len(vector)
         return present
 

@@ -54,6 +54,13 @@ class Memory:
     def slots(self) -> int:
         return len(self.movements)
 
+    def send(self, parameters: Vector, broadcast: Vector | None = None) -> None:
+        """Let every worker see the global model."""
+        # By NumPy: PyTorch would start threads for it, which then spin for a while on the workers' cores.
+        np.copyto(self.origin.numpy(), parameters)
+        if broadcast is not None:
+            np.copyto(self.broadcast.numpy(), broadcast)
+
 
 @dataclass(frozen=True)
 class Message:

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from typing import Any, ClassVar
 
 import numpy as np
-import torch
 
 from muster.arrays import Ints
 from muster.engine.base import Failed, Trained, TrainedSlice, TrainOrder, schedule
@@ -55,9 +54,7 @@ class VectorisedEngine(LocalEngine):
         # A ring of as many places as slices may be under way, each with room for the longest.
         places = min(len(slices), self._ring)
         memory = self._ready(len(clients) if order.keep_all else places * longest)
-        memory.origin.copy_(torch.from_numpy(order.parameters))
-        if order.broadcast is not None:
-            memory.broadcast.copy_(torch.from_numpy(order.broadcast))
+        memory.send(order.parameters, order.broadcast)
         self._rows = np.sort(clients)
         rows = np.argsort(np.argsort(clients)) if order.keep_all else _ring_rows(slices, places, longest)
 
