@@ -107,6 +107,8 @@ class Job:
     #: Vectors to send to the server beside the movement.
     extra: dict[str, Vector] | None = None
     steps: int = 0
+    #: Of the algorithm's proximal strength, for this client: see `LocalAlgorithm.honours_pull_factors`.
+    pull_factor: float = 1.0
     #: What the algorithm remembers from step to step, by name; gone after the training.
     memory: dict[str, Any] = field(default_factory=dict)
 
@@ -126,6 +128,8 @@ class LocalAlgorithm(Component):
     extra: ClassVar[tuple[str, ...]] = ()
     #: Names of the aggregation methods that it works with; None: all.
     requires_aggregation: ClassVar[tuple[str, ...] | None] = None
+    #: Multiplies its proximal strength by `Job.pull_factor`, so that a selector may set it for each client.
+    honours_pull_factors: ClassVar[bool] = False
 
     @property
     def pull(self) -> float:
@@ -184,12 +188,13 @@ def train(
     broadcast: torch.Tensor | None = None,
     squared_loss: bool = False,
     skip: int = 0,
+    pull_factor: float = 1.0,
 ) -> Job:
     """Train the context's model in place on its data. By-products are in `context.outcome`."""
     model, training = context.model, context.training
     parameters = [p for p in model.module.parameters() if p.requires_grad]
     optimizer = training.make_optimizer(parameters, lr)
-    job = Job(context, parameters, lr, optimizer, broadcast, extra={})
+    job = Job(context, parameters, lr, optimizer, broadcast, extra={}, pull_factor=pull_factor)
     model.module.train()
     algorithm.begin(job)
     losses = _Losses(context.size if squared_loss else 0)
@@ -209,7 +214,7 @@ def train(
         losses.add(loss, logits, labels)
     algorithm.end(job)
     context.outcome = losses.outcome()
-    context.outcome.progress = training.progress(skip + job.steps, shrink=lr * algorithm.pull)
+    context.outcome.progress = training.progress(skip + job.steps, shrink=lr * pull_factor * algorithm.pull)
     return job
 
 

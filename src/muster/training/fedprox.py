@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 
@@ -19,6 +20,8 @@ class FedProx(LocalAlgorithm):
 
     mu: float = 0.1
 
+    honours_pull_factors: ClassVar[bool] = True
+
     def check(self, population: Population) -> None:
         if not 0 <= self.mu < math.inf:
             raise ConfigError(f"fedprox: mu is {self.mu}", expected="zero or a positive number")
@@ -33,4 +36,4 @@ class FedProx(LocalAlgorithm):
         for parameter, origin in zip(job.parameters, job.origin, strict=True):
             if parameter.grad is not None:
                 # The difference first: it is exactly zero before the first step.
-                parameter.grad.add_(parameter - origin, alpha=self.mu)
+                parameter.grad.add_(parameter - origin, alpha=self.mu * job.pull_factor)
