@@ -47,7 +47,7 @@ class Answers:
         asked = self._positions(part.clients)
         ones = np.ones(len(self._ranks), dtype=np.int64)
         multiplicity = np.asarray(ones if self._request.multiplicity is None else self._request.multiplicity)
-        weights = self._request.weights
+        weights, factors = self._request.weights, self._request.lr_factors
         return Updates(
             clients=part.clients,
             movements=part.movements,
@@ -55,7 +55,7 @@ class Answers:
             steps=part.steps + part.credited_steps,
             multiplicity=multiplicity[asked],
             weights=None if weights is None else np.asarray(weights)[asked],
-            lr=self._lr,
+            lr=self._lr if factors is None else self._lr * np.asarray(factors)[asked],
             extra=part.extra,
             reports=part.reports,
         )

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Generator
 
 import numpy as np
+import numpy.typing as npt
 
 from muster.aggregation.base import Aggregator, aggregators
-from muster.arrays import Bools, Ints
+from muster.arrays import Bools, Floats, Ints
 from muster.errors import ConfigError
 from muster.selection.base import Ask, Selector, Train, View
 from muster.signals.base import PROBE
@@ -66,7 +67,9 @@ def checked_mask(mask: object, clients: Ints, chooser: Selector) -> Bools:
     return kept
 
 
-def check_request(request: Ask | Train, view: View, chooser: Selector, aggregator: Aggregator) -> None:
+def check_request(
+    request: Ask | Train, view: View, chooser: Selector, aggregator: Aggregator, algorithm: LocalAlgorithm
+) -> None:
     """Refuse requests that no engine could carry out; they come from a mistake in a selector."""
     selector, clients = type(chooser).__name__, view.clients
     if not isinstance(request, Ask | Train):
@@ -90,6 +93,7 @@ def check_request(request: Ask | Train, view: View, chooser: Selector, aggregato
     _check_signals(request, selector)
     if isinstance(request, Train):
         _check_counts(request, selector, aggregator)
+        _check_factors(request, selector, algorithm)
 
 
 def _check_signals(request: Ask | Train, selector: str) -> None:
@@ -110,8 +114,7 @@ def _check_counts(request: Train, selector: str, aggregator: Aggregator) -> None
         values = getattr(request, name)
         if values is None:
             continue
-        if len(values) != len(request.clients):
-            raise ConfigError(f"{selector} gave {len(values)} {name} for {len(request.clients)} clients")
+        _checked_rows(values, name, request, selector)
         if not (np.isfinite(values).all() and (np.asarray(values) >= 0).all()):
             raise ConfigError(f"{selector} gave the {name} {values}", expected="finite numbers, none negative")
         if not honours and len(np.unique(values)) > 1:
@@ -119,3 +122,30 @@ def _check_counts(request: Train, selector: str, aggregator: Aggregator) -> None
                 f"{selector} gave {name} that {type(aggregator).__name__} would ignore",
                 fix="leave them out, or aggregate with fedavg",
             )
+
+
+def _check_factors(request: Train, selector: str, algorithm: LocalAlgorithm) -> None:
+    if request.lr_factors is not None:
+        factors = _checked_rows(request.lr_factors, "lr_factors", request, selector)
+        if not (np.isfinite(factors).all() and (factors > 0).all()):
+            raise ConfigError(f"{selector} gave the lr_factors {factors}", expected="finite numbers above zero")
+    if request.pull_factors is not None:
+        factors = _checked_rows(request.pull_factors, "pull_factors", request, selector)
+        if not (np.isfinite(factors).all() and (factors >= 0).all()):
+            raise ConfigError(
+                f"{selector} gave the pull_factors {factors}", expected="finite numbers, none negative"
+            )
+        if not algorithm.honours_pull_factors:
+            raise ConfigError(
+                f"{selector} gave pull_factors, but the local algorithm {type(algorithm).__name__} "
+                "has no proximal strength that can be set for each client",
+                fix="set method = 'fedprox' in the section [algorithm], or leave them out",
+            )
+
+
+def _checked_rows(values: npt.ArrayLike, name: str, request: Train, selector: str) -> Floats:
+    rows = np.asarray(values, dtype=np.float64)
+    if rows.shape != request.clients.shape:
+        given = f"{len(rows)} {name}" if rows.ndim == 1 else f"{name} of shape {rows.shape}"
+        raise ConfigError(f"{selector} gave {given} for {len(request.clients)} clients")
+    return rows

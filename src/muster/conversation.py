@@ -58,7 +58,8 @@ class Conversation:
             except StopIteration:
                 self.record.notes = plain(view.notes)
                 return
-            check_request(request, view, self.server.selector, self.server.aggregator)
+            server = self.server
+            check_request(request, view, server.selector, server.aggregator, server.engine.algorithm)
             replies = self._ask(request) if isinstance(request, Ask) else self._train(request)
             self.exchange += 1
 
@@ -86,6 +87,8 @@ class Conversation:
             report=report,
             broadcast=aggregator.broadcast(self.population.spec),
             keep_all=not streaming,
+            lr_factors=request.lr_factors,
+            pull_factors=request.pull_factors,
         )
         training = TrainingRecord([], [])
         answers = Answers(request, self.population, order.lr)

@@ -59,6 +59,8 @@ class Played:
             and np.array_equal(mine.clients, theirs.clients)
             and _same(mine, theirs, "multiplicity")
             and _same(mine, theirs, "weights")
+            and _same(mine, theirs, "lr_factors")
+            and _same(mine, theirs, "pull_factors")
             for mine, theirs in zip(self.requests, other.requests, strict=True)
         )
 
@@ -226,8 +228,9 @@ def check_request(request: Request, view: View, selector: Selector) -> None:
         allowed = signal.askable if isinstance(request, Ask) else signal.reportable
         assert allowed, f"'{signal.name}' cannot be had in a {type(request).__name__}"
     if isinstance(request, Train):
-        for rows in (request.multiplicity, request.weights):
-            assert rows is None or rows.shape == clients.shape, "multiplicity or weights do not fit the clients"
+        for name in ("multiplicity", "weights", "lr_factors", "pull_factors"):
+            rows = getattr(request, name)
+            assert rows is None or rows.shape == clients.shape, f"{name} do not fit the clients"
 
 
 def check_selector(

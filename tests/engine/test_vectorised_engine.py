@@ -12,9 +12,7 @@ from hypothesis import strategies as st
 from torch import nn
 
 import muster
-from muster.data.federated import Dataset, FederatedData, Index, Samples
-from muster.engine.base import Failed, Place, TrainOrder
-from muster.engine.vectorised import VectorisedEngine, why_not
+from muster.engine.vectorised import why_not
 from muster.engine.vectorised.slices import PADDING_SHARE, batch_sizes, cut, longest_slice
 from muster.engine.vectorised.trainer import Cohort, Timetable
 from muster.errors import CheckpointError, ConfigError
@@ -253,28 +251,3 @@ def test_generators_that_are_seeded_together_are_those_that_are_made_alone(seed,
         alone = generator(seed, "train", *coordinates, client)
         assert rng.permutation(33).tolist() == alone.permutation(33).tolist()
         assert rng.random() == alone.random()
-
-
-def test_a_crash_costs_the_slice_only(tmp_path, monkeypatch):
-    """Clients of the slice that crashed are reported as failed; the others' answers come."""
-    import os
-
-    from muster.engine.vectorised.runner import SliceRunner
-
-    rng = np.random.default_rng(0)
-    samples = Samples(rng.normal(size=(160, 6)).astype(np.float32), rng.integers(0, 3, 160))
-    data = FederatedData(Dataset("made-up", samples, samples, 3), Index(np.arange(0, 161, 10), np.arange(160)))
-    engine = VectorisedEngine(data, nn.Linear(6, 3), LocalTraining(batch_size=5), workers=2, device="cpu")
-    usual = SliceRunner.__call__
-
-    def dying(self, message):
-        if 3 in getattr(message, "clients", ()):
-            os._exit(1)
-        return usual(self, message)
-
-    monkeypatch.setattr(SliceRunner, "__call__", dying)
-    order = TrainOrder(np.arange(16), engine.initial_parameters(), Place(0, 0, 0), 0.1)
-    with engine:
-        answers = list(engine.train(order))
-    assert [answer.client for answer in answers] == list(range(16))
-    assert [answer.client for answer in answers if isinstance(answer, Failed)] == [0, 1, 2, 3]

@@ -61,7 +61,8 @@ class Updates:
     steps: Ints
     multiplicity: Ints
     weights: Floats | None = None
-    lr: float = float("nan")
+    #: Learning rate of the local trainings: of all, or of each client.
+    lr: float | Floats = float("nan")
     extra: Mapping[str, Vector] = field(default_factory=dict)
     reports: Mapping[str, Floats] = field(default_factory=dict)
 
@@ -75,6 +76,7 @@ class Updates:
 
     def __iter__(self) -> Iterator[Update]:
         """The rows as single updates; vectors are views."""
+        rates = np.broadcast_to(np.asarray(self.lr, dtype=np.float64), len(self)).tolist()
         for row in range(len(self)):
             yield Update(
                 client=int(self.clients[row]),
@@ -83,7 +85,7 @@ class Updates:
                 steps=int(self.steps[row]),
                 multiplicity=int(self.multiplicity[row]),
                 weight=None if self.weights is None else float(self.weights[row]),
-                lr=self.lr,
+                lr=rates[row],
                 extra={name: rows[row] for name, rows in self.extra.items()},
                 reports={name: np.atleast_1d(rows[row]) for name, rows in self.reports.items()},
             )

@@ -132,6 +132,23 @@ class TrainOrder:
     broadcast: Vector | None = None
     #: Keep every movement valid until the next exchange, instead of reusing a few buffers.
     keep_all: bool = False
+    #: Aligned with `clients`: factors of the learning rate and of the algorithm's proximal strength; None: 1.
+    lr_factors: Floats | None = None
+    pull_factors: Floats | None = None
+
+    def rates(self, clients: Ints) -> Floats:
+        """The learning rate of each of these clients."""
+        return self.lr * self._aligned(self.lr_factors, clients)
+
+    def pulls(self, clients: Ints) -> Floats:
+        """The factor of the proximal strength of each of these clients."""
+        return self._aligned(self.pull_factors, clients)
+
+    def _aligned(self, factors: Floats | None, clients: Ints) -> Floats:
+        if factors is None:
+            return np.ones(len(clients))
+        ranks = np.argsort(self.clients)
+        return np.asarray(factors, dtype=np.float64)[ranks[np.searchsorted(self.clients, clients, sorter=ranks)]]
 
 
 @dataclass(frozen=True)

@@ -196,12 +196,13 @@ class LocalEngine(Engine):
         memory.send(order.parameters, order.broadcast)
         window = len(clients) if order.keep_all else memory.slots
         self._rows = np.sort(clients)
+        rates, pulls = order.rates(clients), order.pulls(clients)
         # With the whole matrix, row i belongs to the i-th client by id; else a few buffers go round.
         slots = np.argsort(np.argsort(clients)) if order.keep_all else np.arange(len(clients)) % memory.slots
 
         def message(task: int) -> Message:
             client, slot = int(clients[task]), int(slots[task])
-            job = Job(client, order.place, order.lr, order.report)
+            job = Job(client, order.place, float(rates[task]), order.report, float(pulls[task]))
             present = self._lend(client, slot)
             return Message("train", slot, job, present, with_broadcast=order.broadcast is not None)
 

@@ -17,6 +17,7 @@ from muster.parameters import FlatModel
 from muster.randomness import generator, torch_seed
 from muster.signals.base import PROBE, ClientContext, Signal
 from muster.training.base import LocalAlgorithm, LocalTraining, train
+from muster.training.descent import allow_fused_steps
 
 #: Samples per forward pass in evaluation: fixed, so that results do not depend on how work is divided.
 EVALUATION_BATCH = 500
@@ -30,6 +31,8 @@ class Job:
     place: Place
     lr: float
     signals: tuple[Signal, ...] = ()
+    #: Factor of the local algorithm's proximal strength.
+    pull_factor: float = 1.0
 
 
 @dataclass(frozen=True)
@@ -59,6 +62,7 @@ class ClientRuntime:
         devices: Devices | None = None,
     ) -> None:
         self.data, self.training, self.algorithm, self.seed = data, training, algorithm, seed
+        allow_fused_steps(module)
         self.model = FlatModel(module, device)
         self.devices = devices
 
@@ -87,6 +91,7 @@ class ClientRuntime:
             broadcast=broadcast,
             squared_loss=any(signal.needs_squared_loss for signal in job.signals),
             skip=skip,
+            pull_factor=job.pull_factor,
         )
         self.model.store_movement(origin, out)
         if trained is not None:

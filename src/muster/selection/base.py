@@ -47,6 +47,10 @@ class Train:
     weights: Floats | None = None
     #: Looks at the reports before aggregation and says which updates to use; None: all.
     keep: Callable[[Replies], Bools] | None = None
+    #: Factor of the round's learning rate for each client; None: 1 for all.
+    lr_factors: Floats | None = None
+    #: Factor of the local algorithm's proximal strength for each client (FedProx's μ); None: 1 for all.
+    pull_factors: Floats | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "clients", _ids(self.clients))

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from muster.arrays import Ints, State
+from muster.arrays import Bools, Floats, Ints, State
 from muster.component import Population, grown, state
 from muster.errors import ConfigError
 from muster.selection.base import Ask, Plan, Request, Selector, Train, View, selectors
@@ -264,4 +264,16 @@ class LimitGap(Combinator):
             multiplicity = np.where(known, multiplicity[place], 1)
         if weights is not None:
             weights = np.where(known, weights[place], weights.mean())
-        return replace(request, clients=clients, multiplicity=multiplicity, weights=weights)
+        return replace(
+            request,
+            clients=clients,
+            multiplicity=multiplicity,
+            weights=weights,
+            lr_factors=_factors(request.lr_factors, place, known),
+            pull_factors=_factors(request.pull_factors, place, known),
+        )
+
+
+def _factors(given: Floats | None, place: Ints, known: Bools) -> Floats | None:
+    """The factors of other clients; those of whom nothing was said have 1."""
+    return None if given is None else np.where(known, given[place], 1.0)

@@ -48,7 +48,8 @@ class Trainings:
     spec: ParameterSpec
     #: clients × parameters.
     movements: Vector
-    lr: float
+    #: Learning rates.
+    lr: Floats
     #: See `TrainOutcome`.
     steps: Ints
     samples: Ints
@@ -87,7 +88,7 @@ class ClientContext:
     #: Makes the generator that the client's next training will draw its batches from: a probe that uses it sees
     #: exactly the first batches of that training.
     training_rng: Callable[[], np.random.Generator]
-    #: The learning rate of this round.
+    #: The learning rate of this client's training; of the round, where it is asked before one.
     lr: float
     round: int = 0
     attributes: Ints | None = None

@@ -85,4 +85,4 @@ class MeanGradient(Signal):
 
     def measure_trained(self, trainings: Trainings) -> Floats | None:
         movements = trainings.movements[:, _part(self.part, trainings.spec)].astype(np.float64)
-        return -movements / (trainings.lr * np.maximum(1, trainings.steps)[:, None])
+        return -movements / (trainings.lr * np.maximum(1, trainings.steps))[:, None]

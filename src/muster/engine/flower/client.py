@@ -216,7 +216,7 @@ def _own(dataset: Dataset, train: Samples, test: Samples | None) -> OwnData:
 
 
 def _job(order: Order) -> Job:
-    return Job(order.client, order.place, order.lr, order.signals)
+    return Job(order.client, order.place, order.lr, order.signals, order.pull_factor)
 
 
 def _echo(order: Order) -> dict[str, Any]:

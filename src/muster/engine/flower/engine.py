@@ -187,8 +187,12 @@ class FlowerEngine(Engine):
         down = {wire.MODEL: order.parameters}
         if order.broadcast is not None:
             down[wire.BROADCAST] = order.broadcast
-        orders = [self._order(client, order.place, order.lr, report) for client in clients.tolist()]
-        self._cohort = cohort = Cohort(order, self._spec)
+        rates = dict(zip(clients.tolist(), order.rates(clients).tolist(), strict=True))
+        orders = [
+            replace(self._order(client, order.place, rates[client], report), pull_factor=pull)
+            for client, pull in zip(clients.tolist(), order.pulls(clients).tolist(), strict=True)
+        ]
+        self._cohort = Cohort(order, self._spec)
         widths = {signal.name: signal.width(population) for signal in report}
 
         def decode(client: int, content: RecordDict) -> _Decoded:
@@ -202,7 +206,7 @@ class FlowerEngine(Engine):
 
         exchange = self._exchange(wire.TRAIN, orders, wire.array_record(down), decode)
         for client, answer in in_order(clients, exchange):
-            yield answer if isinstance(answer, Failed) else self._trained(client, answer, order, cohort)
+            yield answer if isinstance(answer, Failed) else self._trained(client, answer, order, rates[client])
         self._probes.clear()
 
     def matrix(self, clients: Ints) -> Vector:
@@ -283,8 +287,9 @@ class FlowerEngine(Engine):
             except WireError as error:
                 yield client, Failed(client, f"its answer was refused: {error.problem}")
 
-    def _trained(self, client: int, answer: _Decoded, order: TrainOrder, cohort: Cohort) -> Trained:
-        movement = cohort.movement(client, answer.vectors[wire.MODEL])
+    def _trained(self, client: int, answer: _Decoded, order: TrainOrder, lr: float) -> Trained:
+        assert self._cohort is not None
+        movement = self._cohort.movement(client, answer.vectors[wire.MODEL])
         if self.algorithm.client_state:
             self._states[client] = version_of(order.place)
         if answer.measured.lost:
@@ -294,6 +299,7 @@ class FlowerEngine(Engine):
             order,
             movement,
             TrainOutcome(steps=answer.work.steps, samples=answer.work.samples),
+            lr=lr,
             population=self.population,
             training=self.training,
         )

@@ -204,15 +204,21 @@ class RecordsEngine(Engine):
 
     def train(self, order: TrainOrder) -> Iterator[Trained | Failed]:
         clients = schedule(order.clients, self._sizes)
-        letters = self._letters(
-            clients.tolist(), "train", self.to_arrays(order.parameters), self._config(self._train_config)
-        )
-        self._cohort = cohort = Cohort(order, self._spec)
+        config, arrays = self._config(self._train_config), self.to_arrays(order.parameters)
+        rates = dict(zip(clients.tolist(), order.rates(clients).tolist(), strict=True))
+        if order.lr_factors is None:
+            letters = self._letters(clients.tolist(), "train", arrays, config)
+        else:
+            self._check_rates()
+            letters = {}
+            for client, lr in rates.items():
+                letters |= self._letters([client], "train", arrays, ConfigRecord({**config, "lr": lr}))
+        self._cohort = Cohort(order, self._spec)
 
         def answers() -> Iterator[tuple[int, Trained | Failed]]:
             for client, content in self._mail.exchange(letters, version_of(order.place)):
                 try:
-                    yield client, self._trained(client, _checked(content), order, cohort)
+                    yield client, self._trained(client, _checked(content), order, rates[client])
                 except WireError as error:
                     yield client, Failed(client, error.problem)
 
@@ -266,17 +272,26 @@ class RecordsEngine(Engine):
             raise WireError(f"the metric '{signal.name}' has {values.size} numbers", expected=str(width))
         return values
 
-    def _trained(self, client: int, content: RecordDict, order: TrainOrder, cohort: Cohort) -> Trained:
+    def _check_rates(self) -> None:
+        if not isinstance(self._train_config.get("lr"), float):
+            raise ConfigError(
+                "the selection gives clients learning rates of their own, but the client app is told none",
+                fix="have the app train with the `lr` of its config, and give start() a train_config with `lr`",
+            )
+
+    def _trained(self, client: int, content: RecordDict, order: TrainOrder, lr: float) -> Trained:
+        assert self._cohort is not None
         metrics = metrics_of(content)
         # Before anything is aggregated: weights are read from here.
         self._sizes[client] = size = examples_of(metrics, self._strategy.weighted_by_key)
-        movement = cohort.movement(client, to_vector(only_arrays(content), self._spec))
+        movement = self._cohort.movement(client, to_vector(only_arrays(content), self._spec))
         outcome = TrainOutcome(steps=1, samples=size)
         contained = measure_on_update(
             [signal for signal in order.report if signal.in_update],
             order,
             movement,
             outcome,
+            lr=lr,
             population=self.population,
             training=self.training,
         )

@@ -30,6 +30,7 @@ def measure_on_update(
     movement: Vector,
     outcome: TrainOutcome,
     *,
+    lr: float,
     population: Population,
     training: LocalTraining,
 ) -> dict[str, Floats]:
@@ -44,7 +45,7 @@ def measure_on_update(
         rng=np.random.default_rng(0),
         training=training,
         training_rng=lambda: np.random.default_rng(0),
-        lr=order.lr,
+        lr=lr,
         round=order.place.round,
         movement=movement,
         outcome=outcome,

@@ -197,6 +197,8 @@ class Order:
     #: Version of the client's state that the server counts on ("": none), and of its probed model.
     state: str = ""
     probe: str = ""
+    #: Factor of the local algorithm's proximal strength.
+    pull_factor: float = 1.0
 
     def to_fields(self) -> dict[str, Any]:
         place = {"round": self.place.round, "iteration": self.place.iteration, "exchange": self.place.exchange}
@@ -209,6 +211,7 @@ class Order:
             "signals": signals_to_text(self.signals),
             "state": self.state,
             "probe": self.probe,
+            "pull_factor": float(self.pull_factor),
         }
 
     @classmethod
@@ -216,6 +219,10 @@ class Order:
         lr = take(record, "lr", float)
         if not math.isfinite(lr) or lr < 0:
             raise WireError(f"the learning rate is {lr}", expected="a finite number, not negative")
+        # Servers that know only one strength for all do not say it.
+        pull_factor = take(record, "pull_factor", float) if "pull_factor" in record else 1.0
+        if not math.isfinite(pull_factor) or pull_factor < 0:
+            raise WireError(f"the field 'pull_factor' is {pull_factor}", expected="a finite number, not negative")
         round, iteration, exchange = (take_count(record, key, 2**31) for key in ("round", "iteration", "exchange"))
         return cls(
             experiment=take(record, "experiment", str),
@@ -226,6 +233,7 @@ class Order:
             signals=signals_from_text(take(record, "signals", str), classes),
             state=take(record, "state", str),
             probe=take(record, "probe", str),
+            pull_factor=pull_factor,
         )
 
 

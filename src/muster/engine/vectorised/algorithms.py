@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import torch
 
-from muster.arrays import Ints, Vector
-from muster.engine.vectorised.stack import Layout
+from muster.arrays import Floats, Ints, Vector
+from muster.engine.vectorised.stack import Layout, one_or_each
 from muster.engine.vectorised.trainer import Pull
 from muster.training.base import LocalAlgorithm, Plain
 from muster.training.feddyn import GRADIENT, FedDyn
@@ -20,8 +20,10 @@ SUPPORTED: tuple[type[LocalAlgorithm], ...] = (Plain, FedProx, FedDyn, Scaffold)
 States = Sequence[dict[str, Vector]]
 
 
-def pull_of(algorithm: LocalAlgorithm, layout: Layout, states: States, broadcast: torch.Tensor | None) -> Pull:
-    """What the algorithm adds to the gradients of clients with these states."""
+def pull_of(
+    algorithm: LocalAlgorithm, layout: Layout, states: States, broadcast: torch.Tensor | None, factors: Floats
+) -> Pull:
+    """What the algorithm adds to the gradients of clients with these states and factors of its strength."""
     match algorithm:
         case FedDyn():
             return Pull(algorithm.alpha, shift=-_kept(layout, states, GRADIENT))
@@ -30,7 +32,7 @@ def pull_of(algorithm: LocalAlgorithm, layout: Layout, states: States, broadcast
                 raise missing_broadcast()
             own = _kept(layout, states, CONTROL)
             return Pull(shift=layout.gather(broadcast) - own, sums=torch.zeros_like(own))
-    return Pull(algorithm.pull)
+    return Pull(one_or_each(algorithm.pull * factors))
 
 
 def finish(

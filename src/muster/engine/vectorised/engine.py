@@ -50,44 +50,56 @@ class VectorisedEngine(LocalEngine):
     def train_slices(self, order: TrainOrder) -> Iterator[TrainedSlice | Failed]:
         clients = schedule(order.clients, self._data.sizes)
         longest = longest_slice(len(clients), self._spec.size)
-        slices = cut(self._data.sizes[clients], self.training, longest)
+        parts = [clients[part] for part in cut(self._data.sizes[clients], self.training, longest)]
         # A ring of as many places as slices may be under way, each with room for the longest.
-        places = min(len(slices), self._ring)
-        memory = self._ready(len(clients) if order.keep_all else places * longest)
+        memory = self._ready(len(clients) if order.keep_all else min(len(parts), self._ring) * longest)
         memory.send(order.parameters, order.broadcast)
         self._rows = np.sort(clients)
-        rows = np.argsort(np.argsort(clients)) if order.keep_all else _ring_rows(slices, places, longest)
+        while parts:
+            crashed: list[Ints] = []
+            for own, slots, answer in self._carried_out(order, parts, longest, memory):
+                if not isinstance(answer, Crashed):
+                    yield from self._handed_over(own, slots, answer, memory)
+                elif len(own) > 1:
+                    crashed.append(own)
+                else:
+                    yield Failed(int(own[0]), answer.reason)
+            # One client's crash is not its neighbours': each of them is tried alone, after everybody else.
+            parts, longest = [client for part in crashed for client in part[:, None]], 1
+        self._store.drop(PROBE)
 
-        place = order.place
-        words = seeds(self._recipe.seed, "train", place.round, place.iteration, clients=clients)
+    def _carried_out(
+        self, order: TrainOrder, parts: list[Ints], longest: int, memory: Memory
+    ) -> Iterator[tuple[Ints, Ints, SliceAnswer | Crashed]]:
+        """Slices of at most `longest` clients, each with the rows of memory that were theirs and its answer."""
+        clients, ends = np.concatenate(parts), np.cumsum([len(part) for part in parts])
+        places = len(parts) if order.keep_all else min(len(parts), self._ring)
+        # With the whole matrix, a row belongs to a client; else a few places go round.
+        rows = np.searchsorted(self._rows, clients) if order.keep_all else _ring_rows(parts, places, longest)
+        words = seeds(self._recipe.seed, "train", order.place.round, order.place.iteration, clients=clients)
+        rates, pull_factors = order.rates(clients), order.pulls(clients)
 
         def message(task: int) -> SliceTask:
-            part = slices[task]
-            own, slots = clients[part], rows[part]
-            present = tuple(map(self._lend, own.tolist(), slots.tolist()))
+            part = slice(ends[task] - len(parts[task]), ends[task])
+            present = tuple(map(self._lend, clients[part].tolist(), rows[part].tolist()))
             return SliceTask(
-                clients=own,
-                slots=slots,
+                clients=clients[part],
+                slots=rows[part],
                 place=order.place,
-                lr=order.lr,
+                rates=rates[part],
+                pull_factors=pull_factors[part],
                 report=order.report,
                 present=present if any(present) else None,
                 with_broadcast=order.broadcast is not None,
                 seeds=words[part],
             )
 
-        window = len(slices) if order.keep_all else places
-        for task, answer in self._run(len(slices), message, window):
-            part = slices[task]
-            yield from self._handed_over(clients[part], rows[part], answer, memory)
-        self._store.drop(PROBE)
+        for task, answer in self._run(len(parts), message, places):
+            yield parts[task], rows[ends[task] - len(parts[task]) : ends[task]], answer
 
     def _handed_over(
-        self, clients: Ints, slots: Ints, answer: SliceAnswer | Crashed, memory: Memory
-    ) -> Iterator[TrainedSlice | Failed]:
-        if isinstance(answer, Crashed):
-            yield from (Failed(client, answer.reason) for client in clients.tolist())
-            return
+        self, clients: Ints, slots: Ints, answer: SliceAnswer, memory: Memory
+    ) -> Iterator[TrainedSlice]:
         if answer.present is not None:
             for client, slot, present in zip(clients.tolist(), slots.tolist(), answer.present, strict=True):
                 self._take_back(client, slot, present)
@@ -106,7 +118,6 @@ class VectorisedEngine(LocalEngine):
             )
 
 
-def _ring_rows(slices: list[slice], places: int, longest: int) -> Ints:
+def _ring_rows(parts: list[Ints], places: int, longest: int) -> Ints:
     """For each client its row in a ring of places with room for `longest` clients each."""
-    numbers = [np.arange(part.stop - part.start) + (task % places) * longest for task, part in enumerate(slices)]
-    return np.concatenate(numbers) if numbers else np.empty(0, dtype=np.int64)
+    return np.concatenate([np.arange(len(part)) + (task % places) * longest for task, part in enumerate(parts)])

@@ -15,7 +15,7 @@ from muster.engine.runtime import Job, numbers
 from muster.engine.tasks import Memory, Questions, Recipe, TaskRunner
 from muster.engine.vectorised.algorithms import States, finish, pull_of
 from muster.engine.vectorised.chain import chain_of
-from muster.engine.vectorised.stack import Stack
+from muster.engine.vectorised.stack import Stack, one_or_each
 from muster.engine.vectorised.trainer import Cohort, Outcomes, needs_gradients, train_slice
 from muster.randomness import Words, seeded
 from muster.signals.base import PROBE, ClientContext, Signal, Trainings
@@ -30,13 +30,20 @@ class SliceTask:
     clients: Ints
     slots: Ints
     place: Place
-    lr: float
+    #: Of each client: the learning rate, and the factor of the local algorithm's proximal strength.
+    rates: Floats
+    pull_factors: Floats
     report: tuple[Signal, ...]
     #: For each client: lengths of the state vectors that it has, by name. None: nobody has any.
     present: tuple[dict[str, int], ...] | None
     with_broadcast: bool
     #: Of the generators that make the order of each client's mini-batches.
     seeds: Words
+
+    @property
+    def jobs(self) -> list[Job]:
+        numbers = zip(self.clients.tolist(), self.rates.tolist(), self.pull_factors.tolist(), strict=True)
+        return [Job(client, self.place, lr, self.report, pull) for client, lr, pull in numbers]
 
     def arranged(self, order: Ints) -> SliceTask:
         """The same with the clients in another order."""
@@ -45,6 +52,8 @@ class SliceTask:
             self,
             clients=self.clients[order],
             slots=self.slots[order],
+            rates=self.rates[order],
+            pull_factors=self.pull_factors[order],
             seeds=self.seeds[order],
             present=present,
         )
@@ -114,12 +123,18 @@ class SliceRunner(TaskRunner):
         task = task.arranged(order)
         states = self._states(task)
         broadcast = self.memory.broadcast if task.with_broadcast else None
-        pull = pull_of(algorithm, layout, states, broadcast)
+        pull = pull_of(algorithm, layout, states, broadcast, task.pull_factors)
         stack = self._stack(states, with_gradients=needs_gradients(training, pull))
-        jobs = [Job(client, task.place, task.lr, task.report) for client in task.clients.tolist()]
+        jobs = task.jobs
         cohort = self._cohort(task, jobs, skips[order].tolist())
         outcomes = train_slice(
-            self._chain, cohort, training, stack, lr=task.lr, pull=pull, losses=_losses_for(task.report)
+            self._chain,
+            cohort,
+            training,
+            stack,
+            lr=one_or_each(task.rates),
+            pull=pull,
+            losses=_losses_for(task.report),
         )
         slots = torch.from_numpy(task.slots)
         moved = self._write_movements(stack, slots)
@@ -224,21 +239,25 @@ class SliceRunner(TaskRunner):
         return found
 
     def _trainings(self, cohort: Cohort, outcomes: Outcomes, task: SliceTask) -> Trainings:
-        steps, first = outcomes.steps + cohort.skips, int(task.slots[0])
-        distinct, which = np.unique(steps, return_inverse=True)
-        shrink = task.lr * self.runtime.algorithm.pull
+        first = int(task.slots[0])
         movements = self.memory.movements.numpy()
         neighbours = bool((np.diff(task.slots) == 1).all())
         return Trainings(
             spec=self._chain.layout.spec,
-            movements=movements[first : first + len(steps)] if neighbours else movements[task.slots],
-            lr=task.lr,
+            movements=movements[first : first + len(task.slots)] if neighbours else movements[task.slots],
+            lr=task.rates,
             steps=outcomes.steps,
             samples=outcomes.samples,
             mean_loss=outcomes.mean_loss,
             mean_squared_loss=outcomes.mean_squared_loss,
-            progress=np.array([self.runtime.training.progress(n, shrink) for n in distinct.tolist()])[which],
+            progress=self._progress(outcomes.steps + cohort.skips, task),
         )
+
+    def _progress(self, steps: Ints, task: SliceTask) -> Floats:
+        shrinks = task.rates * task.pull_factors * self.runtime.algorithm.pull
+        pairs = list(zip(steps.tolist(), shrinks.tolist(), strict=True))
+        found = {pair: self.runtime.training.progress(*pair) for pair in set(pairs)}
+        return np.array([found[pair] for pair in pairs])
 
     def _start_losses(self, cohort: Cohort) -> Floats:
         self.runtime.model.load(self.memory.origin)

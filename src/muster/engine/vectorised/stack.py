@@ -8,6 +8,7 @@ from functools import cached_property
 
 import torch
 
+from muster.arrays import Floats
 from muster.parameters import Entry, ParameterSpec
 
 
@@ -159,6 +160,50 @@ class Descend(Step):
     def _decay(self, tensors: Tensors) -> None:
         if self.weight_decay:
             tensors.values.mul_(self.kept)
+
+
+@dataclass
+class DescendEach(Step):
+    """Plain gradient descent at once, with a learning rate for each client."""
+
+    #: clients × 1.
+    lr: torch.Tensor
+    weight_decay: float
+
+    def product(self, tensors: Tensors, left: torch.Tensor, right: torch.Tensor) -> None:
+        self._decay(tensors)
+        # The left factor has a row for each output and a column for each sample: far smaller than the weights.
+        tensors.values.baddbmm_(left * -_along(self.lr, left), right)
+
+    def whole(self, tensors: Tensors, gradient: torch.Tensor) -> None:
+        self._decay(tensors)
+        tensors.values.addcmul_(gradient, _along(self.lr, gradient), value=-1.0)
+
+    def entries(self, tensors: Tensors, rows: torch.Tensor, gradient: torch.Tensor) -> None:
+        self._decay(tensors)
+        steps = gradient * -_along(self.lr, gradient)
+        tensors.values.index_put_((_numbers(rows), rows), steps, accumulate=True)
+
+    def _decay(self, tensors: Tensors) -> None:
+        if self.weight_decay:
+            tensors.values.mul_(1.0 - self.weight_decay * _along(self.lr, tensors.values))
+
+
+def descent(lr: float | torch.Tensor, weight_decay: float) -> Step:
+    """Plain gradient descent with a learning rate for all clients, or for each (clients × 1)."""
+    return DescendEach(lr, weight_decay) if isinstance(lr, torch.Tensor) else Descend(lr, weight_decay)
+
+
+def one_or_each(numbers: Floats) -> float | torch.Tensor:
+    """One number for all clients where they share it, which is computed faster; else clients × 1."""
+    if (numbers == numbers[0]).all():
+        return float(numbers[0])
+    return torch.from_numpy(numbers).float().unsqueeze(1)
+
+
+def _along(numbers: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
+    """The numbers of the clients (clients × 1) that have rows, shaped to be multiplied with these."""
+    return numbers[: len(rows)].view(-1, *[1] * (rows.dim() - 1))
 
 
 def _numbers(rows: torch.Tensor) -> torch.Tensor:

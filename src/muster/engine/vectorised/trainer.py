@@ -14,13 +14,13 @@ from typing import Literal
 
 import numpy as np
 import torch
-from torch import nn
 
 from muster.arrays import Floats, Ints
 from muster.engine.vectorised.chain import Chain
 from muster.engine.vectorised.layers import Batch
+from muster.engine.vectorised.optimiser import RowOptimiser
 from muster.engine.vectorised.slices import batch_sizes
-from muster.engine.vectorised.stack import Descend, Stack, Store
+from muster.engine.vectorised.stack import Stack, Store, descent
 from muster.training.base import LocalTraining
 
 #: Samples by their positions among those of the slice's clients: features and labels.
@@ -45,7 +45,8 @@ class Cohort:
 class Pull:
     """What a local algorithm adds to gradients: μ (w − w_global) + shift."""
 
-    mu: float = 0.0
+    #: Of all clients, or clients × 1.
+    mu: float | torch.Tensor = 0.0
     #: clients × trained numbers.
     shift: torch.Tensor | None = None
     #: Of the same shape: gradients are summed up in it before they are changed.
@@ -53,7 +54,7 @@ class Pull:
 
     @property
     def is_none(self) -> bool:
-        return self.mu == 0 and self.shift is None and self.sums is None
+        return isinstance(self.mu, float) and self.mu == 0 and self.shift is None and self.sums is None
 
 
 @dataclass(frozen=True)
@@ -109,13 +110,13 @@ def train_slice(
     training: LocalTraining,
     stack: Stack,
     *,
-    lr: float,
+    lr: float | torch.Tensor,
     pull: Pull,
     losses: Literal["none", "mean", "squared"] = "none",
 ) -> Outcomes:
     """Train all clients, in place: row k of the stack is client k's, before and after.
 
-    `losses`: which by-products are wanted; the others are not a number.
+    `lr`: of all clients, or clients × 1. `losses`: which by-products are wanted; the others are not a number.
     """
     timetable = Timetable.of(cohort, training)
     descent = _Descent(chain, training, lr, stack, pull)
@@ -165,12 +166,12 @@ def _batch(sizes: Ints, widest: int, generators: Sequence[torch.Generator]) -> B
 class _Descent:
     """Steps of the clients that are active."""
 
-    def __init__(self, chain: Chain, training: LocalTraining, lr: float, stack: Stack, pull: Pull) -> None:
-        self._chain, self._training, self._lr, self._stack, self._pull = chain, training, lr, stack, pull
-        self._optimizer: torch.optim.Optimizer | None = None
-        self._parameter: nn.Parameter | None = None
-        self._plain = stack.gradients is None
-        self._update = Descend(lr, training.weight_decay) if self._plain else Store()
+    def __init__(
+        self, chain: Chain, training: LocalTraining, lr: float | torch.Tensor, stack: Stack, pull: Pull
+    ) -> None:
+        self._chain, self._training, self._stack, self._pull = chain, training, stack, pull
+        self._optimiser = None if stack.gradients is None else RowOptimiser(training, lr, stack.values)
+        self._update = descent(lr, training.weight_decay) if stack.gradients is None else Store()
 
     def narrow(self, active: int) -> None:
         """Only the first `active` clients go on."""
@@ -178,16 +179,8 @@ class _Descent:
             return
         self._stack.active = active
         self._chain.bind(self._stack)
-        if self._plain:
-            return
-        before, parameter = self._optimizer, nn.Parameter(self._stack.values[:active])
-        self._optimizer = self._training.make_optimizer([parameter], self._lr)
-        if before is not None and self._parameter is not None:
-            kept = before.state[self._parameter].items()
-            self._optimizer.state[parameter] = {
-                name: value[:active] if torch.is_tensor(value) and value.dim() else value for name, value in kept
-            }
-        self._parameter = parameter
+        if self._optimiser is not None:
+            self._optimiser.narrow(active)
 
     def step(self, features: torch.Tensor, labels: torch.Tensor, batch: Batch) -> torch.Tensor:
         """One step on one mini-batch of each client; the logarithms of the classes' probabilities before it."""
@@ -199,28 +192,27 @@ class _Descent:
         else:
             gradient.mul_((batch.mask / batch.mask.sum(dim=1, keepdim=True)).unsqueeze(2))
         self._chain.backward(gradient, self._update)
-        if not self._plain:
-            self._optimise()
+        if self._optimiser is not None:
+            self._optimise(self._optimiser)
         return logs
 
-    def _optimise(self) -> None:
+    def _optimise(self, optimiser: RowOptimiser) -> None:
         active, stack, pull = self._stack.active, self._stack, self._pull
         assert stack.gradients is not None
-        assert self._parameter is not None
-        assert self._optimizer is not None
         gradients, values = stack.gradients[:active], stack.values[:active]
         if pull.sums is not None:
             pull.sums[:active] += gradients
-        if pull.mu:
-            # The difference first: it is exactly zero before the first step.
+        # The difference first: it is exactly zero before the first step.
+        if isinstance(pull.mu, torch.Tensor):
+            gradients.addcmul_(values - stack.layout.gather(stack.origin), pull.mu[:active])
+        elif pull.mu:
             gradients.add_(values - stack.layout.gather(stack.origin), alpha=pull.mu)
         if pull.shift is not None:
             gradients.add_(pull.shift[:active])
         if self._training.clip_norm is not None:
             norms = torch.linalg.vector_norm(gradients, dim=1, keepdim=True)
             gradients.mul_((self._training.clip_norm / (norms + 1e-6)).clamp_max(1.0))
-        self._parameter.grad = gradients
-        self._optimizer.step()
+        optimiser.step(gradients)
 
 
 _MINUS_ONE = torch.tensor(-1.0)
