@@ -55,7 +55,8 @@ class Answers:
             steps=part.steps + part.credited_steps,
             multiplicity=multiplicity[asked],
             weights=None if weights is None else np.asarray(weights)[asked],
-            lr=self._lr if factors is None else self._lr * np.asarray(factors)[asked],
+            lr=self._lr,
+            lr_factors=None if factors is None else np.asarray(factors)[asked],
             extra=part.extra,
             reports=part.reports,
         )

@@ -26,6 +26,20 @@ def test_worked_example(advance) -> None:
     assert step(advance, FedNova(normalise="average")) == pytest.approx(-0.393939, abs=1e-6)
 
 
+@pytest.mark.parametrize("options", [{}, {"effective": "steps"}, {"normalise": "average"}])
+def test_a_step_with_twice_the_learning_rate_is_twice_the_work(advance, options) -> None:
+    factors = np.array([1.0, 0.5, 2.0])
+    reports = {"local_progress": np.array(STEPS, dtype=float)}
+    own = advance(
+        FedNova(**options), [0.0], MOVEMENTS, sizes=SIZES, steps=STEPS, reports=reports, lr_factors=factors
+    )
+    work = np.array(STEPS) * factors
+    directions = np.array(MOVEMENTS)[:, 0] / work
+    shares = np.array(SIZES) / sum(SIZES)
+    goes = 1 / (shares @ (1 / work)) if options.get("normalise") == "average" else shares @ work
+    assert own.parameters[0] == pytest.approx(goes * (shares @ directions))
+
+
 def test_local_work_of_momentum_and_of_a_proximal_term() -> None:
     momentum = LocalTraining(momentum=0.9)
     assert [momentum.progress(n) for n in STEPS] == pytest.approx([2.9, 13.1441, 41.38106], abs=1e-5)

@@ -12,8 +12,8 @@ LOSSES = np.array([0.5, 2.0, 1.0])
 
 
 def textbook(movements, losses, q, lr) -> np.ndarray:
-    """The paper's update with gradients L(w − w_k), L = 1/η."""
-    gradients = -movements / lr
+    """The paper's update with gradients L(w − w_k), L = 1/η (of all clients, or of each)."""
+    gradients = -movements / np.reshape(lr, (-1, 1))
     top = (losses**q) @ gradients
     bottom = (q * losses ** (q - 1) * (gradients**2).sum(axis=1) + losses**q / lr).sum()
     return -top / bottom
@@ -24,6 +24,16 @@ def test_equals_the_textbook_formula(advance, q) -> None:
     result = advance(QFedAvg(q=q), [0.0, 0.0], MOVEMENTS, reports={"start_loss": LOSSES}, lr=0.1)
     np.testing.assert_allclose(result.parameters, textbook(MOVEMENTS, LOSSES, q, 0.1), rtol=1e-5, atol=1e-8)
     np.testing.assert_allclose(result.weights, LOSSES**q / (LOSSES**q).sum())
+
+
+@pytest.mark.parametrize("q", [0.0, 0.3, 5.0])
+def test_clients_with_learning_rates_of_their_own(advance, q) -> None:
+    factors, reports = np.array([1.0, 4.0, 0.5]), {"start_loss": LOSSES}
+    result = advance(QFedAvg(q=q), [0.0, 0.0], MOVEMENTS, reports=reports, lr=0.1, lr_factors=factors)
+    expected = textbook(MOVEMENTS, LOSSES, q, 0.1 * factors)
+    np.testing.assert_allclose(result.parameters, expected, rtol=1e-5, atol=1e-8)
+    given = advance(QFedAvg(q=q, lipschitz=5.0), [0.0, 0.0], MOVEMENTS, reports=reports, lr_factors=factors)
+    np.testing.assert_allclose(given.parameters, textbook(MOVEMENTS, LOSSES, q, 0.2), rtol=1e-5, atol=1e-8)
 
 
 def test_without_fairness_it_is_the_equal_mean(advance) -> None:

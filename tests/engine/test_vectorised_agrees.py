@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -211,6 +212,77 @@ def test_every_local_algorithm_over_two_rounds(algorithm: Any, options: dict[str
     for name, kept in left.items():
         assert kept["clients"].tolist() == right[name]["clients"].tolist()
         np.testing.assert_allclose(right[name]["vectors"], kept["vectors"], rtol=1e-3, atol=2e-5)
+
+
+def own_factors(seed: int = 0, low: float = 0.25) -> np.ndarray:
+    return np.random.default_rng(seed).uniform(low, 2.0, len(CLIENTS))
+
+
+@pytest.mark.parametrize("algorithm", [Plain(), FedProx(0.5)], ids=lambda a: type(a).__name__)
+@pytest.mark.parametrize("name", TRAININGS)
+@pytest.mark.parametrize("model", ["layer norm", "bag of words"])
+def test_every_optimiser_with_rates_and_strengths_of_their_own(name: str, model: str, algorithm: Any) -> None:
+    make, data = MODELS[model]
+    alone, together = engines(make, federation(**data), TRAININGS[name], algorithm)
+    pulls = np.where(CLIENTS % 4 == 0, 0.0, 2 * own_factors(1)) if algorithm != Plain() else None
+    shuffled = np.random.default_rng(2).permutation(CLIENTS)
+    request = order(alone, clients=shuffled, lr_factors=own_factors(), pull_factors=pulls)
+    assert_agree(alone, together, request)
+
+
+@pytest.mark.parametrize("name", ["batch norm", "frozen layers", "embedding", "no bias", "dropout"])
+def test_layers_with_rates_of_the_clients_own(name: str) -> None:
+    make, data = MODELS[name]
+    alone, together = engines(make, federation(**data), {"batch_size": 7, "weight_decay": 0.05})
+    assert_agree(alone, together, order(alone, lr_factors=own_factors()))
+
+
+@pytest.mark.parametrize("algorithm", [FedDyn(0.2), Scaffold()], ids=lambda a: type(a).__name__)
+def test_algorithms_with_state_and_rates_of_the_clients_own(algorithm: Any) -> None:
+    alone, together = engines(MODELS["layer norm"][0], federation(), {"momentum": 0.5}, algorithm)
+    broadcast = np.full(alone.spec.size, 0.01, dtype=np.float32) if algorithm == Scaffold() else None
+    for round in range(2):
+        request = order(alone, place=Place(round, 0, 0), broadcast=broadcast, report=())
+        assert_agree(alone, together, replace(request, lr_factors=own_factors(round)))
+
+
+def test_a_training_goes_on_from_a_probe_at_its_own_rate() -> None:
+    alone, together = engines(MODELS["layer norm"][0], federation(), {"momentum": 0.9, "epochs": 2})
+    for engine in (alone, together):
+        engine.ask(AskOrder(CLIENTS[:5], engine.initial_parameters(), Place(0, 0, 0), 0.1, (ProbeNorm(),)))
+    assert_agree(alone, together, order(alone, place=Place(0, 0, 1), lr_factors=own_factors()))
+
+
+@pytest.mark.parametrize("name", ["plain", "weight decay", "nesterov, decay", "adam"])
+def test_equal_factors_are_the_rate_and_the_strength_that_they_make(name: str) -> None:
+    """With 1 to the bit what comes without factors; with others what the product says."""
+    options, halves = TRAININGS[name], np.full(len(CLIENTS), 0.5)
+    for kind in (0, 1):
+        usual = engines(MODELS["layer norm"][0], federation(), options, FedProx(0.5))[kind]
+        weaker = engines(MODELS["layer norm"][0], federation(), options, FedProx(0.25))[kind]
+        ones = np.ones(len(CLIENTS))
+        pairs = [
+            (order(usual), order(usual, lr_factors=ones, pull_factors=ones), usual),
+            (order(usual, lr=usual.training.lr / 2), order(usual, lr_factors=halves), usual),
+            (order(weaker), order(usual, pull_factors=halves), weaker),
+        ]
+        for left, right, engine in pairs:
+            expected = {a.client: (a.movement.copy(), a.reports) for a in engine.train(left)}
+            for answer in usual.train(right):
+                movement, reports = expected[answer.client]
+                assert np.array_equal(answer.movement, movement)
+                for signal in reports:
+                    assert np.array_equal(answer.reports[signal], reports[signal]), signal
+
+
+def test_a_factor_reaches_its_client_and_nobody_else() -> None:
+    for engine in engines(MODELS["layer norm"][0], federation(), {"steps": 1}):
+        usual = {a.client: a.movement.copy() for a in engine.train(order(engine, report=()))}
+        factors = np.where(CLIENTS == 4, 3.0, 1.0)
+        reversed_order = order(engine, report=(), clients=CLIENTS[::-1], lr_factors=factors[::-1])
+        for answer in engine.train(reversed_order):
+            factor = 3.0 if answer.client == 4 else 1.0
+            np.testing.assert_allclose(answer.movement, factor * usual[answer.client], rtol=1e-3, atol=1e-6)
 
 
 def test_the_whole_matrix_and_whole_updates() -> None:

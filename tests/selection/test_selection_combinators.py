@@ -29,6 +29,7 @@ class Fixed(Selector):
     clients: tuple[int, ...]
     weights: tuple[float, ...] | None = None
     multiplicity: tuple[int, ...] | None = None
+    factors: tuple[float, ...] | None = None
     seen: dict = state(dict)
 
     def needs(self):
@@ -39,7 +40,15 @@ class Fixed(Selector):
         yield Ask(clients, (Loss(),))
         weights = None if self.weights is None else np.array(self.weights)
         times = None if self.multiplicity is None else np.array(self.multiplicity)
-        replies = yield Train(clients, report=(TrainLoss(),), weights=weights, multiplicity=times)
+        factors = None if self.factors is None else np.array(self.factors)
+        replies = yield Train(
+            clients,
+            report=(TrainLoss(),),
+            weights=weights,
+            multiplicity=times,
+            lr_factors=factors,
+            pull_factors=None if factors is None else 10 * factors,
+        )
         self.seen = dict(zip(replies.clients.tolist(), replies["train_loss"].tolist(), strict=True))
 
 
@@ -151,14 +160,15 @@ def test_the_choice_stays_as_it_is_while_nobody_is_due(federation):
         assert fed.play(limited).same_as(plain.play(selector))
 
 
-def test_weights_and_multiplicities_follow_the_clients(federation):
+def test_weights_multiplicities_and_factors_follow_the_clients(federation):
     fed = federation(4)
-    selector = LimitGap(Fixed((0, 1), weights=(1.0, 3.0), multiplicity=(2, 5)), 2)
+    selector = LimitGap(Fixed((0, 1), weights=(1.0, 3.0), multiplicity=(2, 5), factors=(0.5, 4.0)), 2)
     fed.play(selector)
     (train,) = fed.play(selector).trains
     assert train.clients.tolist() == [2, 3]
     assert train.weights.tolist() == [2.0, 2.0]
     assert train.multiplicity.tolist() == [1, 1]
+    assert train.lr_factors.tolist() == train.pull_factors.tolist() == [1.0, 1.0]
     fed.play(selector)
     selector.last = np.array([2, 2, 2, 0])
     (train,) = fed.play(selector).trains
@@ -166,6 +176,8 @@ def test_weights_and_multiplicities_follow_the_clients(federation):
     assert train.clients.tolist() == [kept, 3]
     assert train.weights.tolist() == [(1.0, 3.0)[kept], 2.0]
     assert train.multiplicity.tolist() == [(2, 5)[kept], 1]
+    assert train.lr_factors.tolist() == [(0.5, 4.0)[kept], 1.0]
+    assert train.pull_factors.tolist() == [(5.0, 40.0)[kept], 1.0]
 
 
 def test_newcomers_wait_from_their_arrival_on(federation):

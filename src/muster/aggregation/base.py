@@ -44,6 +44,8 @@ class Update:
     weight: float | None = None
     #: Learning rate of this local training.
     lr: float = float("nan")
+    #: How many times the round's learning rate that is.
+    lr_factor: float = 1.0
     #: Further vectors that the local algorithm sends (for example the change of a control variate), by name.
     extra: Mapping[str, Vector] = field(default_factory=dict)
     #: Numbers of the signals that the aggregator asked for with `reports()`, by name.
@@ -61,8 +63,9 @@ class Updates:
     steps: Ints
     multiplicity: Ints
     weights: Floats | None = None
-    #: Learning rate of the local trainings: of all, or of each client.
-    lr: float | Floats = float("nan")
+    #: The round's learning rate, and factors of it for each client; None: 1 for all.
+    lr: float = float("nan")
+    lr_factors: Floats | None = None
     extra: Mapping[str, Vector] = field(default_factory=dict)
     reports: Mapping[str, Floats] = field(default_factory=dict)
 
@@ -76,8 +79,8 @@ class Updates:
 
     def __iter__(self) -> Iterator[Update]:
         """The rows as single updates; vectors are views."""
-        rates = np.broadcast_to(np.asarray(self.lr, dtype=np.float64), len(self)).tolist()
         for row in range(len(self)):
+            lr_factor = 1.0 if self.lr_factors is None else float(self.lr_factors[row])
             yield Update(
                 client=int(self.clients[row]),
                 movement=self.movements[row],
@@ -85,7 +88,8 @@ class Updates:
                 steps=int(self.steps[row]),
                 multiplicity=int(self.multiplicity[row]),
                 weight=None if self.weights is None else float(self.weights[row]),
-                lr=rates[row],
+                lr=self.lr * lr_factor,
+                lr_factor=lr_factor,
                 extra={name: rows[row] for name, rows in self.extra.items()},
                 reports={name: np.atleast_1d(rows[row]) for name, rows in self.reports.items()},
             )

@@ -23,7 +23,8 @@ class FedNova(FedAvg):
     """Mean of the movements per unit of local work, times the mean amount of work.
 
     A client that makes more local steps pulls further; a plain mean then optimises another objective than the
-    weighted sum of the clients' losses. Clients that made no step are left out.
+    weighted sum of the clients' losses. A step with twice the learning rate is twice the work. Clients that made
+    no step are left out.
     """
 
     #: What the mean amount of work is made of: the normalisers, or the numbers of steps (the authors' code does
@@ -49,16 +50,16 @@ class FedNova(FedAvg):
         self._work = self._inverse_work = self._total = 0.0
 
     def weight(self, update: Update) -> float:
-        return super().weight(update) if _progress(update) > 0 else 0.0
+        return super().weight(update) if _work(update) > 0 else 0.0
 
     def scale(self, update: Update) -> float:
-        progress = _progress(update)
-        return 1.0 / progress if progress > 0 else 0.0
+        work = _work(update)
+        return 1.0 / work if work > 0 else 0.0
 
     def _take_note(self, update: Update) -> tuple[float, float]:
         coefficient, weight = super()._take_note(update)
         self._inverse_work += coefficient
-        self._work += weight * (update.steps if self.effective == "steps" else _progress(update))
+        self._work += weight * (update.steps * update.lr_factor if self.effective == "steps" else _work(update))
         self._total += weight
         return coefficient, weight
 
@@ -71,5 +72,6 @@ class FedNova(FedAvg):
         return self.velocity
 
 
-def _progress(update: Update) -> float:
-    return float(update.reports[LocalProgress.name][0])
+def _work(update: Update) -> float:
+    """In steps with the round's learning rate."""
+    return update.lr_factor * float(update.reports[LocalProgress.name][0])

@@ -50,6 +50,10 @@ class QFedAvg(MeanAggregator):
     def weight(self, update: Update) -> float:
         return float(_loss(update) ** self.q)
 
+    def scale(self, update: Update) -> float:
+        # A client's gradient is its movement divided by its own learning rate.
+        return 1.0 / update.lr_factor if self.lipschitz is None else 1.0
+
     def _take_note(self, update: Update) -> tuple[float, float]:
         coefficient, weight = super()._take_note(update)
         lipschitz = 1 / update.lr if self.lipschitz is None else self.lipschitz
@@ -58,9 +62,9 @@ class QFedAvg(MeanAggregator):
                 f"qfedavg: the local learning rate is {update.lr}", fix="give the option `lipschitz` of qfedavg"
             )
         square = float(norms(update.movement[None, self._spec.trainable])[0]) ** 2
-        # Both sums of the paper divided by L: the movement itself takes the place of the gradient L·(w − w_k).
-        steepness = self.q * _loss(update) ** (self.q - 1) * lipschitz * square
-        self._curvature += update.multiplicity * steepness + weight
+        # Both sums of the paper divided by the round's L: movements take the place of gradients L·(w − w_k).
+        steepness = self.q * _loss(update) ** (self.q - 1) * lipschitz * square * self.scale(update)
+        self._curvature += update.multiplicity * steepness + coefficient
         self._total += weight
         return coefficient, weight
 

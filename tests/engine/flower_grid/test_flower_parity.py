@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass, replace
+from typing import Any
 
+import numpy as np
 import pytest
 
 import muster
 from muster.aggregation.base import aggregators
 from muster.engine.flower.server_app import run_on_grid
+from muster.selection.base import Plan, Selector, Train, View
+from muster.signals.gradients import MeanGradient
+from muster.signals.progress import LocalProgress
 
 
 def test_every_method_gives_the_same_bits(federation_experiment, grid_of, assert_same):
@@ -28,6 +34,30 @@ def test_client_state_gives_the_same_bits(six, grid_of, assert_same, algorithm):
         aggregation={"method": matching},
     )
     assert_same(muster.run(experiment, workers=0), run_on_grid(grid_of(experiment), experiment))
+
+
+@dataclass
+class Levelling(Selector):
+    """Small clients learn faster and are held back more."""
+
+    def needs(self) -> tuple[Any, ...]:
+        return (MeanGradient(part="final_layer"), LocalProgress())
+
+    def round(self, fed: View) -> Plan:
+        chosen = fed.rng.permutation(fed.sample(4))
+        small = fed.sizes[chosen] < np.median(fed.sizes)
+        factors = {"lr_factors": np.where(small, 2.0, 0.5), "pull_factors": np.where(small, 3.0, 0.0)}
+        replies = yield Train(chosen, self.needs(), **factors)
+        fed.notes["gradients"] = replies["mean_gradient"].sum(axis=1)
+
+
+def test_rates_and_strengths_of_the_clients_own_give_the_same_bits(six, grid_of, assert_same):
+    experiment = six(algorithm={"method": "fedprox", "mu": 0.2}, aggregation={"method": "fednova"})
+    experiment = replace(experiment, selection=Levelling())
+    local = muster.run(experiment, workers=0)
+    remote = run_on_grid(grid_of(experiment), experiment)
+    assert_same(local, remote)
+    assert [record.notes for record in local.records] == [record.notes for record in remote.records]
 
 
 @pytest.fixture(scope="module")

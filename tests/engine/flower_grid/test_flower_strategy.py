@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
@@ -18,6 +18,7 @@ from muster.aggregation.scaffold import Scaffold
 from muster.engine.flower.records import spec_of_arrays, to_arrays, to_vector
 from muster.errors import ConfigError, EngineError
 from muster.flower import MusterStrategy
+from muster.selection.base import Plan, Selector, Train, View
 from muster.selection.power_of_choice import PowerOfChoice
 from muster.selection.random import RandomSelection
 from muster.selection.terraform import Terraform
@@ -110,6 +111,25 @@ def test_the_mean_is_that_of_the_models_weighted_by_examples(grid, initial):
         assert np.allclose(array.numpy(), mean, atol=1e-6), name
         assert array.numpy().dtype == rows.dtype
     assert list(end.arrays) == list(initial)
+
+
+@dataclass
+class Levelling(Selector):
+    """Every client has its own learning rate."""
+
+    def round(self, fed: View) -> Plan:
+        yield Train(fed.available, lr_factors=1.0 + fed.available)
+
+
+def test_clients_are_told_learning_rates_of_their_own(grid, initial):
+    MusterStrategy(Levelling(), min_nodes=CLIENTS).start(grid, initial, num_rounds=1, train_config=CONFIG)
+    told = [m.content["config"]["lr"] for m in grid.log if m.metadata.message_type == "train"]
+    assert sorted(told) == [0.5, 1.0, 1.5, 2.0, 2.5]
+
+
+def test_learning_rates_of_their_own_need_an_app_that_is_told_one(grid, initial):
+    with pytest.raises(ConfigError, match="learning rates of their own"):
+        MusterStrategy(Levelling()).start(grid, initial, num_rounds=1)
 
 
 def test_three_rounds_learn_and_are_recorded(grid, initial):

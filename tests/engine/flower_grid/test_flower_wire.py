@@ -52,7 +52,7 @@ def test_noise_travels_but_its_bound_is_the_clients_own():
 
 
 def test_orders_travel():
-    given_order = order(signals=(signals.build("loss", {}),), state="1.0.0", probe="1.2.4")
+    given_order = order(signals=(signals.build("loss", {}),), state="1.0.0", probe="1.2.4", pull_factor=0.5)
     record = wire.record_of(sent(given_order.to_fields()))
     assert Order.from_record(record, 10) == given_order
 
@@ -63,6 +63,9 @@ def test_orders_travel():
         ({"lr": float("nan")}, "learning rate"),
         ({"lr": -1.0}, "learning rate"),
         ({"lr": 1}, "'lr' is 1"),
+        ({"pull_factor": float("inf")}, "'pull_factor' is inf"),
+        ({"pull_factor": -0.5}, "'pull_factor' is -0.5"),
+        ({"pull_factor": "1"}, "'pull_factor' is '1'"),
         ({"round": -1}, "'round' is -1"),
         ({"round": "1"}, "'round'"),
         ({"client": True}, "'client' is True"),
@@ -85,6 +88,12 @@ def test_a_missing_field_is_named():
     del fields["state"]
     with pytest.raises(WireError, match="'state' is None"):
         Order.from_record(wire.record_of(sent(fields)), 10)
+
+
+def test_an_order_that_says_nothing_of_the_pull_means_the_usual_one():
+    fields = order(pull_factor=3.0).to_fields()
+    del fields["pull_factor"]
+    assert Order.from_record(wire.record_of(sent(fields)), 10) == order()
 
 
 def test_messages_of_others_are_refused():
