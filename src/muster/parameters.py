@@ -207,9 +207,13 @@ class FlatModel:
     @torch.no_grad()
     def store_movement(self, origin: torch.Tensor, out: torch.Tensor) -> None:
         """Write model − origin into `out`; counters are written as they are, not as a difference."""
-        self.store(out)
-        averaged = self.spec.averaged
-        out[averaged] -= origin[averaged]
+        for entry, tensor in self._tensors:
+            place = out[entry.slice].view(entry.shape)
+            if entry.start < self.spec.averaged.stop:
+                # One pass over memory: for a large model and a short training two would be felt.
+                torch.sub(tensor.to(place.device), origin[entry.slice].view(entry.shape), out=place)
+            else:
+                place.copy_(tensor)
 
     def vector(self) -> Vector:
         """The model as a new flat NumPy vector."""

@@ -65,11 +65,12 @@ def _train_on(client: ClientContext, chosen: list[Ints]) -> None:
     parameters = [parameter for parameter in module.parameters() if parameter.requires_grad]
     optimizer = training.make_optimizer(parameters, client.lr)
     module.train()
-    for positions in chosen:
-        index = torch.from_numpy(positions).to(client.model.device)
-        optimizer.zero_grad(set_to_none=True)
-        loss = nn.functional.cross_entropy(module(client.features[index]), client.labels[index])
-        loss.backward()  # type: ignore[no-untyped-call]
-        if training.clip_norm is not None:
-            nn.utils.clip_grad_norm_(parameters, training.clip_norm)
-        optimizer.step()
+    with training.fusing(module, optimizer):
+        for positions in chosen:
+            index = torch.from_numpy(positions).to(client.model.device)
+            module.zero_grad(set_to_none=True)
+            loss = nn.functional.cross_entropy(module(client.features[index]), client.labels[index])
+            loss.backward()  # type: ignore[no-untyped-call]
+            if training.clip_norm is not None:
+                nn.utils.clip_grad_norm_(parameters, training.clip_norm)
+            optimizer.step()

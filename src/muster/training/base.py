@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, ClassVar, Literal
@@ -17,6 +18,7 @@ from muster.component import Component, Population
 from muster.errors import ConfigError, DataError, TrainingError
 from muster.registry import Registry
 from muster.signals.base import ClientContext, TrainOutcome
+from muster.training.descent import PlainDescent, fused_steps
 from muster.training.schedules import Schedule
 
 
@@ -80,9 +82,11 @@ class LocalTraining(Schedule):
             total = (1.0 - shrink) * total + (1.0 + momentum * velocity if self.nesterov else velocity)
         return total
 
-    def make_optimizer(self, parameters: list[nn.Parameter], lr: float) -> torch.optim.Optimizer:
+    def make_optimizer(self, parameters: list[nn.Parameter], lr: float) -> torch.optim.Optimizer | PlainDescent:
         if self.optimizer == "adam":
             return torch.optim.Adam(parameters, lr=lr, weight_decay=self.weight_decay, fused=True)
+        if not self.momentum:
+            return PlainDescent(parameters, lr, self.weight_decay)
         return torch.optim.SGD(
             parameters,
             lr=lr,
@@ -91,6 +95,14 @@ class LocalTraining(Schedule):
             nesterov=self.nesterov,
             fused=True,
         )
+
+    def fusing(
+        self, module: nn.Module, optimizer: torch.optim.Optimizer | PlainDescent
+    ) -> AbstractContextManager[None]:
+        """While it lasts, large layers take their steps in the backward pass, where those are the same steps."""
+        if isinstance(optimizer, PlainDescent) and self.clip_norm is None:
+            return fused_steps(module, optimizer)
+        return nullcontext()
 
 
 @dataclass
@@ -101,7 +113,7 @@ class Job:
     #: The parameters that are trained.
     parameters: list[nn.Parameter]
     lr: float
-    optimizer: torch.optim.Optimizer
+    optimizer: torch.optim.Optimizer | PlainDescent
     #: The vector that the aggregator broadcasts, when it does.
     broadcast: torch.Tensor | None = None
     #: Vectors to send to the server beside the movement.
@@ -198,20 +210,22 @@ def train(
     model.module.train()
     algorithm.begin(job)
     losses = _Losses(context.size if squared_loss else 0)
-    for positions in batches(context.size, training, context.rng, skip):
-        index = torch.from_numpy(positions).to(model.device)
-        features, labels = _rows(context.features, index), context.labels.index_select(0, index)
-        for parameter in parameters:
-            parameter.grad = None
-        logits = _forward(model.module, features)
-        loss = nn.functional.cross_entropy(logits, labels)
-        algorithm.loss(job, features, logits, loss).backward()  # type: ignore[no-untyped-call]
-        algorithm.correct(job)
-        if training.clip_norm is not None:
-            nn.utils.clip_grad_norm_(parameters, training.clip_norm)
-        optimizer.step()
-        job.steps += 1
-        losses.add(loss, logits, labels)
+    # Only plain optimisation leaves gradients alone; others look at them between backward pass and step.
+    with training.fusing(model.module, optimizer) if type(algorithm) is Plain else nullcontext():
+        for positions in batches(context.size, training, context.rng, skip):
+            index = torch.from_numpy(positions).to(model.device)
+            features, labels = _rows(context.features, index), context.labels.index_select(0, index)
+            for parameter in parameters:
+                parameter.grad = None
+            logits = _forward(model.module, features)
+            loss = nn.functional.cross_entropy(logits, labels)
+            algorithm.loss(job, features, logits, loss).backward()  # type: ignore[no-untyped-call]
+            algorithm.correct(job)
+            if training.clip_norm is not None:
+                nn.utils.clip_grad_norm_(parameters, training.clip_norm)
+            optimizer.step()
+            job.steps += 1
+            losses.add(loss, logits, labels)
     algorithm.end(job)
     context.outcome = losses.outcome()
     context.outcome.progress = training.progress(skip + job.steps, shrink=lr * pull_factor * algorithm.pull)
