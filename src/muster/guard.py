@@ -60,7 +60,7 @@ def length(movement: Vector) -> float:
 def lengths(movements: Vector) -> list[float]:
     """Euclidean norms of the rows; NaN or infinite exactly when an entry of the row is."""
     with np.errstate(over="ignore", invalid="ignore"):
-        squares = [float(np.dot(movement, movement)) for movement in movements]
+        squares = np.vecdot(movements, movements).tolist()
         # Where it is not finite, an entry is not, or float32 was too small for the sum of squares.
         return [
             math.sqrt(square) if math.isfinite(square) else float(np.linalg.norm(movement.astype(np.float64)))

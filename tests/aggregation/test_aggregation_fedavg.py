@@ -18,6 +18,32 @@ def test_worked_example(advance) -> None:
     np.testing.assert_allclose(twice.weights, [2 / 3, 1 / 3])
 
 
+@pytest.mark.parametrize("kind", ["samples", "equal"])
+@pytest.mark.parametrize("asked", [False, True])
+def test_taking_note_of_all_at_once_is_taking_note_of_each(layout, cohort, kind, asked) -> None:
+    """A derived class sees single updates; the result is the same to the bit, counters included."""
+
+    class Derived(FedAvg):
+        pass
+
+    rng = np.random.default_rng(4)
+    spec, current = layout([5], buffers=2, counters=1), rng.normal(size=8).astype(np.float32)
+    results = []
+    for aggregator in (FedAvg(weights=kind), Derived(weights=kind)):
+        rng = np.random.default_rng(5)
+        aggregator.begin(current, spec)
+        for size in (3, 1, 4):
+            sizes, drawn = rng.integers(1, 50, size), rng.integers(1, 4, size)
+            weights = rng.random(size) if asked else None
+            rows = rng.normal(size=(size, 8))
+            aggregator.add_all(cohort(rows, sizes=sizes, multiplicity=drawn, weights=weights))
+        results.append(aggregator.finish())
+    at_once, each = results
+    np.testing.assert_array_equal(at_once.parameters, each.parameters)
+    np.testing.assert_array_equal(at_once.weights, each.weights)
+    np.testing.assert_array_equal(at_once.clients, each.clients)
+
+
 def test_clipping_shortens_long_movements_only(layout) -> None:
     movement = np.array([30, 40], dtype=np.float32)
     clip(movement, 10, layout([2]))

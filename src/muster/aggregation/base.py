@@ -226,8 +226,12 @@ class MeanAggregator(StreamingAggregator):
 
     def add_all(self, updates: Updates) -> None:
         """As row by row, to the bit, but with one pass over memory for all of them."""
+        self._accumulate(updates.movements, *self._take_notes(updates))
+
+    def _take_notes(self, updates: Updates) -> tuple[Floats, Floats]:
+        """`_take_note` for each of them."""
         noted = np.array([self._take_note(update) for update in updates])
-        self._accumulate(updates.movements, noted[:, 0], noted[:, 1])
+        return noted[:, 0], noted[:, 1]
 
     def _take_note(self, update: Update) -> tuple[float, float]:
         """Remember who counts how much; the coefficients of the movement's trainable part and of its buffers."""
