@@ -14,8 +14,10 @@ import argparse
 import json
 import os
 import sys
-from dataclasses import asdict, replace
+from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,10 +26,12 @@ from harness.cases import CASES, TITLES, Case
 from harness.page import write_page
 from harness.processes import environment, peak_memory, peer_python, run_side, versions
 from harness.report import Rates, as_text, machine, rate_table, verdict
-from harness.workload import Workload
+from harness.workload import Workload, operations
 
 RESULTS = Path(__file__).resolve().parent / "results" / "engine.json"
-PARTS = ("speed", "scaling", "profile", "startup", "memory")
+PARTS = ("speed", "scaling", "profile", "limits", "startup", "memory")
+#: Networks whose operations PyTorch can count.
+COUNTED = ("femnist-cnn", "cifar-cnn", "mlp", "logistic")
 #: Cohorts whose memory is compared, with rounds that train about as many clients.
 COHORTS = {6: 8, 50: 1}
 
@@ -114,29 +118,37 @@ def main() -> None:
     cases = {name: smaller(CASES[name]) if options.quick else CASES[name] for name in options.cases}
     kept: dict[str, Any] = json.loads(RESULTS.read_text(encoding="utf-8")) if RESULTS.exists() else {}
 
-    def keep(part: str, name: str, values: Any) -> None:
-        kept.setdefault(part, {})[name] = {"conditions": conditions(without), "values": values}
+    def keep(part: str, name: str, measure: Callable[[], Any]) -> Any:
+        # Before the measurement: afterwards the load is the measurement's own.
+        where = conditions(without)
+        values = measure()
+        kept.setdefault(part, {})[name] = {"conditions": where, "values": values}
         if not options.quick:
             RESULTS.parent.mkdir(exist_ok=True)
             RESULTS.write_text(json.dumps(kept, indent=1) + "\n", encoding="utf-8")
+        return values
 
     for name, case in cases.items():
         if "speed" in options.parts:
-            rates = measure_speed(case, 1 if options.quick else options.repeats, without)
-            keep("speed", name, {"workload": asdict(case.workload), "rates": rates})
+            repeats = 1 if options.quick else options.repeats
+            rates = keep("speed", name, partial(measure_speed, case, repeats, without))
             titled = {side: Rates(TITLES[side], values) for side, values in rates.items()}
             print(as_text(rate_table(titled)), end="\n\n")
             for target in case.targets:
                 if target.against in titled:
                     print(verdict(target, titled))
         if "scaling" in options.parts:
-            keep("scaling", name, measure_scaling(case))
+            keep("scaling", name, partial(measure_scaling, case))
         if "profile" in options.parts and name in ("femnist-cnn", "cifar-cnn", "char-lstm"):
-            keep("profile", name, run_side("harness.side_profile", [replace(case.workload, rounds=1).to_json()]))
+            text = replace(case.workload, rounds=1).to_json()
+            keep("profile", name, partial(run_side, "harness.side_profile", [text]))
+    if "limits" in options.parts:
+        keep("limits", "machine", partial(run_side, "harness.side_limit", [str(Workload().workers)]))
+        keep("limits", "operations", lambda: {name: operations(CASES[name].workload) for name in COUNTED})
     if "startup" in options.parts and not options.quick:
-        keep("startup", "femnist-cnn", startup.measure(CASES["femnist-cnn"].workload, repeats=4))
+        keep("startup", "femnist-cnn", partial(startup.measure, CASES["femnist-cnn"].workload, repeats=4))
     if "memory" in options.parts and not options.quick:
-        keep("memory", "femnist-cnn", measure_memory(CASES["femnist-cnn"].workload))
+        keep("memory", "femnist-cnn", partial(measure_memory, CASES["femnist-cnn"].workload))
     if not options.quick:
         write_page(json.loads(RESULTS.read_text(encoding="utf-8")))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
-from harness.processes import KEEP_FREED_MEMORY, peer_python, run_side
+from harness.processes import peer_python, run_side
 from harness.report import Target
 from harness.workload import Workload
 
@@ -34,6 +34,8 @@ class Case:
     against: tuple[str, ...]
     #: Sides that are so slow that fewer rounds are timed.
     rounds: Mapping[str, int] = field(default_factory=dict)
+    #: Sides that cannot hold the population: clients that they have instead.
+    clients: Mapping[str, int] = field(default_factory=dict)
     #: pfl-research runs in one process: with the number of threads that serves it best.
     pfl_threads: int = 2
 
@@ -42,22 +44,25 @@ class Case:
 
     def workload_of(self, side: str) -> Workload:
         rounds = self.rounds.get(side, self.workload.rounds)
-        return replace(self.workload, rounds=rounds, workers=1 if side == "plain" else self.workload.workers)
+        return replace(
+            self.workload,
+            rounds=rounds,
+            clients=self.clients.get(side, self.workload.clients),
+            workers=1 if side == "plain" else self.workload.workers,
+        )
 
     def measure(self, side: str) -> dict[str, float]:
         """Run a side in fresh processes."""
         text = self.workload_of(side).to_json()
         runs: dict[str, Callable[[], dict[str, float]]] = {
             "muster": lambda: run_side("harness.side_muster", [text]),
-            "bare": lambda: run_side("harness.side_bare", [text], settings=KEEP_FREED_MEMORY),
-            "bare-stock": lambda: run_side("harness.side_bare", [text]),
-            "plain": lambda: run_side("harness.side_bare", [text], settings=KEEP_FREED_MEMORY),
+            "bare": lambda: run_side("harness.side_bare", [text, "tuned"]),
+            "bare-stock": lambda: run_side("harness.side_bare", [text, "stock"]),
+            "plain": lambda: run_side("harness.side_bare", [text, "tuned"]),
             "pfl": lambda: run_side("harness.side_pfl", [text, str(self.pfl_threads)], peer_python("pfl")),
             "flower": lambda: run_side("harness.side_flower", [text, "examples"], peer_python("flower")),
             "flower-tensors": lambda: run_side("harness.side_flower", [text, "tensors"], peer_python("flower")),
-            "flower-tuned": lambda: run_side(
-                "harness.side_flower", [text, "tuned"], peer_python("flower"), KEEP_FREED_MEMORY
-            ),
+            "flower-tuned": lambda: run_side("harness.side_flower", [text, "tuned"], peer_python("flower")),
         }
         return runs[side]()
 
@@ -93,6 +98,7 @@ CASES = {
         "60 features, 10 classes",
         ("plain", "bare", "pfl", "flower"),
         {"plain": 5, "bare": 10, "pfl": 3, "flower": 1},
+        clients={"flower": 2000},
         pfl_threads=1,
     ),
     "char-lstm": Case(

@@ -1,7 +1,8 @@
 """The clients of Flower's side: a module of their own, because Ray's processes import them by name.
 
 Data are tensors in RAM. `style` is how the author wrote the clients: "examples" as in Flower's examples
-(ReLU before pooling, a DataLoader), "tensors" with the bare loop, or "tuned" with `channels_last` too.
+(ReLU before pooling, a DataLoader), "tensors" with the bare loop, or "tuned" with `channels_last` and freed memory
+kept too.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from flwr.app import ArrayRecord, Context, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 from torch import nn
 
+from harness.allocator import keep_freed_memory
 from harness.workload import ClientTensors, Workload, network, train_from_loader, train_plainly
 
 
@@ -23,6 +25,7 @@ def prepared(workload: Workload, style: str) -> tuple[nn.Module, ClientTensors]:
     model = network(workload, pool_first=style != "examples")
     if style != "tuned":
         return model, ClientTensors(workload)
+    keep_freed_memory()
     model = model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     return model, ClientTensors(workload, torch.channels_last)
 

@@ -22,14 +22,14 @@ def write_page(measured: Mapping[str, Any]) -> None:
     speed = {name: entry for name, entry in measured.get("speed", {}).items() if name in CASES}
     sections = [_summary(speed)]
     sections += [_speed(CASES[name], speed[name], measured) for name in CASES if name in speed]
-    sections += [_profile(measured.get("profile", {})), _startup(measured), _memory(measured)]
+    sections += [_limits(measured), _profile(measured.get("profile", {})), _startup(measured), _memory(measured)]
     write_measured(DOCS / "benchmarks.md", "\n\n".join(section for section in sections if section))
     ratios = {CASES[name].title: _ratios(entry) for name, entry in speed.items()}
     plot_ratios(ratios, DOCS / "images" / "engine-speed.png")
 
 
 def _rates(entry: Mapping[str, Any]) -> dict[str, Rates]:
-    return {side: Rates(TITLES[side], values) for side, values in entry["values"]["rates"].items()}
+    return {side: Rates(TITLES[side], values) for side, values in entry["values"].items()}
 
 
 def _ratios(entry: Mapping[str, Any]) -> dict[str, float]:
@@ -60,15 +60,16 @@ def _conditions(entry: Mapping[str, Any]) -> str:
 
 
 def _speed(case: Case, entry: Mapping[str, Any], measured: Mapping[str, Any]) -> str:
-    sizes, rates = entry["values"]["workload"], _rates(entry)
+    sizes, rates = case.workload, _rates(entry)
     parts = [
         f"## {case.title}",
-        f"{case.description}; {sizes['clients']:,} clients × {sizes['samples']:,} samples, {sizes['cohort']:,} a "
-        f"round, batch {sizes['batch']}, one epoch, SGD; {len(rates['muster'].values)} repeats, interleaved.",
+        f"{case.description}; {sizes.clients:,} clients × {sizes.samples:,} samples, {sizes.cohort:,} a round, "
+        f"batch {sizes.batch}, one epoch, SGD; {len(rates['muster'].values)} repeats, interleaved."
+        + "".join(f" {TITLES[side]} had {count:,} clients in all." for side, count in case.clients.items()),
         as_markdown(rate_table(rates)),
         _conditions(entry),
     ]
-    name = sizes["network"]
+    name = sizes.network
     if name in measured.get("scaling", {}):
         parts.append(_scaling(measured["scaling"][name]))
     return "\n\n".join(parts)
@@ -81,6 +82,29 @@ def _scaling(entry: Mapping[str, Any]) -> str:
         what = f"{row['to']:,} {SIZES[row['changed']]}" if row["changed"] else "the sizes above"
         rows.append([what, f"{row['rate']:,.0f}", f"{row['rate'] / base:.2f}"])
     return f"How the rate changes with the sizes (one run each):\n\n{as_markdown(rows)}"
+
+
+def _limits(measured: Mapping[str, Any]) -> str:
+    if "limits" not in measured:
+        return ""
+    machine, operations = (measured["limits"][name] for name in ("machine", "operations"))
+    best = max(machine["values"].values())
+    rows = [["workload", "MFLOP a sample", "samples/s at that rate", "Muster", "aim against Flower"]]
+    for name, count in operations["values"].items():
+        if name not in measured["speed"]:
+            continue
+        rates = _rates(measured["speed"][name])
+        aims = [target.at_least for target in CASES[name].targets if target.against == "flower"]
+        needed = f"{aims[0] * rates['flower'].median:,.0f}" if aims and "flower" in rates else ""
+        ours = rates["muster"].median
+        share = f"{ours:,.0f} ({100 * ours * count / best:.0f} %)"
+        rows.append([CASES[name].title, f"{count / 1e6:,.2f}", f"{best / count:,.0f}", share, needed])
+    found = ", ".join(f"{name} {value / 1e9:,.0f} GFLOP/s" for name, value in machine["values"].items())
+    return (
+        f"## What the processor allows\n\nBoth cores together, one thread each: {found}. At the better of the two "
+        f"rates a network could train so many samples a second, if nothing else took time:"
+        f"\n\n{as_markdown(rows)}\n\n{_conditions(machine)}"
+    )
 
 
 def _profile(profiles: Mapping[str, Any]) -> str:

@@ -17,8 +17,6 @@ import psutil
 BENCHMARKS = Path(__file__).resolve().parent.parent
 PEERS = BENCHMARKS.parent / ".venv-peers"
 SECONDS_BETWEEN_LOOKS = 0.02
-#: Makes glibc keep freed memory, as Muster's workers do for themselves: saves page faults in every training step.
-KEEP_FREED_MEMORY = {"MALLOC_MMAP_THRESHOLD_": str(2**30), "MALLOC_TRIM_THRESHOLD_": str(2**31 - 1)}
 
 
 class SideFailed(RuntimeError):
@@ -38,14 +36,12 @@ def environment(**more: str) -> dict[str, str]:
     return kept | quiet | more
 
 
-def run_side(
-    module: str, arguments: Sequence[str], python: str = sys.executable, settings: Mapping[str, str] | None = None
-) -> dict[str, Any]:
-    """Run `python -m module arguments…` with environment `settings`; the JSON object that it prints last."""
+def run_side(module: str, arguments: Sequence[str], python: str = sys.executable) -> dict[str, Any]:
+    """Run `python -m module arguments…`; the JSON object that it prints last."""
     with tempfile.TemporaryDirectory() as home:
         done = subprocess.run(
             [python, "-m", module, *arguments],
-            env=environment(FLWR_HOME=home, **(settings or {})),
+            env=environment(FLWR_HOME=home),
             capture_output=True,
             text=True,
             check=False,

@@ -2,6 +2,7 @@
 
 Every process has the data in RAM as tensors and takes its share of the clients that a round would have. There
 is no server, no aggregation and no waiting for each other between rounds. With one worker it is the plain loop.
+"Tuned" keeps freed memory in the processes.
 """
 
 from __future__ import annotations
@@ -15,11 +16,14 @@ from multiprocessing.synchronize import Barrier
 
 import torch
 
+from harness.allocator import keep_freed_memory
 from harness.workload import ClientTensors, Workload, network, train_plainly
 
 
-def _trainer(number: int, workload: Workload, start: Barrier, done: Queue[tuple[int, float]]) -> None:
+def _trainer(number: int, workload: Workload, tuned: bool, start: Barrier, done: Queue[tuple[int, float]]) -> None:
     torch.set_num_threads(1)
+    if tuned:
+        keep_freed_memory()
     torch.manual_seed(workload.seed)
     model = network(workload)
     if len(workload.shape) == 3:
@@ -40,11 +44,11 @@ def _trainer(number: int, workload: Workload, start: Barrier, done: Queue[tuple[
     done.put((seen, time.perf_counter()))
 
 
-def measure(workload: Workload) -> dict[str, float]:
+def measure(workload: Workload, tuned: bool) -> dict[str, float]:
     context = mp.get_context("spawn")
     start, done = context.Barrier(workload.workers + 1), context.Queue()
     trainers = [
-        context.Process(target=_trainer, args=(number, workload, start, done))
+        context.Process(target=_trainer, args=(number, workload, tuned, start, done))
         for number in range(workload.workers)
     ]
     for trainer in trainers:
@@ -58,4 +62,4 @@ def measure(workload: Workload) -> dict[str, float]:
 
 
 if __name__ == "__main__":
-    print(json.dumps(measure(Workload.from_json(sys.argv[1]))))
+    print(json.dumps(measure(Workload.from_json(sys.argv[1]), tuned=sys.argv[2] == "tuned")))

@@ -1,7 +1,8 @@
 """Where a worker's time goes in a round: shares of kernels, of the rest of PyTorch, and of Python.
 
-The same code that workers run, in this process and on one thread, first by the clock and then under PyTorch's
-profiler. The profiler slows everything down but the kernels least, so shares of kernels are lower bounds.
+The same code that workers run, in this process and on one thread, under PyTorch's profiler, after a round that
+warms up. Only what a worker does is counted: from receiving a task to handing the answer over. The profiler slows
+everything down but the kernels least, so shares of kernels are lower bounds.
 """
 
 from __future__ import annotations
@@ -10,12 +11,17 @@ import json
 import sys
 import time
 from dataclasses import replace
+from typing import Any
 
 from torch.profiler import ProfilerActivity, profile
 
 import muster
+from harness.allocator import keep_freed_memory
 from harness.side_muster import Stopwatch, experiment
 from harness.workload import Workload
+from muster.engine.tasks import TaskRunner
+from muster.ledger import Ledger
+from muster.record import RoundRecord
 
 #: Parts of the names of operators, and what they are; the first that fits counts.
 KINDS = (
@@ -24,37 +30,66 @@ KINDS = (
         ("conv", "mkldnn", "addmm", "::mm", "bmm", "linear", "lstm", "gemm"),
     ),
     ("pooling", ("pool",)),
-    ("activation and loss", ("relu", "threshold", "sigmoid", "tanh", "softmax", "nll_loss", "cross_entropy")),
-    ("optimiser step", ("_fused_sgd", "optimizer", "_foreach")),
-    ("copies of data and parameters", ("copy", "index", "gather", "embedding", "clone", "contiguous", "cat")),
+    ("activation and loss", ("relu", "threshold", "clamp_min", "softmax", "nll_loss", "cross_entropy")),
+    ("optimiser step", ("_foreach", "optimizer")),
+    (
+        "copies of data and parameters, movements",
+        ("copy", "index", "gather", "embedding", "clone", "contiguous", "cat", "aten::sub"),
+    ),
 )
+#: Whatever these call belongs to them: the gradient of a pooling begins with zeros, for example.
+KERNELS = tuple(kind for kind, _ in KINDS[:3])
+OTHER, PYTHON = "other operators, autograd", "Python and everything else"
 
 
 def kind_of(operator: str) -> str:
-    lowered = operator.lower()
-    return next((kind for kind, parts in KINDS if any(part in lowered for part in parts)), "other operators")
+    found = next((kind for kind, parts in KINDS if any(part in operator for part in parts)), OTHER)
+    return found if operator.startswith("aten::") else OTHER
 
 
-def run(workload: Workload) -> float:
-    """Seconds of the timed rounds, in this process."""
-    watch = Stopwatch(workload.rounds)
-    settings = replace(experiment(workload), engine={"kind": "inline"})
-    muster.run(settings, workers=0, observers=[watch])
-    return watch.ends[-1] - watch.ends[0]
+def kind_of_event(event: Any) -> str:
+    caller = event.cpu_parent
+    while caller is not None:
+        if kind_of(caller.name) in KERNELS:
+            return kind_of(caller.name)
+        caller = caller.cpu_parent
+    return kind_of(event.name)
+
+
+class _Profiled(Stopwatch):
+    """Profiles from the end of round 1 on."""
+
+    def __init__(self, rounds: int, profiler: profile) -> None:
+        super().__init__(rounds)
+        self.profiler = profiler
+
+    def round_ended(self, record: RoundRecord, ledger: Ledger) -> None:
+        super().round_ended(record, ledger)
+        if len(self.ends) == 1:
+            self.profiler.start()
 
 
 def measure(workload: Workload) -> dict[str, float]:
-    run(workload)
-    begin = time.perf_counter()
-    with profile(activities=[ProfilerActivity.CPU]) as profiler:
-        run(workload)
-    wall = time.perf_counter() - begin
-    shares: dict[str, float] = {}
-    for event in profiler.key_averages():
-        kind = kind_of(event.key)
-        shares[kind] = shares.get(kind, 0.0) + event.self_cpu_time_total / 1e6 / wall
-    shares["Python and everything else"] = 1.0 - sum(shares.values())
-    return shares
+    keep_freed_memory()
+    tasks: list[tuple[float, float]] = []
+
+    def timed(runner: TaskRunner, message: Any) -> Any:
+        begin = time.perf_counter()
+        answer = carry_out(runner, message)
+        tasks.append((begin, time.perf_counter()))
+        return answer
+
+    carry_out = TaskRunner.__call__
+    TaskRunner.__call__ = timed  # type: ignore[method-assign]
+    profiler = profile(activities=[ProfilerActivity.CPU])
+    watch = _Profiled(workload.rounds, profiler)
+    muster.run(replace(experiment(workload), engine={"kind": "inline"}), workers=0, observers=[watch])
+    profiler.stop()
+    worked = sum(end - begin for begin, end in tasks if begin >= watch.ends[0])
+    shares = dict.fromkeys([*(kind for kind, _ in KINDS), OTHER], 0.0)
+    for event in profiler.events():
+        shares[kind_of_event(event)] += event.self_cpu_time_total / 1e6 / worked
+    return shares | {PYTHON: 1.0 - sum(shares.values())}
 
 
 if __name__ == "__main__":

@@ -6,13 +6,14 @@ Needs nothing but NumPy and PyTorch, so that every environment can import it.
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import nn
+from torch.utils.flop_counter import FlopCounterMode
 
 #: Values in 0 … 255 are seen by the network as (x / 255 − MEAN) / STD.
 MEAN, STD = 0.5, 0.25
@@ -156,6 +157,14 @@ def network(workload: Workload, pool_first: bool = True) -> nn.Module:
         case "char-lstm":
             return CharLSTM()
     raise ValueError(workload.network)
+
+
+def operations(workload: Workload) -> float:
+    """Floating-point operations of a training step, for each sample; recurrent layers are not counted."""
+    model, data = network(workload), ClientTensors(replace(workload, clients=1, samples=workload.batch))
+    with FlopCounterMode(display=False) as counter:
+        nn.functional.cross_entropy(model(data[0][0]), data[0][1]).backward()  # type: ignore[no-untyped-call]
+    return int(counter.get_total_flops()) / workload.batch
 
 
 def train_plainly(model: nn.Module, features: torch.Tensor, labels: torch.Tensor, workload: Workload) -> int:
