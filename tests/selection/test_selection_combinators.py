@@ -160,6 +160,19 @@ def test_the_choice_stays_as_it_is_while_nobody_is_due(federation):
         assert fed.play(limited).same_as(plain.play(selector))
 
 
+def test_they_follow_clients_that_are_named_in_any_order(federation):
+    fed = federation(6)
+    selector = LimitGap(Fixed((4, 1, 2), weights=(7.0, 3.0, 5.0), factors=(0.5, 4.0, 2.0)), 4)
+    fed.play(selector)
+    selector.last = np.array([0, 0, 0, -4, 0, 0])
+    (train,) = fed.play(selector).trains
+    assert len(train.clients) == 3
+    assert 3 in train.clients
+    weights, factors = {4: 7.0, 1: 3.0, 2: 5.0, 3: 5.0}, {4: 0.5, 1: 4.0, 2: 2.0, 3: 1.0}
+    assert train.weights.tolist() == [weights[client] for client in train.clients.tolist()]
+    assert train.lr_factors.tolist() == [factors[client] for client in train.clients.tolist()]
+
+
 def test_weights_multiplicities_and_factors_follow_the_clients(federation):
     fed = federation(4)
     selector = LimitGap(Fixed((0, 1), weights=(1.0, 3.0), multiplicity=(2, 5), factors=(0.5, 4.0)), 2)

@@ -88,6 +88,32 @@ def test_fused_steps_are_the_same_steps(bias: bool, weight_decay: float, shape: 
         torch.testing.assert_close(mine, other, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize("shape", [(7, WIDTH), (4, 5, WIDTH)], ids=["matrix", "sequence"])
+def test_the_next_layer_may_work_in_place(shape: tuple[int, ...]) -> None:
+    def make() -> nn.Sequential:
+        torch.manual_seed(2)
+        return nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.ReLU(inplace=True), nn.Linear(WIDTH, WIDTH))
+
+    fused, plain = make(), make()
+    allow_fused_steps(fused)
+    assert fused_layers(fused) == ["0", "2"]
+    descent = PlainDescent(list(fused.parameters()), 0.3)
+    with fused_steps(fused, descent):
+        step(fused, descent, sample(0, *shape))
+    step(plain, PlainDescent(list(plain.parameters()), 0.3), sample(0, *shape))
+    for mine, other in zip(fused.parameters(), plain.parameters(), strict=True):
+        torch.testing.assert_close(mine, other, rtol=1e-5, atol=1e-6)
+
+
+def test_a_local_algorithm_may_change_the_rate() -> None:
+    ours, theirs = chain(), chain()
+    descent = PlainDescent(list(ours.parameters()), 0.4)
+    descent.param_groups[0]["lr"] *= 0.5
+    step(ours, descent, sample(0, 5, 6))
+    step(theirs, PlainDescent(list(theirs.parameters()), 0.2), sample(0, 5, 6))
+    assert all(torch.equal(a, b) for a, b in zip(ours.parameters(), theirs.parameters(), strict=True))
+
+
 def test_it_is_an_ordinary_layer_outside() -> None:
     model = chain()
     allow_fused_steps(model)
@@ -126,6 +152,23 @@ def watched() -> nn.Module:
     return model
 
 
+def watched_inside() -> nn.Module:
+    model = nn.Sequential(nn.Sequential(nn.Linear(WIDTH, WIDTH)))
+    model[0].register_full_backward_hook(lambda *_: None)
+    return model
+
+
+class Tied(nn.Sequential):
+    """A chain by its class, but not by its forward."""
+
+    def forward(self, features: torch.Tensor) -> torch.Tensor:
+        return nn.functional.linear(self[0](features), self[0].weight.t())
+
+
+def tied_by_forward() -> nn.Module:
+    return Tied(nn.Linear(WIDTH, WIDTH))
+
+
 def frozen() -> nn.Module:
     model = nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, 3))
     model[0].weight.requires_grad_(False)
@@ -141,7 +184,19 @@ class Branching(nn.Module):
         return self.layer(self.layer(features))
 
 
-@pytest.mark.parametrize("make", [reused, tied, watched, frozen, Branching, lambda: nn.Sequential(Branching())])
+@pytest.mark.parametrize(
+    "make",
+    [
+        reused,
+        tied,
+        watched,
+        watched_inside,
+        tied_by_forward,
+        frozen,
+        Branching,
+        lambda: nn.Sequential(Branching()),
+    ],
+)
 def test_only_where_a_weight_is_used_once(make: object) -> None:
     model = make()  # type: ignore[operator]
     allow_fused_steps(model)

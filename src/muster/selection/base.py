@@ -54,6 +54,9 @@ class Train:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "clients", _ids(self.clients))
+        for name in ("multiplicity", "weights", "lr_factors", "pull_factors"):
+            if getattr(self, name) is not None:  # lists are welcome here too
+                object.__setattr__(self, name, np.asarray(getattr(self, name)))
 
 
 def _ids(clients: npt.ArrayLike) -> Ints:

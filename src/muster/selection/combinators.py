@@ -84,7 +84,7 @@ class Within(Combinator):
     """One selector's choice is the candidate pool of another.
 
     Every training that `pool` asks for becomes a round of `inner` among those clients. `pool` gets the reports it
-    wanted, from the clients that trained; weights and multiplicities are those of `inner`.
+    wanted, from the clients that trained; weights, multiplicities and factors are those of `inner`.
     """
 
     pool: Part
@@ -257,7 +257,9 @@ class LimitGap(Combinator):
         if len(others) + len(overdue) == len(chosen):
             return request
         clients = np.union1d(overdue, fed.sample(len(chosen) - len(overdue), others))
-        place = np.minimum(np.searchsorted(chosen, clients), len(chosen) - 1)
+        # A request names clients in any order.
+        ranks = np.argsort(chosen)
+        place = ranks[np.minimum(np.searchsorted(chosen, clients, sorter=ranks), len(chosen) - 1)]
         known = chosen[place] == clients
         multiplicity, weights = request.multiplicity, request.weights
         if multiplicity is not None:

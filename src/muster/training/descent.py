@@ -22,18 +22,23 @@ class PlainDescent:
     """w ← w − lr · (gradient + weight_decay · w): what SGD without momentum does, in two calls for all tensors."""
 
     def __init__(self, parameters: Sequence[nn.Parameter], lr: float, weight_decay: float = 0.0) -> None:
-        self._parameters, self.lr, self.weight_decay = parameters, lr, weight_decay
-        #: By parameter, as optimisers have it; there is nothing to remember.
+        #: As PyTorch's optimisers have it, for local algorithms that look there.
+        self.param_groups: list[dict[str, Any]] = [{"params": parameters, "lr": lr, "weight_decay": weight_decay}]
+        #: By parameter; there is nothing to remember.
         self.state: defaultdict[nn.Parameter, dict[str, Any]] = defaultdict(dict)
 
     @property
-    def kept(self) -> float:
-        """What weight decay leaves of a weight in a step."""
-        return 1.0 - self.lr * self.weight_decay
+    def lr(self) -> float:
+        return float(self.param_groups[0]["lr"])
+
+    @property
+    def weight_decay(self) -> float:
+        return float(self.param_groups[0]["weight_decay"])
 
     @torch.no_grad()
     def step(self) -> None:
-        pairs = [(parameter, parameter.grad) for parameter in self._parameters if parameter.grad is not None]
+        parameters: Sequence[nn.Parameter] = self.param_groups[0]["params"]
+        pairs = [(parameter, parameter.grad) for parameter in parameters if parameter.grad is not None]
         if not pairs:
             return
         values: list[torch.Tensor] = [parameter for parameter, _ in pairs]
@@ -62,10 +67,12 @@ class DescendingLinear(nn.Linear):
     def forward(self, features: torch.Tensor) -> torch.Tensor:
         if self.descent is None or not torch.is_grad_enabled():
             return super().forward(features)
+        # Reshaped out here: a function's result that is a view must not be changed in place by the next layer.
+        rows = features.reshape(-1, self.in_features)
         result: torch.Tensor = _Descending.apply(  # type: ignore[no-untyped-call]
-            features, self.weight, self.bias, self.descent
+            rows, self.weight, self.bias, self.descent
         )
-        return result
+        return result if features.dim() == 2 else result.view(*features.shape[:-1], self.out_features)
 
 
 class _Descending(torch.autograd.Function):
@@ -81,12 +88,11 @@ class _Descending(torch.autograd.Function):
     def backward(
         ctx: Any, *gradients: torch.Tensor
     ) -> tuple[torch.Tensor | None, None, torch.Tensor | None, None]:
-        features, weight = ctx.saved_tensors
-        outer = gradients[0].reshape(-1, weight.shape[0])
+        (outer,), (features, weight), descent = gradients, ctx.saved_tensors, ctx.descent
         # Before the weights take their step.
-        inner = (outer @ weight).view(features.shape) if ctx.needs_input_grad[0] else None
-        rows = features.reshape(-1, weight.shape[1])
-        weight.detach().addmm_(outer.t(), rows, beta=ctx.descent.kept, alpha=-ctx.descent.lr)
+        inner = outer @ weight if ctx.needs_input_grad[0] else None
+        kept = 1.0 - descent.lr * descent.weight_decay
+        weight.detach().addmm_(outer.t(), features, beta=kept, alpha=-descent.lr)
         return inner, None, outer.sum(dim=0) if ctx.needs_input_grad[2] else None, None
 
 
@@ -96,12 +102,13 @@ def allow_fused_steps(module: nn.Module) -> None:
     Only in an `nn.Sequential` of distinct layers: there every weight is used once in a forward pass, and
     nothing that follows in the backward pass needs it as it was.
     """
-    if not isinstance(module, nn.Sequential):
+    # Exactly this class: one that is derived from it may use its layers in another way.
+    if type(module) is not nn.Sequential or any(map(_is_watched, module.modules())):
         return
     places = list(_places(module))
     layers = [getattr(parent, name) for parent, name in places]
     parameters = [id(parameter) for layer in layers for parameter in layer.parameters()]
-    if len(set(parameters)) < len(parameters) or any(_is_watched(layer) for layer in (module, *layers)):
+    if len(set(parameters)) < len(parameters):
         return
     for (parent, name), layer in zip(places, layers, strict=True):
         large = type(layer) is nn.Linear and layer.weight.numel() >= FUSED_WEIGHTS

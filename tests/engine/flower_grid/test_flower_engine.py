@@ -429,7 +429,7 @@ def test_a_node_refuses_signals_that_its_owner_does_not_allow(six, grid_of):
     [
         ("train", RecordDict(), "no record 'muster'"),
         ("train", RecordDict({"muster": ConfigRecord({"version": 7})}), "version 7"),
-        ("query.loss", RecordDict({"muster": ConfigRecord({"version": 1})}), "'lr' is None"),
+        ("query.loss", RecordDict({"muster": ConfigRecord({"version": 2})}), "'lr' is None"),
         ("query.nonsense", RecordDict(), "nonsense"),
         ("train.nonsense", RecordDict(), "nonsense"),
         ("evaluate", RecordDict({"arrays": ArrayRecord()}), "no record"),

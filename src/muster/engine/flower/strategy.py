@@ -273,10 +273,12 @@ class RecordsEngine(Engine):
         return values
 
     def _check_rates(self) -> None:
-        if not isinstance(self._train_config.get("lr"), float):
+        lr = self._train_config.get("lr")
+        if not (isinstance(lr, float) and lr > 0):
             raise ConfigError(
-                "the selection gives clients learning rates of their own, but the client app is told none",
-                fix="have the app train with the `lr` of its config, and give start() a train_config with `lr`",
+                f"the selection gives clients learning rates of their own, but the client app's rate is {lr!r}",
+                expected="a train_config with `lr`, a float above zero",
+                fix="have the app train with the `lr` of its config, and give start() such a train_config",
             )
 
     def _trained(self, client: int, content: RecordDict, order: TrainOrder, lr: float) -> Trained:

@@ -23,7 +23,7 @@ from muster.signals.base import Signal, signals
 from muster.signals.private import Private, private
 
 #: Raised with every change that an older node would misunderstand.
-VERSION = 1
+VERSION = 2
 
 REGISTER, TRAIN, EVALUATE, SIGNALS = "query.register", "train", "evaluate", "query.signals"
 
@@ -219,8 +219,7 @@ class Order:
         lr = take(record, "lr", float)
         if not math.isfinite(lr) or lr < 0:
             raise WireError(f"the learning rate is {lr}", expected="a finite number, not negative")
-        # Servers that know only one strength for all do not say it.
-        pull_factor = take(record, "pull_factor", float) if "pull_factor" in record else 1.0
+        pull_factor = take(record, "pull_factor", float)
         if not math.isfinite(pull_factor) or pull_factor < 0:
             raise WireError(f"the field 'pull_factor' is {pull_factor}", expected="a finite number, not negative")
         round, iteration, exchange = (take_count(record, key, 2**31) for key in ("round", "iteration", "exchange"))

@@ -42,8 +42,8 @@ class SliceTask:
 
     @property
     def jobs(self) -> list[Job]:
-        numbers = zip(self.clients.tolist(), self.rates.tolist(), self.pull_factors.tolist(), strict=True)
-        return [Job(client, self.place, lr, self.report, pull) for client, lr, pull in numbers]
+        rows = zip(self.clients.tolist(), self.rates.tolist(), self.pull_factors.tolist(), strict=True)
+        return [Job(client, self.place, lr, self.report, pull) for client, lr, pull in rows]
 
     def arranged(self, order: Ints) -> SliceTask:
         """The same with the clients in another order."""

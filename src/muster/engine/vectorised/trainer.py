@@ -119,15 +119,15 @@ def train_slice(
     `lr`: of all clients, or clients × 1. `losses`: which by-products are wanted; the others are not a number.
     """
     timetable = Timetable.of(cohort, training)
-    descent = _Descent(chain, training, lr, stack, pull)
+    stepper = _Descent(chain, training, lr, stack, pull)
     samples = _Samples(cohort, timetable, once=training.steps is None and training.epochs == 1)
     tally = _Tally(timetable, cohort.sizes, losses)
     for step, sizes in enumerate(timetable.sizes):
         active, widest = int(np.count_nonzero(sizes)), int(sizes.max())
-        descent.narrow(active)
+        stepper.narrow(active)
         features, labels = samples.of(step, active, widest)
         batch = _batch(sizes[:active], widest, cohort.generators)
-        logs = descent.step(features, labels, batch)
+        logs = stepper.step(features, labels, batch)
         tally.add(step, logs, labels, batch)
     return tally.outcomes()
 
