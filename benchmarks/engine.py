@@ -4,7 +4,8 @@
     python benchmarks/engine.py --cases mlp logistic --parts speed      only these; the others stay as they were
     python benchmarks/engine.py --quick              tiny sizes: does it work? Prints only
 
-The first run makes .venv-peers for the peers. Measure on a quiet machine: the load is written with the results.
+The first run makes .venv-peers for the peers. Measure on a quiet machine: what others use of it is kept with the
+results.
 What was measured is kept in benchmarks/results/engine.json, so that a page can be made in pieces.
 """
 
@@ -12,14 +13,15 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import sys
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
+
+import psutil
 
 from harness import startup
 from harness.cases import CASES, TITLES, Case
@@ -96,7 +98,8 @@ def conditions(without: tuple[str, ...]) -> dict[str, Any]:
         "date": f"{datetime.now(UTC):%d %B %Y}",
         "machine": machine(),
         "packages": packages,
-        "load": os.getloadavg()[0],
+        # Of nobody that we started: sides run one after the other, and none runs now.
+        "others": psutil.cpu_percent(interval=2.0) / 100,
         "command": " ".join(["python benchmarks/engine.py", *sys.argv[1:]]),
     }
 
@@ -118,11 +121,11 @@ def main() -> None:
     cases = {name: smaller(CASES[name]) if options.quick else CASES[name] for name in options.cases}
     kept: dict[str, Any] = json.loads(RESULTS.read_text(encoding="utf-8")) if RESULTS.exists() else {}
 
-    def keep(part: str, name: str, measure: Callable[[], Any]) -> Any:
+    def keep(part: str, name: str, measure: Callable[[], Any], **about: Any) -> Any:
         # Before the measurement: afterwards the load is the measurement's own.
         where = conditions(without)
         values = measure()
-        kept.setdefault(part, {})[name] = {"conditions": where, "values": values}
+        kept.setdefault(part, {})[name] = {"conditions": where, **about, "values": values}
         if not options.quick:
             RESULTS.parent.mkdir(exist_ok=True)
             RESULTS.write_text(json.dumps(kept, indent=1) + "\n", encoding="utf-8")
@@ -131,7 +134,8 @@ def main() -> None:
     for name, case in cases.items():
         if "speed" in options.parts:
             repeats = 1 if options.quick else options.repeats
-            rates = keep("speed", name, partial(measure_speed, case, repeats, without))
+            sizes = {"workload": asdict(case.workload), "clients": dict(case.clients)}
+            rates = keep("speed", name, partial(measure_speed, case, repeats, without), **sizes)
             titled = {side: Rates(TITLES[side], values) for side, values in rates.items()}
             print(as_text(rate_table(titled)), end="\n\n")
             for target in case.targets:

@@ -12,16 +12,16 @@ from harness.cases import CASES, TITLES, Case
 from harness.report import Rates, as_markdown, paired_ratio, plot_ratios, rate_table
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
-#: A one-minute load average above this means that somebody else was using the machine.
-QUIET_LOAD = 0.8
+#: Others that use more than this share of the processor disturb the measurement.
+QUIET = 0.1
 STARTUP_SECONDS = 6.0
 SIZES = {"cohort": "clients a round", "clients": "clients in all", "workers": "worker"}
 
 
 def write_page(measured: Mapping[str, Any]) -> None:
-    speed = {name: entry for name, entry in measured.get("speed", {}).items() if name in CASES}
+    speed = {name: measured["speed"][name] for name in CASES if name in measured.get("speed", {})}
     sections = [_summary(speed)]
-    sections += [_speed(CASES[name], speed[name], measured) for name in CASES if name in speed]
+    sections += [_speed(CASES[name], entry, measured) for name, entry in speed.items()]
     sections += [_limits(measured), _profile(measured.get("profile", {})), _startup(measured), _memory(measured)]
     write_measured(DOCS / "benchmarks.md", "\n\n".join(section for section in sections if section))
     ratios = {CASES[name].title: _ratios(entry) for name, entry in speed.items()}
@@ -53,23 +53,23 @@ def _summary(speed: Mapping[str, Any]) -> str:
 def _conditions(entry: Mapping[str, Any]) -> str:
     where = entry["conditions"]
     packages = ", ".join(f"{name} {version}" for name, version in where["packages"].items())
-    busy = " **The machine was busy with other work.**" if where["load"] > QUIET_LOAD else ""
-    return (
-        f"`{where['command']}`, {where['date']}; {where['machine']}; {packages}; load {where['load']:.1f}.{busy}"
-    )
+    others = where.get("others")
+    used = "" if others is None else f"; others used {100 * others:.0f} % of the processor when it began"
+    busy = " **The machine was busy with other work.**" if others is not None and others > QUIET else ""
+    return f"`{where['command']}`, {where['date']}; {where['machine']}; {packages}{used}.{busy}"
 
 
 def _speed(case: Case, entry: Mapping[str, Any], measured: Mapping[str, Any]) -> str:
-    sizes, rates = case.workload, _rates(entry)
+    sizes, rates = entry["workload"], _rates(entry)
     parts = [
         f"## {case.title}",
-        f"{case.description}; {sizes.clients:,} clients × {sizes.samples:,} samples, {sizes.cohort:,} a round, "
-        f"batch {sizes.batch}, one epoch, SGD; {len(rates['muster'].values)} repeats, interleaved."
-        + "".join(f" {TITLES[side]} had {count:,} clients in all." for side, count in case.clients.items()),
+        f"{case.description}; {sizes['clients']:,} clients × {sizes['samples']:,} samples, {sizes['cohort']:,} a "
+        f"round, batch {sizes['batch']}, one epoch, SGD; {len(rates['muster'].values)} repeats, interleaved."
+        + "".join(f" {TITLES[side]} had {count:,} clients in all." for side, count in entry["clients"].items()),
         as_markdown(rate_table(rates)),
         _conditions(entry),
     ]
-    name = sizes.network
+    name = sizes["network"]
     if name in measured.get("scaling", {}):
         parts.append(_scaling(measured["scaling"][name]))
     return "\n\n".join(parts)
@@ -85,13 +85,13 @@ def _scaling(entry: Mapping[str, Any]) -> str:
 
 
 def _limits(measured: Mapping[str, Any]) -> str:
-    if "limits" not in measured:
+    if not {"machine", "operations"} <= measured.get("limits", {}).keys():
         return ""
     machine, operations = (measured["limits"][name] for name in ("machine", "operations"))
     best = max(machine["values"].values())
     rows = [["workload", "MFLOP a sample", "samples/s at that rate", "Muster", "aim against Flower"]]
     for name, count in operations["values"].items():
-        if name not in measured["speed"]:
+        if name not in measured.get("speed", {}):
             continue
         rates = _rates(measured["speed"][name])
         aims = [target.at_least for target in CASES[name].targets if target.against == "flower"]
@@ -101,7 +101,7 @@ def _limits(measured: Mapping[str, Any]) -> str:
         rows.append([CASES[name].title, f"{count / 1e6:,.2f}", f"{best / count:,.0f}", share, needed])
     found = ", ".join(f"{name} {value / 1e9:,.0f} GFLOP/s" for name, value in machine["values"].items())
     return (
-        f"## What the processor allows\n\nBoth cores together, one thread each: {found}. At the better of the two "
+        f"## What the processor allows\n\nAll cores together, one thread each: {found}. At the better of the two "
         f"rates a network could train so many samples a second, if nothing else took time:"
         f"\n\n{as_markdown(rows)}\n\n{_conditions(machine)}"
     )

@@ -100,6 +100,7 @@ def plot_ratios(ratios: Mapping[str, Mapping[str, float]], path: Path) -> None:
         axes.set_xscale("log")
         axes.set_xlim(0.5, 3 * max(ratio for _, _, ratio in rows))
         axes.set_yticks(range(len(rows)), [f"{workload} | {side}" for workload, side, _ in rows])
+        axes.xaxis.set_major_formatter("{x:g}")
         axes.set_xlabel("Muster is … times as fast (logarithmic)")
         axes.grid(visible=False, axis="y")
         axes.tick_params(axis="y", length=0)
