@@ -146,6 +146,32 @@ def test_a_table_with_several_values_a_run(run_of):
     assert rows[0][:3] == ["W3: Random", "56.86", "58.0"]
 
 
+def test_at_scale_smoke_nothing_is_judged(run_of, tmp_path):
+    """Two rounds of one seed would otherwise "refute" a paper."""
+    made = plan(entry("terraform/table2"), "smoke", cells="4", here=lambda source: True)
+    results = {run.experiment.fingerprint: run_of(run.row, 0, [0.1, 0.2]) for run in made.runs}
+    for result in results.values():
+        for record in result.records:
+            record.metrics["participant_accuracy"] = record.metrics["accuracy"]
+    found = outcome(made, results)
+    assert {checked.verdict for checked in found.claims} == {"too short to judge"}
+    assert all(number.ours.known and number.difference < -50 for number in found.numbers)
+    assert not any(number.off for number in found.numbers)
+    assert {checked.verdict for checked in outcome(made, {}).claims} == {"not run"}
+    shown = page(found)
+    assert {row[2] for row in shown.tables[-1][2]} == {"too short to judge"}
+    assert "≠" not in shown.markdown()
+    assert not any(word in shown.markdown() for word in ("| holds", "does not hold", "too close to say"))
+    assert any("no claim is judged" in line for line in shown.remarks)
+
+
+def test_federations_are_judged_at_any_scale():
+    """Nothing is run for them, so nothing is too short."""
+    made = plan(entry("feddiverse/figure3"), "smoke")
+    assert made.can_judge
+    assert "no claim is judged" not in page(outcome(made, {})).markdown()
+
+
 def test_federations_are_compared_without_runs():
     made = plan(entry("feddiverse/figure3"), "paper", cells="WaterBirds")
     found = {number.value.name: number.ours.mean for number in outcome(made, {}).numbers}

@@ -153,7 +153,7 @@ def _claims(outcome: Outcome) -> tuple[str, list[str], list[list[str]]]:
 def _remarks(outcome: Outcome) -> list[str]:
     size, lines = outcome.plan.size, []
     compared = [n for n in outcome.numbers if isinstance(n.printed, Number) and n.ours.known]
-    if compared:
+    if compared and outcome.plan.can_judge:
         off = sum(number.off for number in compared)
         lines.append(
             f"{OFF}: {off} of {len(compared)} numbers differ from the paper's by more than "
@@ -165,14 +165,17 @@ def _remarks(outcome: Outcome) -> list[str]:
         )
     if any(ours.known for number in outcome.numbers for ours in number.equal_work.values()):
         lines.append("At equal work: after as many client trainings as the cheapest row of the cell used in all.")
-    if outcome.claims and outcome.plan.runs:
+    if outcome.claims and outcome.plan.runs and outcome.plan.can_judge:
         lines.append(
             "Claims: a difference within its own standard deviation, taken seed by seed, is too close to say."
             if outcome.plan.seeds > 1
             else "Claims: with one seed nothing is known about chance."
         )
-    if outcome.plan.scale == "smoke" and outcome.plan.runs:
-        lines.append("Scale smoke only shows that the entry runs: its numbers say nothing about the methods.")
+    if not outcome.plan.can_judge:
+        lines.append(
+            f"Scale {outcome.plan.scale} only shows that the entry runs: its numbers say nothing about the "
+            "methods, so no number is marked and no claim is judged."
+        )
     if outcome.missing:
         reasons = dict.fromkeys(why for *_, why in outcome.missing)
         lines.append(f"{len(outcome.missing)} runs have no result: {'; '.join(reasons)}")

@@ -19,7 +19,9 @@ from muster.registry import build
 #: Config sections, as in an experiment file.
 Changes: TypeAlias = dict[str, Any]
 
-SCALES = ("smoke", "small", "paper")
+#: Shows that an entry runs, nothing else.
+SMOKE = "smoke"
+SCALES = (SMOKE, "small", "paper")
 
 
 @dataclass(frozen=True)

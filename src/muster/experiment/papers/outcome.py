@@ -14,7 +14,7 @@ from typing import Literal, TypeAlias
 import numpy as np
 
 from muster.data.partition.group_skew import named_tables
-from muster.experiment.papers.entries import Claim, Entry, Value, fits
+from muster.experiment.papers.entries import Claim, Value, fits
 from muster.experiment.papers.measures import ACCURACIES, at_work, measured
 from muster.experiment.papers.planning import Plan, as_published
 from muster.experiment.papers.published import Number, Printed
@@ -23,7 +23,7 @@ from muster.result import Result
 
 #: Results of one cell and row.
 BySeed: TypeAlias = dict[int, Result]
-Verdict = Literal["holds", "does not hold", "too close to say", "not run"]
+Verdict = Literal["holds", "does not hold", "too close to say", "too short to judge", "not run"]
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ class Compared:
     #: The other accuracies, by metric.
     beside: Mapping[str, Ours]
     trainings: Ours
-    #: Further from the published number than tolerance and spread allow.
+    #: Further from the published number than tolerance and spread allow; never where a plan cannot judge.
     off: bool
 
     @property
@@ -91,7 +91,7 @@ def outcome(plan: Plan, results: Mapping[str, Result], failures: Mapping[str, st
     """Compare an entry's runs; `results` by the experiments' fingerprints, `failures` says why one is missing."""
     if plan.entry.kind == "federations":
         numbers = tuple(number for cell in plan.cells for number in _federation(plan, cell))
-        return Outcome(plan, numbers, tuple(checked(plan.entry, numbers)), ())
+        return Outcome(plan, numbers, tuple(checked(plan, numbers)), ())
     runs: dict[tuple[str, str], BySeed] = {(cell, row): {} for cell in plan.cells for row in plan.rows}
     missing = []
     for run in plan.runs:
@@ -105,7 +105,7 @@ def outcome(plan: Plan, results: Mapping[str, Result], failures: Mapping[str, st
         for cell in plan.cells
         for compared in _cell(plan, cell, {row: runs[cell, row] for row in plan.rows})
     )
-    return Outcome(plan, numbers, tuple(checked(plan.entry, numbers)), tuple(missing))
+    return Outcome(plan, numbers, tuple(checked(plan, numbers)), tuple(missing))
 
 
 def _cell(plan: Plan, cell: str, runs: Mapping[str, BySeed]) -> list[Compared]:
@@ -126,7 +126,7 @@ def _cell(plan: Plan, cell: str, runs: Mapping[str, BySeed]) -> list[Compared]:
                     equal_work=_at_equal_work(by_seed, value, cheapest, last),
                     beside=_beside(results, value, last),
                     trainings=over_seeds(results, _trainings),
-                    off=is_off(ours, printed, plan.entry.tolerance * value.factor / 100),
+                    off=plan.can_judge and is_off(ours, printed, plan.entry.tolerance * value.factor / 100),
                 )
             )
     return found
@@ -207,18 +207,21 @@ def is_off(ours: Ours, printed: Printed | None, tolerance: float) -> bool:
 # --- claims ------------------------------------------------------------------------------------------------------
 
 
-def checked(entry: Entry, numbers: Sequence[Compared]) -> list[Checked]:
+def checked(plan: Plan, numbers: Sequence[Compared]) -> list[Checked]:
     """Every claim, cell by cell (row by row for claims about cells)."""
     found = []
-    for claim in entry.claims:
-        name = claim.value or entry.values[0].name
+    for claim in plan.entry.claims:
+        name = claim.value or plan.entry.values[0].name
         groups: dict[str, dict[str, Ours]] = {}
         for number in numbers:
             if fits(number.cell, claim.cells) and fits(number.row, claim.rows):
                 where, which = _compared_by(claim, number)
                 if claim.over == "values" or number.value.name == name:
                     groups.setdefault(where, {})[which] = number.ours
-        found += [Checked(claim, where, verdict(claim, group)) for where, group in groups.items()]
+        for where, group in groups.items():
+            says = verdict(claim, group)
+            decided: Verdict = says if plan.can_judge or says == "not run" else "too short to judge"
+            found.append(Checked(claim, where, decided))
     return found
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from muster.errors import ConfigError
 from muster.experiment.config import Experiment, from_dict, merged, on_workload
-from muster.experiment.papers.entries import Changes, Entry, Scale, chosen, fits
+from muster.experiment.papers.entries import SMOKE, Changes, Entry, Scale, chosen, fits
 from muster.experiment.papers.stand_ins import is_here, on_available_data
 
 #: How sections name the component that decides which other options there are.
@@ -52,6 +52,11 @@ class Plan:
     @property
     def size(self) -> Scale:
         return self.entry.scale(self.scale)
+
+    @property
+    def can_judge(self) -> bool:
+        """Whether its numbers can speak for or against the paper: a few rounds of training cannot."""
+        return self.scale != SMOKE or not self.runs
 
 
 def plan(
