@@ -91,9 +91,38 @@ def test_a_file_that_was_cut_off_is_noticed(saved, length):
 
 
 def test_a_newer_format_is_refused(saved, monkeypatch):
-    monkeypatch.setattr(checkpoint, "FORMAT", 0)
-    with pytest.raises(CheckpointError, match="format 1"):
+    monkeypatch.setattr(checkpoint, "READABLE", (0, 1))
+    with pytest.raises(CheckpointError, match="format 2"):
         checkpoint.load(saved, "abc")
+
+
+@pytest.mark.parametrize("small", [True, False])
+def test_files_of_both_layouts_hold_the_same(tmp_path, monkeypatch, small):
+    values = {
+        "vector": np.arange(5, dtype=np.float32),
+        "matrix": np.arange(6).reshape(2, 3).T,
+        "nothing": np.zeros((0, 4)),
+        "number": np.array(7.5),
+        "mask": np.array([True, False]),
+    }
+    if not small:
+        monkeypatch.setattr(checkpoint, "SMALL", 0)
+    checkpoint.save(tmp_path / "a.ckpt", "abc", values)
+    found = checkpoint.load(tmp_path / "a.ckpt", "abc")
+    for key, value in values.items():
+        assert found[key].dtype == value.dtype
+        np.testing.assert_array_equal(found[key], value)
+        assert found[key].flags.writeable
+    assert checkpoint.load(tmp_path / "a.ckpt", "abc", keys=["mask"]).keys() == {"mask"}
+
+
+def test_the_first_format_is_read(tmp_path, monkeypatch):
+    """Every array in a member of its own, whatever its size."""
+    monkeypatch.setattr(checkpoint, "SMALL", 0)
+    monkeypatch.setattr(checkpoint, "FORMAT", 1)
+    checkpoint.save(tmp_path / "a.ckpt", "abc", {"vector": np.arange(3)})
+    monkeypatch.undo()
+    assert checkpoint.load(tmp_path / "a.ckpt", "abc")["vector"].tolist() == [0, 1, 2]
 
 
 def test_a_full_disk_keeps_the_old_checkpoint(saved, monkeypatch):

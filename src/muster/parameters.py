@@ -113,6 +113,10 @@ class ParameterSpec:
         return 4 * self.size
 
     def state_dict(self) -> State:
+        return self._state
+
+    @cached_property
+    def _state(self) -> State:
         return asdict(self)
 
     @classmethod
