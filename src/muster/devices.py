@@ -81,13 +81,18 @@ class Lognormal:
         )
 
 
+DEFAULT_MODEL = "lognormal"
 MODELS = {"lognormal": Lognormal}
+
+
+def model(name: str) -> type[Lognormal]:
+    """The model of devices that is called so."""
+    if name not in MODELS:
+        raise ConfigError(f"unknown device model '{name}'", expected=nearest(str(name), MODELS))
+    return MODELS[name]
 
 
 def from_config(options: Mapping[str, Any], clients: int, seed: int) -> Devices:
     """The devices that a section `[devices] model = "…"` describes."""
     rest = dict(options)
-    name = rest.pop("model", "lognormal")
-    if name not in MODELS:
-        raise ConfigError(f"unknown device model '{name}'", expected=nearest(str(name), MODELS))
-    return build(MODELS[name], rest, "devices").draw(clients, seed)
+    return build(model(rest.pop("model", DEFAULT_MODEL)), rest, "devices").draw(clients, seed)

@@ -15,7 +15,11 @@ Runs = Annotated[
 ]
 Where = Annotated[
     list[str] | None,
-    typer.Option("--where", metavar="SECTION.KEY=VALUE", help="Only runs with this setting; may be repeated."),
+    typer.Option(
+        "--where",
+        metavar="SECTION.KEY=VALUE",
+        help="Only runs with this setting, by default or not; may be repeated.",
+    ),
 ]
 Metric = Annotated[str, typer.Option("--metric", help="The metric to compare.")]
 Last = Annotated[int, typer.Option("--last", help="Mean of the last K evaluations.", metavar="K", min=1)]

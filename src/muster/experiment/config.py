@@ -146,7 +146,7 @@ class Experiment:
         """What is run in plain types, for reports and fingerprints; who watches it does not belong to it."""
         sections = self.as_run().to_dict()
         del sections["tracking"]
-        return {name: _plain(value) for name, value in sections.items()}
+        return {name: plain(value) for name, value in sections.items()}
 
     @property
     def fingerprint(self) -> str:
@@ -262,11 +262,12 @@ def _is_plain(value: Any) -> bool:
     return isinstance(value, str | int | float | bool | list | None)
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
+    """A setting in types that JSON and TOML have; objects are described."""
     if isinstance(value, dict):
-        return {str(key): _plain(item) for key, item in value.items()}
+        return {str(key): plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
+        return [plain(item) for item in value]
     if value is None or isinstance(value, str | int | float | bool):
         return value
     if isinstance(value, np.generic):
@@ -283,7 +284,7 @@ def _plain(value: Any) -> Any:
         if isinstance(value, FederatedData):
             parts += [value.train_index.starts, value.train_index.samples]
         parameters = {"data": dataset.name, "samples": len(dataset.train), "check": _check_sum(*parts)}
-    return {"object": name, **_plain(parameters)}
+    return {"object": name, **plain(parameters)}
 
 
 def _check_sum(*arrays: np.ndarray[Any, Any]) -> int:

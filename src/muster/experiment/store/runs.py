@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
+from muster.experiment.defaults import with_defaults
 from muster.provenance import Provenance
 
 #: `planned`: by a sweep, not begun; `interrupted`: its process ended without a word (killed, power cut).
@@ -87,8 +88,9 @@ def run_from(row: sqlite3.Row, alive: bool, sweeps: list[str], name: str | None)
 
 
 def fits(config: Mapping[str, Any], where: Mapping[str, Any]) -> bool:
-    """Whether a config has these values; keys are dotted, as in `training.lr`."""
-    return all(value_at(config, key, _MISSING) == value for key, value in where.items())
+    """Whether a config has these values, said or by default; keys are dotted, as in `training.lr`."""
+    complete = with_defaults(config, {key.partition(".")[0] for key in where})
+    return all(value_at(complete, key, _MISSING) == value for key, value in where.items())
 
 
 def value_at(config: Mapping[str, Any], key: str, default: Any = None) -> Any:

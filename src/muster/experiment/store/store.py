@@ -89,8 +89,8 @@ class Store:
     ) -> list[Run]:
         """The runs that fit everything that is given, oldest first.
 
-        `fingerprint` may be its beginning; `where` maps dotted config keys to values ({"training.lr": 0.1}). In a
-        sweep runs have the names that the sweep gives them.
+        `fingerprint` may be its beginning; `where` maps dotted config keys to values ({"training.lr": 0.1}), which
+        a run may also have by default. In a sweep runs have the names that the sweep gives them.
         """
         wanted = {status} if isinstance(status, str) else set(status or ())
         return [
