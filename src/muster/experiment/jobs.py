@@ -114,7 +114,7 @@ def run_experiments(
     observer = observer or JobObserver()
     observer.planned(list(distinct.values()), [runs[key] for key in distinct])
     outcome = Outcome(skipped=[key for key in distinct if runs[key].status == "complete"])
-    missing = [experiment for key, experiment in distinct.items() if key not in outcome.skipped]
+    missing = [experiment for key, experiment in distinct.items() if runs[key].status != "complete"]
     jobs, workers = share_of_cores(jobs, workers, len(missing) or 1)
     batch = _Batch(store, missing, workers, observer, outcome)
     batch.work(jobs)

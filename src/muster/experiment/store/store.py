@@ -35,6 +35,9 @@ CLAIMS = "muster.claims"
 CHECKPOINTS = "checkpoints"
 WORKSPACE_VARIABLE = "MUSTER_WORKSPACE"
 
+#: Comes after every other character.
+_LAST = "\U0010ffff"
+
 
 def workspace(folder: Path | str | None = None) -> Path:
     """The workspace: as said, or from MUSTER_WORKSPACE, or `runs`."""
@@ -250,20 +253,26 @@ class Store:
     # --- rows --------------------------------------------------------------------------------------------
 
     def _all_runs(self, sweep: str | None, fingerprint: str | None) -> list[Run]:
+        # A range of fingerprints, because their index finds it: a sweep looks for each of its runs among all.
+        begin = fingerprint or ""
+        chosen, values = "SELECT id FROM experiments WHERE fingerprint BETWEEN ? AND ?", [begin, begin + _LAST]
+        if sweep is not None:
+            chosen += " AND id IN (SELECT experiment FROM sweeps WHERE sweep = ?)"
+            values.append(sweep)
         rows = self._rows(
             "SELECT *, coalesce((SELECT sum(seconds) FROM ledger WHERE experiment = id), 0) AS seconds "
-            "FROM experiments WHERE substr(fingerprint, 1, ?) = ? ORDER BY id",
-            (len(fingerprint or ""), fingerprint or ""),
+            f"FROM experiments WHERE id IN ({chosen}) ORDER BY id",
+            tuple(values),
         )
-        names: dict[int, dict[str, str]] = {}
-        for member in self._rows("SELECT sweep, experiment, name FROM sweeps ORDER BY sweep"):
+        members = f"SELECT sweep, experiment, name FROM sweeps WHERE experiment IN ({chosen}) ORDER BY sweep"
+        names: dict[int, dict[str, str]] = {row["id"]: {} for row in rows}
+        for member in self._rows(members, tuple(values)):
             names.setdefault(member["experiment"], {})[member["sweep"]] = member["name"]
         found = []
         for row in rows:
-            sweeps = names.get(row["id"], {})
-            if sweep is None or sweep in sweeps:
-                alive = row["status"] == "running" and self.claims.taken(row["id"])
-                found.append(run_from(row, alive, list(sweeps), sweeps.get(sweep or "")))
+            alive = row["status"] == "running" and self.claims.taken(row["id"])
+            sweeps = names[row["id"]]
+            found.append(run_from(row, alive, list(sweeps), sweeps.get(sweep or "")))
         return found
 
     def _ensure(self, fingerprint: str, description: Mapping[str, Any]) -> sqlite3.Row:
