@@ -41,8 +41,7 @@ def save(path: Path, experiment: str, values: State, durable: bool = True) -> No
     tree = {"format": FORMAT, "experiment": experiment, "values": _pack(values, arrays)}
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with temporary.open("wb") as file:
+        with _opened(temporary) as file:
             plain = all(array.dtype.kind in "biufc" for array in arrays)
             if plain and sum(array.nbytes for array in arrays) < SMALL:
                 file.write(_small_archive(tree, arrays))
@@ -60,6 +59,14 @@ def save(path: Path, experiment: str, values: State, durable: bool = True) -> No
             f"cannot write the checkpoint {path}: {error.strerror or error}",
             fix="free some space or choose another --out, then continue with --resume; earlier rounds are safe",
         ) from error
+
+
+def _opened(path: Path) -> IO[bytes]:
+    try:
+        return path.open("wb")
+    except FileNotFoundError:  # only the first time: asking before every round would take longer
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return path.open("wb")
 
 
 def _write_archive(tree: object, arrays: list[np.ndarray[Any, Any]], file: IO[bytes]) -> None:

@@ -10,7 +10,7 @@ import json
 import math
 import zlib
 from collections.abc import Iterator
-from dataclasses import astuple, fields
+from dataclasses import fields
 from typing import Any
 
 import numpy as np
@@ -92,7 +92,7 @@ def rows_of(record: RoundRecord, costs: Costs, disclosed: dict[str, int], ended:
             for report in record.reports
             for name, values in report.values.items()
         ],
-        "ledger": [(number, *astuple(costs), json.dumps(disclosed))],
+        "ledger": [(number, *(getattr(costs, name) for name in COST_COLUMNS), json.dumps(disclosed))],
     }
 
 

@@ -13,6 +13,7 @@ nothing but the round it was at; a power cut may take the last seconds, and the 
 from __future__ import annotations
 
 import logging
+import os
 import sqlite3
 import time
 from collections.abc import Callable, Iterator
@@ -63,6 +64,7 @@ class Recorder(Persistence):
         self._folder = store.checkpoint_folder(fingerprint)
         self._waiting: list[tuple[RoundRecord, Costs, dict[str, int], float]] = []
         self._durable_at = float("-inf")
+        self._durable = int(self._row()["durable"])
 
     def load(self) -> Saved | None:
         row = self._row()
@@ -121,8 +123,8 @@ class Recorder(Persistence):
             raise
         self._waiting.clear()
         if durable:
-            self._durable_at = time.monotonic()
-        self._tidy(keep={done, self._row()["durable"]})
+            self._durable_at, self._durable = time.monotonic(), done
+        self._tidy(keep={done, self._durable})
 
     def _write(self, done: int, stage: Stage, durable: bool) -> None:
         for record, costs, disclosed, ended in self._waiting:
@@ -212,6 +214,5 @@ class Recorder(Persistence):
 
     def _tidy(self, keep: set[int]) -> None:
         names = {self._path(round).name for round in keep}
-        for path in self._folder.iterdir():
-            if path.name not in names:
-                path.unlink(missing_ok=True)
+        for name in set(os.listdir(self._folder)) - names:
+            (self._folder / name).unlink(missing_ok=True)
