@@ -100,6 +100,17 @@ def test_the_command_to_go_on_with_is_the_one_that_was_stopped(here, monkeypatch
     assert "muster run c.toml --set training.lr=0.1 --out out --resume" in result.output
 
 
+def test_resume_says_when_there_is_nothing_to_go_on_with(here):
+    Path("c.toml").write_text("rounds = 2\n")
+    assert "--resume:" not in call("run", "c.toml", "-w", "0")
+    assert "--resume:" not in call("run", "c.toml", "-w", "0", "--resume")
+    longer = call("run", "c.toml", "-w", "0", "--resume", "--set", "rounds=3")
+    assert "starts at round 1; with another number of rounds it is another run" in longer
+    assert "with 2 of 2 rounds)" in longer
+    other = call("run", "c.toml", "-w", "0", "--resume", "--set", "seed=5")
+    assert "has nothing to go on with, so this starts at round 1\n" in other
+
+
 def test_quickstart_compares_and_draws(here):
     text = call("quickstart", "--rounds", "2", "--out", "q")
     assert "at equal work" in text

@@ -45,3 +45,9 @@ def test_one_run_among_many_is_found_with_an_index(tiny, store):
     steps = [row[3] for text in statements for row in store.connection.execute(f"EXPLAIN QUERY PLAN {text}")]
     assert [step for step in steps if step.startswith("SEARCH")]
     assert not [step for step in steps if step.startswith("SCAN")]
+
+
+def test_runs_of_another_length(tiny, store):
+    store.plan([tiny(rounds=rounds, seed=seed) for rounds in (9, 4, 6) for seed in (0, 1)])
+    assert [(run.rounds, run.seed) for run in store.other_lengths(tiny(rounds=6, seed=1))] == [(4, 1), (9, 1)]
+    assert not store.other_lengths(tiny(rounds=5, seed=2))

@@ -18,7 +18,17 @@ from muster.cli.inspect import inspect
 from muster.cli.node import node
 from muster.cli.report import plot, report
 from muster.cli.reproduce import reproduce
-from muster.cli.running import Config, Folder, JsonLines, Resume, Settings, Workspace, again, conclude
+from muster.cli.running import (
+    Config,
+    Folder,
+    JsonLines,
+    Resume,
+    Settings,
+    Workspace,
+    again,
+    conclude,
+    tell_if_anew,
+)
 from muster.cli.runs import export, runs_app
 from muster.cli.sweep import sweep
 
@@ -105,6 +115,8 @@ def run(  # noqa: PLR0917 (the options are what they are)
     command = again(["muster", "run", str(config), *tracked], settings, folder, workspace)
     store = None if folder else workspace_folder(workspace)
     folder = folder or plain_folder(workspace_folder(workspace), experiment)
+    if resume and store is not None:  # a folder of its own refuses other runs
+        tell_if_anew(experiment, store)
     with progress_for(err, experiment.title, json_lines) as progress, StopAfterRound() as stopper:
         observers = [progress, stopper]
         result = run_experiment(experiment, workers, out=folder, store=store, resume=resume, observers=observers)

@@ -12,7 +12,17 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from muster.cli.console import err, out
-from muster.cli.running import Config, Folder, JsonLines, Resume, Settings, Workspace, again, conclude
+from muster.cli.running import (
+    Config,
+    Folder,
+    JsonLines,
+    Resume,
+    Settings,
+    Workspace,
+    again,
+    conclude,
+    tell_if_anew,
+)
 from muster.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -138,6 +148,8 @@ def _task(
     experiment = load(config, settings or [])
     store = None if folder else workspace_folder(workspace)
     place = folder or plain_folder(workspace_folder(workspace), experiment)
+    if resume and store is not None:  # a folder of its own refuses other runs
+        tell_if_anew(experiment, store)
     return Task(config, place, settings or [], store, resume)
 
 

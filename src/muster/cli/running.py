@@ -12,6 +12,7 @@ import typer
 from muster.cli.console import err
 
 if TYPE_CHECKING:
+    from muster.experiment.config import Experiment
     from muster.result import Result
 
 Config = Annotated[Path, typer.Argument(help="The experiment, a TOML file.", metavar="CONFIG.toml")]
@@ -31,6 +32,25 @@ Workspace = Annotated[
     ),
 ]
 JsonLines = Annotated[bool, typer.Option("--json", help="One JSON object a round, for machines.")]
+
+
+def tell_if_anew(experiment: Experiment, folder: Path) -> None:
+    """Where `--resume` finds nothing to go on with, say so, and which run may have been meant."""
+    from muster.experiment.store import DATABASE, Store
+
+    others = []
+    if (folder / DATABASE).exists():
+        with Store(folder) as store:
+            if any(run.done for run in store.runs(fingerprint=experiment.fingerprint)):
+                return
+            others = [run for run in store.other_lengths(experiment) if run.done]
+    known = ", ".join(f"{run.fingerprint[:8]} with {run.done} of {run.rounds} rounds" for run in others)
+    why = f"; with another number of rounds it is another run ({known})" if others else ""
+    err.print(
+        f"--resume: {folder} has nothing to go on with, so this starts at round 1{why}",
+        soft_wrap=True,
+        markup=False,
+    )
 
 
 def again(

@@ -115,6 +115,12 @@ class Store:
             raise ConfigError(f"{problem} in {self.path}", expected=known or "a run; there is none")
         return found[0]
 
+    def other_lengths(self, experiment: Experiment) -> list[Run]:
+        """The runs of the same experiment with another number of rounds, shortest first."""
+        lengths = [row[0] for row in self._rows("SELECT DISTINCT rounds FROM experiments ORDER BY rounds")]
+        others = [replace(experiment, rounds=length) for length in lengths if length != experiment.rounds]
+        return [run for other in others for run in self.runs(fingerprint=other.fingerprint)]
+
     def results(
         self,
         *,
