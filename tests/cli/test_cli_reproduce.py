@@ -29,6 +29,15 @@ def test_the_list(call):
         assert id in shown
 
 
+@pytest.mark.parametrize("word", ["simprox", "simprox/"])
+def test_a_paper_alone_lists_what_it_has(call, word):
+    result = call(word)
+    assert result.exit_code == 0
+    assert "simprox/table3" in result.output
+    assert "muster reproduce ID" in result.output
+    assert "terraform" not in result.output
+
+
 def test_a_dry_run_says_what_would_be_done(call, tmp_path):
     result = call("terraform/table2", "--scale", "smoke", "--cells", "1*,4", "--rows", "FedAvg / *", "--dry-run")
     assert result.exit_code == 0
@@ -54,5 +63,7 @@ def test_what_was_run_is_not_run_again_and_pieces_add_up(call, tmp_path):
 
 def test_mistakes(call):
     assert isinstance(call("terraform/table9").exception, ConfigError)
+    assert isinstance(call("terra").exception, ConfigError)
+    assert call("terraform", "--all").exit_code == 2
     assert isinstance(call("terraform/table2", "--cells", "7").exception, ConfigError)
     assert call("terraform/table2", "--all").exit_code == 2

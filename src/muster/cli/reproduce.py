@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -21,7 +21,9 @@ if TYPE_CHECKING:
 def reproduce(  # noqa: PLR0917 (the options are what they are)
     id: Annotated[
         str | None,
-        typer.Argument(help="A table or figure, such as terraform/table2. Without it: a list.", metavar="[ID]"),
+        typer.Argument(
+            help="A table or figure, such as terraform/table2. A paper, or nothing: a list.", metavar="[ID]"
+        ),
     ] = None,
     everything: Annotated[bool, typer.Option("--all", help="All tables and figures.")] = False,
     scale: Annotated[str, typer.Option(help="smoke (seconds), small (a night on a laptop) or paper.")] = "small",
@@ -46,11 +48,13 @@ def reproduce(  # noqa: PLR0917 (the options are what they are)
     """
     from muster.experiment.papers.entries import entries, entry
     from muster.experiment.papers.planning import plan
+    from muster.experiment.papers.published import PAPERS
     from muster.experiment.store import Store
     from muster.experiment.store import workspace as workspace_folder
 
-    if id is None and not everything:
-        _list()
+    named = PAPERS if id is None else [name for name in PAPERS if name == id.rstrip("/")]
+    if named and not everything:
+        _list(named)
         return
     if everything and (id or cells or rows):
         raise typer.BadParameter("--all means every cell of every table: leave ID, --cells and --rows out")
@@ -84,14 +88,14 @@ def _conclude(outcomes: Sequence[Outcome], complete: bool, file: Path | None) ->
         )
 
 
-def _list() -> None:
+def _list(papers: Iterable[str]) -> None:
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
     from muster.experiment.papers.entries import entries
-    from muster.experiment.papers.published import PAPERS, paper
+    from muster.experiment.papers.published import paper
 
-    for name in PAPERS:
+    for name in papers:
         of = paper(name)
         table = Table(title=f"{of.name}: {of.title}", title_justify="left", title_style="bold", box=SIMPLE_HEAD)
         table.add_column("id", no_wrap=True)
