@@ -7,6 +7,7 @@ import multiprocessing as mp
 import statistics
 import sys
 import time
+from collections.abc import Callable
 from multiprocessing.queues import Queue
 from multiprocessing.synchronize import Barrier
 
@@ -24,7 +25,7 @@ def _rates(start: Barrier, found: Queue[dict[str, float]]) -> None:
     pictures = torch.randn(32, 64, 28, 28).to(memory_format=torch.channels_last)
     filters = torch.randn(64, 64, 3, 3).to(memory_format=torch.channels_last)
     matrix = torch.randn(512, 512)
-    kernels = {
+    kernels: dict[str, tuple[Callable[[], object], int]] = {
         "convolution": (
             lambda: nn.functional.conv2d(pictures, filters, padding=1),
             2 * 32 * 64 * 28 * 28 * 64 * 9,

@@ -80,14 +80,14 @@ def measure(workload: Workload) -> dict[str, float]:
         return answer
 
     carry_out = TaskRunner.__call__
-    TaskRunner.__call__ = timed  # type: ignore[method-assign]
+    setattr(TaskRunner, "__call__", timed)  # noqa: B010
     profiler = profile(activities=[ProfilerActivity.CPU])
     watch = _Profiled(workload.rounds, profiler)
     muster.run(replace(experiment(workload), engine={"kind": "inline"}), workers=0, observers=[watch])
     profiler.stop()
     worked = sum(end - begin for begin, end in tasks if begin >= watch.ends[0])
     shares = dict.fromkeys([*(kind for kind, _ in KINDS), OTHER], 0.0)
-    for event in profiler.events():
+    for event in profiler.events():  # type: ignore[no-untyped-call]
         shares[kind_of_event(event)] += event.self_cpu_time_total / 1e6 / worked
     return shares | {PYTHON: 1.0 - sum(shares.values())}
 
