@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from dataclasses import asdict, replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -15,7 +16,7 @@ from harness import page, side_muster, side_profile, startup
 from harness.cases import CASES, TITLES
 from harness.processes import SideFailed, environment, peak_memory, run_side
 from harness.report import Rates, Target, as_markdown, as_text, paired_ratio, plot_ratios, rate_table, verdict
-from harness.workload import SHAPES, ClientTensors, Workload, network, train_plainly
+from harness.workload import SHAPES, ClientTensors, Workload, network, operations, train_plainly
 from muster.data.sources._idx import read_idx
 from muster.models.base import build_model
 
@@ -72,7 +73,7 @@ def test_muster_side_counts_the_timed_rounds_only() -> None:
 @pytest.mark.slow
 def test_bare_side_divides_the_same_work_over_its_processes() -> None:
     workload = Workload(clients=4, samples=20, cohort=3, batch=8, rounds=1)
-    answer = run_side("harness.side_bare", [workload.to_json()])
+    answer = run_side("harness.side_bare", [workload.to_json(), "tuned"])
     assert answer["samples"] == workload.timed_samples == 60
 
 
@@ -125,20 +126,29 @@ def test_every_target_is_against_a_side_that_is_run() -> None:
         assert case.sides(without=("flower", "pfl"))[0] == "muster"
 
 
-@pytest.mark.parametrize(("load", "busy"), [(0.2, False), (7.0, True)])
+@pytest.mark.parametrize(("others", "busy"), [(0.02, False), (0.7, True)])
 def test_page_has_commands_and_numbers_and_says_when_the_machine_was_busy(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, load: float, busy: bool
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, others: float, busy: bool
 ) -> None:
     monkeypatch.setattr(page, "DOCS", tmp_path)
     (tmp_path / "images").mkdir()
-    where = {"date": "1 May", "machine": "M", "packages": {"torch": "2"}, "load": load, "command": "python b.py"}
+    where = {
+        "date": "1 May",
+        "machine": "M",
+        "packages": {"torch": "2"},
+        "others": others,
+        "command": "python b.py",
+    }
     rates = {side: [1000.0 if side == "muster" else 500.0] * 3 for side in CASES["mlp"].sides()}
-    entry = {"conditions": where, "values": {"workload": asdict(CASES["mlp"].workload), "rates": rates}}
+    workload = asdict(CASES["mlp"].workload)
+    entry = {"conditions": where, "workload": workload, "clients": {"flower": 7}, "values": rates}
+    limits = {"machine": {"convolution": 4e9, "matrix product": 2e9}, "operations": {"mlp": 2e6}}
     scaling = [{"changed": "", "to": None, "rate": 10.0}, {"changed": "workers", "to": 1, "rate": 5.0}]
     page.write_page(
         {
             "speed": {"mlp": entry},
             "scaling": {"mlp": {"conditions": where, "values": scaling}},
+            "limits": {name: {"conditions": where, "values": values} for name, values in limits.items()},
             "profile": {"femnist-cnn": {"conditions": where, "values": {"pooling": 0.25}}},
             "startup": {"femnist-cnn": {"conditions": where, "values": [5.0, 2.0, 3.0]}},
             "memory": {"femnist-cnn": {"conditions": where, "values": {"median": {"6": 2**20, "50": 3 * 2**20}}}},
@@ -148,6 +158,8 @@ def test_page_has_commands_and_numbers_and_says_when_the_machine_was_busy(
     assert "| MLP, cross-device | plain loop, one process | 2.00 | ≥ 4 | **not reached** |" in text
     assert "| Flower | 500 | 500 – 500 | 2.00 |" in text
     assert "| 1 worker | 5 | 0.50 |" in text
+    assert "Flower had 7 clients in all." in text
+    assert "| MLP, cross-device | 2.00 | 2,000 | 1,000 (50 %) | 25,000 |" in text
     assert "| pooling | 25.0 % |" in text
     assert "5.0 s the first time (data files are decoded), then 2.5 s" in text
     assert "| median | 1 | 3 | +2 |" in text
@@ -159,7 +171,22 @@ def test_operators_are_told_apart() -> None:
     assert side_profile.kind_of("aten::mkldnn_convolution") == "matrix multiplication and convolution"
     assert side_profile.kind_of("aten::max_pool2d_with_indices_backward") == "pooling"
     assert side_profile.kind_of("aten::threshold_backward") == "activation and loss"
-    assert side_profile.kind_of("aten::fill_") == "other operators"
+    assert side_profile.kind_of("aten::fill_") == side_profile.OTHER
+    assert side_profile.kind_of("autograd::engine::evaluate_function: ConvolutionBackward0") == side_profile.OTHER
+
+
+def test_what_a_kernel_calls_belongs_to_it() -> None:
+    pooling = SimpleNamespace(name="aten::max_pool2d_with_indices_backward", cpu_parent=None)
+    filling = SimpleNamespace(
+        name="aten::fill_", cpu_parent=SimpleNamespace(name="aten::zero_", cpu_parent=pooling)
+    )
+    assert side_profile.kind_of_event(filling) == "pooling"
+    assert side_profile.kind_of_event(SimpleNamespace(name="aten::fill_", cpu_parent=None)) == side_profile.OTHER
+
+
+def test_operations_are_those_of_a_step() -> None:
+    # 60 × 10 multiplications and additions forward, and as many for the gradient of the weights.
+    assert operations(tiny("logistic")) == 2 * 2 * 60 * 10
 
 
 @pytest.mark.bench
