@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
@@ -48,6 +48,7 @@ def test_counters_do_not_make_a_movement_long():
     assert "non-finite" in Guard(max_norm=10).objection(movement(1, 2, 3, 4, 5, 6, math.nan), counted)
 
 
+@example(np.full(6, 4.855081e-25, dtype=np.float32))
 @given(hnp.arrays(np.float32, 6, elements=st.floats(width=32)))
 @settings(max_examples=200, deadline=None)
 def test_length_is_finite_exactly_when_all_entries_are(vector):

@@ -12,6 +12,10 @@ from muster.errors import ConfigError
 from muster.parameters import ParameterSpec
 
 
+#: A sum of squares above this has lost nothing that matters to numbers too small for float32.
+_SAFE_SQUARE = 1e-30
+
+
 @dataclass(frozen=True)
 class Guard:
     """Refuses updates with a wrong shape, non-finite values, or a norm beyond a bound."""
@@ -61,9 +65,11 @@ def lengths(movements: Vector) -> list[float]:
     """Euclidean norms of the rows; NaN or infinite exactly when an entry of the row is."""
     with np.errstate(over="ignore", invalid="ignore"):
         squares = np.vecdot(movements, movements).tolist()
-        # Where it is not finite, an entry is not, or float32 was too small for the sum of squares.
+        # Elsewhere an entry is not finite, or float32 was too coarse for the squares.
         return [
-            math.sqrt(square) if math.isfinite(square) else float(np.linalg.norm(movement.astype(np.float64)))
+            math.sqrt(square)
+            if _SAFE_SQUARE < square < math.inf
+            else float(np.linalg.norm(movement.astype(np.float64)))
             for square, movement in zip(squares, movements, strict=True)
         ]
 
