@@ -11,7 +11,6 @@ from muster.arrays import Vector
 from muster.errors import ConfigError
 from muster.parameters import ParameterSpec
 
-
 #: A sum of squares above this has lost nothing that matters to numbers too small for float32.
 _SAFE_SQUARE = 1e-30
 
