@@ -27,6 +27,8 @@ READABLE = (1, FORMAT)
 #: Bytes of arrays up to which a file is put together in memory.
 SMALL = 4 * 2**20
 _ARRAY = "__array__"
+#: Most of a tree are these: asking for them first is quicker than matching.
+_SCALARS = (str, int, float, bool)
 _TREE, _ALL_ARRAYS = "tree.json", "arrays.bin"
 #: What reading a damaged archive raises; the last two for headers that name encryption or an unknown method.
 _DAMAGE = (zipfile.BadZipFile, ValueError, KeyError, EOFError, OSError, NotImplementedError, RuntimeError)
@@ -150,12 +152,7 @@ def _damaged(path: Path, error: Exception) -> CheckpointError:
 
 
 def _pack(value: Any, arrays: list[np.ndarray[Any, Any]]) -> Any:
-    if value is None or type(value) in (
-        str,
-        int,
-        float,
-        bool,
-    ):  # most of a tree, and quicker told apart than matched
+    if value is None or type(value) in _SCALARS:
         return value
     match value:
         case np.ndarray():
