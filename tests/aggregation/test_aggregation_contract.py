@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from muster.aggregation import aggregators
 from muster.aggregation.base import StreamingAggregator
-from muster.errors import ConfigError
+from muster.errors import ConfigError, TrainingError
 
 ALL = aggregators.names()
 STREAMING = [name for name in ALL if aggregators.get(name).streaming]
@@ -196,6 +196,13 @@ def test_weights_of_the_selector_replace_the_methods_own(run, name) -> None:
         assert result.weights[0] == 0
         return
     np.testing.assert_allclose(result.weights, [0, 0.75, 0.25])
+
+
+@pytest.mark.parametrize("name", [name for name in ALL if aggregators.get(name).honours_weights])
+def test_weights_that_are_all_zero_are_the_same_error(run, name) -> None:
+    """As when all clients with a weight have failed: equal weights would be another method."""
+    with pytest.raises(TrainingError, match="the aggregation weights of all updates are zero"):
+        run(build(name), movements_of(13, clients=3), weights=np.zeros(3))
 
 
 @pytest.mark.parametrize("name", ALL)
