@@ -131,6 +131,7 @@ class Server:
         self.selector.check_signals(population)
         self.aggregator.check(population)
         check_fit(self.selector, self.aggregator, self.engine.algorithm)
+        self.aggregator.check_training(self.engine.training, self.engine.algorithm)
         self.engine.check_methods(self.selector, self.aggregator, self.guard)
         self.engine.algorithm.check(population)
         if self.availability is not None:
