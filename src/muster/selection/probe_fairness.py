@@ -25,8 +25,6 @@ from muster.signals.probe import ProbeNorm
 FEW, LONG = 0.6, 0.4
 #: The round that stands for "never": the released code's sentinel.
 NEVER = -999_999
-#: Scores that are all zero are told apart by noise of this size.
-_NOISE = 1e-6
 
 
 @selectors.register("probe-fairness")
@@ -95,13 +93,14 @@ class ProbeFairness(Selector):
 
     def _choose(self, fed: View, pool: Ints, scores: Floats, now: int) -> Ints:
         count = min(self.clients_per_round, len(fed.available))
+        # In random order, ties (of waits or of scores) that go by position go by lot.
+        lots = fed.rng.permutation(len(pool))
+        pool, scores = pool[lots], scores[lots]
         explore = explore_slots(self.epsilon, count, self.rounding)
-        waiting = pool if self.force_scope == "pool" else fed.available
+        waiting = pool if self.force_scope == "pool" else fed.rng.permutation(fed.available)
         starved = self._starved(waiting, now, self.gap or max(1, fed.rounds // 4))[: count - explore]
         left = ~np.isin(pool, starved)
         pool, scores = pool[left], scores[left]
-        if not scores.any():
-            scores = _NOISE * fed.rng.random(len(scores))
         order = np.argsort(-scores, kind="stable")
         top = order[: count - explore - len(starved)]
         rest = order[len(top) :]
@@ -110,7 +109,7 @@ class ProbeFairness(Selector):
         return np.sort(np.concatenate([starved, pool[top], pool[drawn]]))
 
     def _starved(self, clients: Ints, now: int, gap: int) -> Ints:
-        """Those who have waited for `gap` rounds or more, longest wait first."""
+        """Those who have waited for `gap` rounds or more, longest wait first, of equal waits the first ones."""
         clients = clients[now - self.last[clients] >= gap]
         return clients[np.argsort(self.last[clients], kind="stable")]
 
