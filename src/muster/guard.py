@@ -19,7 +19,7 @@ _SAFE_SQUARE = 1e-30
 class Guard:
     """Refuses updates with a wrong shape, non-finite values, or a norm beyond a bound."""
 
-    #: Longest movement that is let through; None: any length.
+    #: Longest movement of the trainable parameters that is let through; None: any length.
     max_norm: float | None = None
     #: After so many rounds in a row without a single valid update the run stops.
     max_failed_rounds: int = 10
@@ -48,8 +48,8 @@ class Guard:
             row: "non-finite values" for row, norm in enumerate(lengths(movements)) if not math.isfinite(norm)
         }
         if self.max_norm is not None:
-            # Counters travel as they are and grow with every round: they are no part of the movement's length.
-            for row, norm in enumerate(lengths(movements[:, spec.averaged])):
+            # Running statistics move on a scale of their own and would drown the weights; counters only grow.
+            for row, norm in enumerate(lengths(movements[:, spec.trainable])):
                 if row not in found and norm > self.max_norm:
                     found[row] = f"norm {norm:.4g} is beyond the bound {self.max_norm:g}"
         return found

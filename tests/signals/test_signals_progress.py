@@ -15,7 +15,9 @@ from muster.training.fedprox import FedProx
         (LocalTraining(lr=0.1, batch_size=8, epochs=2), Plain(), 8),
         (LocalTraining(lr=0.1, batch_size=8, steps=2, momentum=0.9), Plain(), 2.9),
         (LocalTraining(lr=0.1, batch_size=8, steps=5), FedProx(mu=0.1), 4.900995),
-        (LocalTraining(lr=0.1, batch_size=8, steps=5, optimizer="adam"), Plain(), 5),
+        (LocalTraining(lr=0.1, batch_size=8, steps=5, weight_decay=0.1), Plain(), 4.900995),
+        (LocalTraining(lr=0.1, batch_size=8, steps=10, momentum=0.9), FedProx(mu=0.1), 37.892089),
+        (LocalTraining(lr=0.1, batch_size=8, steps=5, optimizer="adam"), Plain(), np.nan),
     ],
 )
 def test_counts_steps_as_their_gradients_enter_the_movement(make_client, training, algorithm, expected) -> None:
@@ -29,6 +31,12 @@ def test_steps_of_a_probe_count(make_client) -> None:
     train(client, Plain(), 0.1, skip=2)
     assert client.outcome.steps == 4
     assert LocalProgress().measure(client)[0] == 6
+
+
+def test_the_velocity_of_a_probe_does_not_reach_the_training(make_client) -> None:
+    client = make_client(training=LocalTraining(lr=0.1, batch_size=8, steps=4, momentum=0.9))
+    train(client, Plain(), 0.1, skip=2)
+    assert LocalProgress().measure(client)[0] == pytest.approx(2.9 + 2.9)
 
 
 def test_exists_only_after_training(make_client) -> None:

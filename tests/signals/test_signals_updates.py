@@ -50,10 +50,12 @@ def test_width_is_what_is_measured_and_nothing_travels_twice(moved, signal):
     assert not signal.askable
 
 
-def test_counters_are_not_part_of_the_update(make_client):
+def test_running_statistics_and_counters_are_not_part_of_the_update(make_client):
     client = make_client()
-    client.movement = np.zeros(client.spec.size, dtype=np.float32)
-    assert len(WholeUpdate().measure(client)) == client.spec.size - 1
+    client.movement = np.arange(client.spec.size, dtype=np.float32)
+    trained = sum(parameter.numel() for parameter in client.model.module.parameters())
+    assert trained == client.spec.size - 11  # five running means, five variances, one counter
+    np.testing.assert_array_equal(WholeUpdate().measure(client), np.arange(trained))
 
 
 def test_a_layer_without_bias_has_no_bias_signals():

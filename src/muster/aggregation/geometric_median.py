@@ -51,7 +51,10 @@ def _centred(gram: Floats) -> Floats:
 @aggregators.register("geometric-median")
 @dataclass
 class GeometricMedian(Aggregator):
-    """The point with the smallest weighted sum of distances to the clients' models."""
+    """The point with the smallest weighted sum of distances to the clients' models.
+
+    Distances are between trainable parameters; running statistics are averaged with the median's coefficients.
+    """
 
     weights: Literal["samples", "equal"] = "equal"
     #: Distances are not taken below this, so that an iterate may sit on a client's model.
@@ -67,6 +70,6 @@ class GeometricMedian(Aggregator):
 
     def aggregate(self, current: Vector, updates: Updates, spec: ParameterSpec) -> Aggregated:
         weights = updates.shares(self.weights)
-        gram = inner_products(updates.movements[:, spec.averaged]).gram
+        gram = inner_products(updates.movements[:, spec.trainable]).gram
         coefficients = weiszfeld(gram, weights, self.smoothing, self.iterations, self.tolerance)
         return self.averaged(current, updates, coefficients, spec)

@@ -28,7 +28,10 @@ def krum_scores(squared_distances: Floats, attackers: int) -> Floats:
 
 @dataclass
 class NeighbourAggregator(Aggregator):
-    """Averages the clients with the lowest Krum scores."""
+    """Averages the clients with the lowest Krum scores.
+
+    Scores are distances between trainable parameters; running statistics are averaged over the same clients.
+    """
 
     #: Clients (f) that may send anything; 2f + 3 updates are needed to withstand them.
     attackers: int = 1
@@ -53,15 +56,16 @@ class NeighbourAggregator(Aggregator):
         """How many clients are averaged."""
 
     def aggregate(self, current: Vector, updates: Updates, spec: ParameterSpec) -> Aggregated:
-        movements = updates.movements[:, spec.averaged]
-        weights = np.zeros(len(updates))
         if len(updates) < 2 * self.attackers + 3:
             if self.too_few == "error":
                 raise self._too_few(len(updates))
-            weights[:] = 1 / len(updates)
-            return self.moved(current, coordinate_median(movements), spec, updates, weights)
-        scores = krum_scores(inner_products(movements).squared_distances, self.attackers)
-        best = np.argsort(scores, kind="stable")[: self.kept(len(updates))]
+            equal = np.full(len(updates), 1 / len(updates))
+            return self.moved(
+                current, coordinate_median(updates.movements[:, spec.averaged]), spec, updates, equal
+            )
+        distances = inner_products(updates.movements[:, spec.trainable]).squared_distances
+        best = np.argsort(krum_scores(distances, self.attackers), kind="stable")[: self.kept(len(updates))]
+        weights = np.zeros(len(updates))
         weights[best] = 1 / len(best)
         return self.averaged(current, updates, weights, spec)
 

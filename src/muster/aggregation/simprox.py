@@ -104,7 +104,8 @@ def _quotient(numerator: Floats, denominator: Floats) -> Floats:
 class SimProx(Aggregator):
     """Clients whose models resemble the others' and that moved little count more.
 
-    Sample counts play no role. The softmax at the end bounds the ratio of two weights by e^(1/temperature).
+    Sample counts play no role, and running statistics neither: they are averaged with the weights that the
+    trainable parameters give. The softmax at the end bounds the ratio of two weights by e^(1/temperature).
     """
 
     #: Share of the cosine in the similarity when clients agree (λ₀).
@@ -138,7 +139,7 @@ class SimProx(Aggregator):
         self.require("memory_limit_mb", self.memory_limit_mb >= 0, "zero or a positive number")
 
     def aggregate(self, current: Vector, updates: Updates, spec: ParameterSpec) -> Aggregated:
-        movements, base = updates.movements[:, spec.averaged], current[spec.averaged]
+        movements, base = updates.movements[:, spec.trainable], current[spec.trainable]
         if self.sketch is None:
             inner = inner_products(movements, base)
         else:

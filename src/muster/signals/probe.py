@@ -54,9 +54,9 @@ class ProbeNorm(Signal):
         done = self.steps * len(chosen) if self.credit == "batches" else epoch
         skip = min(done, client.training.steps_for(client.size))
         client.state[PROBE] = np.append(probed, np.float32(skip))
-        # Counters of batches grow alike on all clients and would drown the distance.
-        averaged = client.spec.averaged
-        moved = probed[averaged].astype(np.float64) - client.origin[averaged].cpu().numpy()
+        # Running statistics and counters of batches would drown the distance.
+        trainable = client.spec.trainable
+        moved = probed[trainable].astype(np.float64) - client.origin[trainable].cpu().numpy()
         return np.array([np.linalg.norm(moved)])
 
 

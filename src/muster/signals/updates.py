@@ -134,9 +134,9 @@ class BiasUpdate(PartOfUpdate):
 @signals.register("update")
 @dataclass(frozen=True)
 class WholeUpdate(PartOfUpdate):
-    """Movement of everything that is averaged: parameters and running statistics, no counters."""
+    """Movement of all trainable parameters: no running statistics, no counters."""
 
     name: ClassVar[str] = "update"
 
     def part(self, spec: ParameterSpec) -> slice:
-        return spec.averaged
+        return spec.trainable
