@@ -2,7 +2,6 @@
 
 import numpy as np
 import pytest
-import torch
 
 from muster.aggregation.fedavg import FedAvg
 from muster.aggregation.fednova import FedNova
@@ -42,27 +41,30 @@ def test_a_step_with_twice_the_learning_rate_is_twice_the_work(advance, options)
 
 def test_local_work_of_momentum_and_of_a_proximal_term() -> None:
     momentum = LocalTraining(momentum=0.9)
-    assert [momentum.progress(n) for n in STEPS] == pytest.approx([2.9, 13.1441, 41.38106], abs=1e-5)
-    assert np.dot([0.5, 0.3, 0.2], [momentum.progress(n) for n in STEPS]) == pytest.approx(13.669442, abs=1e-6)
+    work = momentum.progress(np.array(STEPS), lr=0.1)
+    assert work == pytest.approx([2.9, 13.1441, 41.38106], abs=1e-5)
+    assert np.dot([0.5, 0.3, 0.2], work) == pytest.approx(13.669442, abs=1e-6)
     plain = LocalTraining()
-    assert [plain.progress(n) for n in STEPS] == STEPS
-    assert [plain.progress(n, shrink=0.01) for n in STEPS] == pytest.approx([1.99, 4.900995, 9.561792], abs=1e-6)
-    assert LocalTraining(optimizer="adam").progress(7) == 7
+    assert plain.progress(np.array(STEPS), lr=0.1).tolist() == STEPS
+    assert plain.progress(np.array(STEPS), lr=0.1, pull=0.1) == pytest.approx([1.99, 4.900995, 9.561792], abs=1e-6)
 
 
-@pytest.mark.parametrize("nesterov", [False, True])
-def test_local_work_is_what_a_constant_gradient_adds_up_to(nesterov) -> None:
-    training = LocalTraining(lr=0.1, momentum=0.8, nesterov=nesterov)
-    weight = torch.nn.Parameter(torch.zeros(1, dtype=torch.float64))
-    optimizer = torch.optim.SGD([weight], lr=0.1, momentum=0.8, nesterov=nesterov)
-    for _ in range(6):
-        weight.grad = torch.ones_like(weight)
-        optimizer.step()
-    assert -weight.item() / 0.1 == pytest.approx(training.progress(6))
+def test_local_work_of_momentum_with_a_proximal_term() -> None:
+    work = LocalTraining(momentum=0.9).progress(np.array([50, 10]), lr=0.1, pull=0.1)
+    np.testing.assert_allclose(work, [105.8, 37.9], atol=0.05)
+
+
+def test_local_work_has_weight_decay_in_it() -> None:
+    decayed = LocalTraining(weight_decay=0.1).progress(np.array(STEPS), lr=0.1)
+    assert decayed == pytest.approx([1.99, 4.900995, 9.561792], abs=1e-6)
+
+
+def test_adam_has_no_local_work() -> None:
+    assert np.isnan(LocalTraining(optimizer="adam").progress(np.array(STEPS), lr=0.1)).all()
 
 
 def test_mean_work_can_be_counted_in_steps(advance) -> None:
-    shrunk = [LocalTraining().progress(n, shrink=0.01) for n in STEPS]
+    shrunk = LocalTraining().progress(np.array(STEPS), lr=0.1, pull=0.1).tolist()
     expected = 4.5 * sum(p * d[0] / a for p, d, a in zip([0.5, 0.3, 0.2], MOVEMENTS, shrunk, strict=True))
     assert step(advance, FedNova(effective="steps"), shrunk) == pytest.approx(expected)
 

@@ -6,18 +6,19 @@ import math
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
 from torch import nn
 
-from muster.arrays import Ints, Vector
+from muster.arrays import Floats, Ints, Vector
 from muster.component import Component, Population
 from muster.errors import ConfigError, DataError, TrainingError
 from muster.registry import Registry
 from muster.signals.base import ClientContext, TrainOutcome
+from muster.training.accumulation import accumulation_norm
 from muster.training.descent import PlainDescent, fused_steps
 from muster.training.schedules import Schedule
 
@@ -69,18 +70,33 @@ class LocalTraining(Schedule):
         full, rest = divmod(self.steps_for(size), math.ceil(size / self.batch_size))
         return full * size + rest * self.batch_size
 
-    def progress(self, steps: int, shrink: float = 0.0) -> float:
+    def check_accumulates(self, method: str) -> None:
+        """Refuse an optimiser whose movement is no sum of gradients with coefficients that are known."""
+        if self.optimizer != "sgd":
+            raise ConfigError(
+                f"{method} divides movements by how often the local optimiser counted each gradient; "
+                f"{self.optimizer} has no such number, because it scales every coordinate by the gradients seen",
+                fix="set training.optimizer = 'sgd' (momentum and Nesterov are understood)",
+            )
+
+    def progress(
+        self, steps: Ints | int, lr: Floats | float, pull: Floats | float = 0.0, restart: Ints | int = 0
+    ) -> Floats:
         """How much of a constant gradient `steps` local steps add up to, in units of the learning rate.
 
-        It is the number of steps for plain SGD. Momentum counts a gradient again in later steps; a proximal term
-        shrinks what was gained by `shrink` in every step. Adam's steps have no such weights and count one each.
+        It is the number of steps for plain SGD; see `accumulation_norm` for momentum, an algorithm's `pull` and
+        weight decay. Adam has no such number: NaN.
         """
-        momentum = self.momentum if self.optimizer == "sgd" else 0.0
-        velocity = total = 0.0
-        for _ in range(steps):
-            velocity = momentum * velocity + 1.0
-            total = (1.0 - shrink) * total + (1.0 + momentum * velocity if self.nesterov else velocity)
-        return total
+        if self.optimizer != "sgd":
+            return np.full(np.broadcast_shapes(*map(np.shape, (steps, lr, pull, restart))), np.nan)
+        return accumulation_norm(
+            steps,
+            lr=lr,
+            momentum=self.momentum,
+            pull=np.add(pull, self.weight_decay),
+            nesterov=self.nesterov,
+            restart=restart,
+        )
 
     def make_optimizer(self, parameters: list[nn.Parameter], lr: float) -> torch.optim.Optimizer | PlainDescent:
         if self.optimizer == "adam":
@@ -228,8 +244,15 @@ def train(
             losses.add(loss, logits, labels)
     algorithm.end(job)
     context.outcome = losses.outcome()
-    context.outcome.progress = training.progress(skip + job.steps, shrink=lr * pull_factor * algorithm.pull)
+    # A probe's optimiser was another: its velocity did not reach the training.
+    context.outcome.progress = _progress(training, skip + job.steps, lr, pull_factor * algorithm.pull, skip)
     return job
+
+
+@lru_cache(maxsize=1024)
+def _progress(training: LocalTraining, steps: int, lr: float, pull: float, restart: int) -> float:
+    # Clients of one round differ in their steps at most: not worth a matrix power each.
+    return float(training.progress(steps, lr, pull, restart))
 
 
 def _rows(features: torch.Tensor, index: torch.Tensor) -> torch.Tensor:

@@ -250,14 +250,14 @@ class SliceRunner(TaskRunner):
             samples=outcomes.samples,
             mean_loss=outcomes.mean_loss,
             mean_squared_loss=outcomes.mean_squared_loss,
-            progress=self._progress(outcomes.steps + cohort.skips, task),
+            progress=self._progress(cohort, outcomes, task),
         )
 
-    def _progress(self, steps: Ints, task: SliceTask) -> Floats:
-        shrinks = task.rates * task.pull_factors * self.runtime.algorithm.pull
-        pairs = list(zip(steps.tolist(), shrinks.tolist(), strict=True))
-        found = {pair: self.runtime.training.progress(*pair) for pair in set(pairs)}
-        return np.array([found[pair] for pair in pairs])
+    def _progress(self, cohort: Cohort, outcomes: Outcomes, task: SliceTask) -> Floats:
+        pulls = task.pull_factors * self.runtime.algorithm.pull
+        before = np.array(cohort.skips, dtype=np.int64)
+        # A probe's optimiser was another: its velocity did not reach the training.
+        return self.runtime.training.progress(outcomes.steps + before, task.rates, pulls, restart=before)
 
     def _start_losses(self, cohort: Cohort) -> Floats:
         self.runtime.model.load(self.memory.origin)
