@@ -156,10 +156,12 @@ def order(engine: LocalEngine, **changes: Any) -> TrainOrder:
 def assert_agree(alone: LocalEngine, together: VectorisedEngine, request: TrainOrder, moves: bool = True) -> None:
     def answers(engine: LocalEngine) -> list[Trained]:
         # Buffers are reused: keep copies.
-        return [
+        found = [
             Trained(a.client, a.movement.copy(), a.steps, a.samples, a.reports, a.credited_steps, copied(a.extra))
             for a in engine.train(request)
         ]
+        engine.settle(np.sort(request.clients), request.clients[:0])
+        return found
 
     def copied(extra: Any) -> dict[str, Any]:
         return {name: vector.copy() for name, vector in extra.items()}

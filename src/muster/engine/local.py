@@ -89,7 +89,9 @@ class LocalEngine(Engine):
         )
         if len(data.dataset.test) == 0:
             raise DataError("the data set has no test samples", expected="a test split to evaluate on")
+        #: What clients keep between exchanges; and what the cohort in flight will keep, if it is used.
         self._store = ClientStore(memory_limit=client_memory)
+        self._provisional = ClientStore(memory_limit=client_memory)
         self._names = (*self._algorithm.client_state, PROBE)
         self._rows: Ints = np.empty(0, dtype=np.int64)
         self._memory: Memory | None = None
@@ -159,7 +161,7 @@ class LocalEngine(Engine):
             if isinstance(answer, Crashed):
                 failures.append(Failed(client, answer.reason))
                 continue
-            self._take_back(client, task % memory.slots, answer.present)
+            self._take_back(self._store, client, task % memory.slots, answer.present)
             values[client] = answer.values
         return values, failures
 
@@ -194,6 +196,7 @@ class LocalEngine(Engine):
         clients = schedule(order.clients, self._data.sizes)
         memory = self._ready(len(clients) if order.keep_all else self._ring)
         memory.send(order.parameters, order.broadcast)
+        self._provisional.close()
         window = len(clients) if order.keep_all else memory.slots
         self._rows = np.sort(clients)
         rates, pulls = order.rates(clients), order.pulls(clients)
@@ -211,7 +214,7 @@ class LocalEngine(Engine):
             if isinstance(answer, Crashed):
                 yield Failed(client, answer.reason)
                 continue
-            self._take_back(client, slot, answer.present)
+            self._take_back(self._provisional, client, slot, answer.present)
             facts = answer.facts
             yield Trained(
                 client=client,
@@ -231,6 +234,14 @@ class LocalEngine(Engine):
             if row != slot:  # somebody before was refused: move up, rather than make a second matrix
                 movements[row] = movements[slot]
         return movements[: len(clients)]
+
+    def settle(self, used: Ints, refused: Ints) -> None:
+        for name in self._algorithm.client_state:
+            for client in used.tolist():
+                vector = self._provisional.get(name, client)
+                if vector is not None:
+                    self._store.put(name, client, vector)
+        self._provisional.close()
 
     def evaluate(self, parameters: Vector) -> Evaluation:
         test = self._data.dataset.test
@@ -318,11 +329,11 @@ class LocalEngine(Engine):
                 present[name] = len(vector)
         return present
 
-    def _take_back(self, client: int, slot: int, present: dict[str, int]) -> None:
+    def _take_back(self, store: ClientStore, client: int, slot: int, present: dict[str, int]) -> None:
+        """Put what the client has in its slot now into a store."""
         assert self._memory is not None
         for name, length in present.items():
-            row = self._names.index(name)
-            self._store.put(name, client, self._memory.state[slot, row, :length].numpy().copy())
+            store.put(name, client, self._memory.state[slot, self._names.index(name), :length].numpy())
 
 
 def _load_lazy_parts() -> None:

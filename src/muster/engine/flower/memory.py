@@ -1,8 +1,10 @@
 """What a client keeps between exchanges: control variates, previous models, the probed model.
 
-It lives in Flower's `context.state`. An answer may come too late for the server to count it, or the server may go
-back to a checkpoint: so the client keeps its state in two versions, and every order says on which one the server
-counts. A SuperNode that restarts has lost them: the client then starts like a new one and says so.
+It lives in Flower's `context.state`. An answer may come too late for the server to count it, its update may be
+refused or left out, or the server may go back to a checkpoint: so new state stands beside the version that it came
+from and the checkpoint's, and every order says on which one the server counts. These are two versions when clients
+train once between checkpoints, else three. A SuperNode that restarts has lost them: the client then starts like a
+new one and says so.
 """
 
 from __future__ import annotations
@@ -40,11 +42,11 @@ class Memory:
         return found, lost
 
     def trained(self, order: Order, state: dict[str, Vector]) -> None:
-        """Keep the new state beside the one that it came from; a probed model has had its use."""
+        """Keep the new state beside those that the server may still count on; a probed model has had its use."""
         before = {
             name: array
             for name, array in self._arrays.items()
-            if name.startswith(f"{order.state}/") and not name.endswith(f"/{PROBE}")
+            if name.startswith((f"{order.state}/", f"{order.saved}/")) and not name.endswith(f"/{PROBE}")
         }
         self._put(before, version_of(order.place), state)
 

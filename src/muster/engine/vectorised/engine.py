@@ -54,6 +54,7 @@ class VectorisedEngine(LocalEngine):
         # A ring of as many places as slices may be under way, each with room for the longest.
         memory = self._ready(len(clients) if order.keep_all else min(len(parts), self._ring) * longest)
         memory.send(order.parameters, order.broadcast)
+        self._provisional.close()
         self._rows = np.sort(clients)
         while parts:
             crashed: list[Ints] = []
@@ -102,7 +103,7 @@ class VectorisedEngine(LocalEngine):
     ) -> Iterator[TrainedSlice]:
         if answer.present is not None:
             for client, slot, present in zip(clients.tolist(), slots.tolist(), answer.present, strict=True):
-                self._take_back(client, slot, present)
+                self._take_back(self._provisional, client, slot, present)
         contiguous = bool((np.diff(slots) == 1).all())
         # Rows must not be copied: the guard's clipping changes them where they are.
         for rows in [slice(0, len(slots))] if contiguous else [slice(k, k + 1) for k in range(len(slots))]:
