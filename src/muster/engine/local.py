@@ -38,6 +38,7 @@ from muster.engine.tasks import Memory, Message, Questions, Recipe, TaskRunner, 
 from muster.errors import CheckpointError, ConfigError, DataError, EngineError
 from muster.parameters import FlatModel, ParameterSpec
 from muster.signals.base import PROBE, Replies
+from muster.training.augmentation import augmenter
 from muster.training.base import LocalAlgorithm, LocalTraining, Plain
 
 
@@ -74,6 +75,8 @@ class LocalEngine(Engine):
             workers = WORKERS_PER_ACCELERATOR if accelerated else available_cores()
         if workers < 0:
             raise ConfigError(f"workers is {workers}", expected="0 (in this process) or more")
+        # Workers would find out only when they are first used.
+        augmenter(training.augmentation, data.dataset, torch.device("cpu"))
         self._count, self._reason = workers, reason
         # Metal cannot be used after a fork, and macOS in general does not promise that forks work.
         self._start_method = "fork" if sys.platform != "darwin" and self._device != "mps" else "spawn"

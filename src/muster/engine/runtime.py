@@ -16,6 +16,7 @@ from muster.engine.base import Place
 from muster.parameters import FlatModel
 from muster.randomness import generator, torch_seed
 from muster.signals.base import PROBE, ClientContext, Signal
+from muster.training.augmentation import augmenter
 from muster.training.base import LocalAlgorithm, LocalTraining, train
 from muster.training.descent import allow_fused_steps
 
@@ -65,6 +66,7 @@ class ClientRuntime:
         allow_fused_steps(module)
         self.model = FlatModel(module, device)
         self.devices = devices
+        self._augmenter = augmenter(training.augmentation, data.dataset, self.model.device)
 
     def train(
         self,
@@ -161,6 +163,16 @@ class ClientRuntime:
             attribute_values=self.data.dataset.attribute_values,
             state=state,
             device_times=self._device_times(job.client, len(labels)),
+            augment=self._augment(job),
+        )
+
+    def _augment(self, job: Job) -> Callable[[torch.Tensor, int], torch.Tensor] | None:
+        """Every step draws from a stream of its own, so that a probe's steps may be left out without a trace."""
+        change = self._augmenter
+        if change is None:
+            return None
+        return lambda pictures, step: change(
+            pictures, generator(self.seed, "augment", *self._coordinates(job), step)
         )
 
     def _coordinates(self, job: Job) -> tuple[int, int, int]:

@@ -100,6 +100,8 @@ class ClientContext:
     state: dict[str, Vector] = field(default_factory=dict)
     #: Seconds to (receive, compute, send) when devices are modelled.
     device_times: Floats | None = None
+    #: Changes the pictures of a training step, given its number, at random; None: they stay as they are.
+    augment: Callable[[torch.Tensor, int], torch.Tensor] | None = None
 
     @property
     def spec(self) -> ParameterSpec:

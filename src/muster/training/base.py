@@ -18,6 +18,7 @@ from muster.component import Component, Population
 from muster.errors import ConfigError, DataError, TrainingError
 from muster.registry import Registry
 from muster.signals.base import ClientContext, TrainOutcome
+from muster.training.augmentation import OperationConfig, build_operations
 from muster.training.descent import PlainDescent, fused_steps
 from muster.training.schedules import Schedule
 
@@ -38,6 +39,8 @@ class LocalTraining(Schedule):
     batch_size: int = 64
     #: Largest gradient norm; None: no limit.
     clip_norm: float | None = None
+    #: How pictures are changed at random in training: names of operations, or tables with a name and options.
+    augmentation: tuple[OperationConfig, ...] = ()
 
     def check(self) -> None:
         super().check()
@@ -55,6 +58,7 @@ class LocalTraining(Schedule):
             )
         if self.nesterov and not self.momentum:
             raise ConfigError("training.nesterov needs momentum", fix="set training.momentum, e.g. to 0.9")
+        build_operations(self.augmentation)
 
     @property
     def centralised(self) -> bool:
@@ -215,6 +219,8 @@ def train(
         for positions in batches(context.size, training, context.rng, skip):
             index = torch.from_numpy(positions).to(model.device)
             features, labels = _rows(context.features, index), context.labels.index_select(0, index)
+            if context.augment is not None:
+                features = context.augment(features, skip + job.steps)
             for parameter in parameters:
                 parameter.grad = None
             logits = _forward(model.module, features)

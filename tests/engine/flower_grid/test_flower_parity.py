@@ -11,6 +11,7 @@ import pytest
 
 import muster
 from muster.aggregation.base import aggregators
+from muster.data import Dataset, Normalisation, Samples
 from muster.engine.flower.server_app import run_on_grid
 from muster.selection.base import Plan, Selector, Train, View
 from muster.signals.gradients import MeanGradient
@@ -33,6 +34,20 @@ def test_client_state_gives_the_same_bits(six, grid_of, assert_same, algorithm):
         algorithm={"method": algorithm},
         aggregation={"method": matching},
     )
+    assert_same(muster.run(experiment, workers=0), run_on_grid(grid_of(experiment), experiment))
+
+
+def test_augmented_pictures_are_the_same_bits(six, grid_of, assert_same):
+    rng = np.random.default_rng(0)
+    images, labels = rng.integers(0, 256, (200, 3, 8, 8), dtype=np.uint8), rng.integers(0, 4, 200)
+    train, test = (Samples(images[part], labels[part]) for part in (slice(160), slice(160, None)))
+    data = Dataset("pictures", train, test, classes=4, normalisation=Normalisation(scale=1 / 255))
+    experiment = six(
+        rounds=2,
+        selection={"method": "probe-fairness", "clients_per_round": 3},
+        training={"augmentation": ["crop", "flip"]},
+    )
+    experiment = replace(experiment, data=data)
     assert_same(muster.run(experiment, workers=0), run_on_grid(grid_of(experiment), experiment))
 
 
