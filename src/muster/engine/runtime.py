@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Literal
 
 import numpy as np
 import torch
@@ -117,11 +118,14 @@ class ClientRuntime:
         return values
 
     @torch.no_grad()
-    def predict(self, positions: Ints, origin: torch.Tensor) -> tuple[Ints, Floats]:
-        """Predicted classes and losses of test samples under the global model."""
+    def predict(
+        self, positions: Ints, origin: torch.Tensor, split: Literal["test", "train"] = "test"
+    ) -> tuple[Ints, Floats]:
+        """Predicted classes and losses of test samples, or of training samples, under the global model."""
         self.model.load(origin)
         self.model.module.eval()
-        features, labels = self._on_device(*self.data.tensors(self.data.dataset.test, positions))
+        samples = self.data.dataset.test if split == "test" else self.data.dataset.train
+        features, labels = self._on_device(*self.data.tensors(samples, positions))
         logits = self.model.module(features)
         losses = nn.functional.cross_entropy(logits, labels, reduction="none")
         return logits.argmax(dim=1).cpu().numpy(), losses.double().cpu().numpy()

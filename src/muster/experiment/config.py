@@ -283,6 +283,8 @@ def plain(value: Any) -> Any:
         parts: list[np.ndarray[Any, Any]] = [dataset.train.labels, dataset.test.labels]
         if isinstance(value, FederatedData):
             parts += [value.train_index.starts, value.train_index.samples]
+            if value.validation is not None:
+                parts.append(value.validation)
         parameters = {"data": dataset.name, "samples": len(dataset.train), "check": _check_sum(*parts)}
     return {"object": name, **plain(parameters)}
 

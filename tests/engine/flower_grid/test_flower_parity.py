@@ -51,6 +51,20 @@ def test_augmented_pictures_are_the_same_bits(six, grid_of, assert_same):
     assert_same(muster.run(experiment, workers=0), run_on_grid(grid_of(experiment), experiment))
 
 
+@pytest.mark.parametrize("evaluate", ["server", "clients"])
+def test_validation_and_the_schedule_that_follows_it_are_the_same(six, grid_of, evaluate):
+    experiment = six(
+        rounds=4,
+        data={"source": "digits", "validation": 0.2},
+        training={"schedule": "plateau", "patience": 0, "lr": 0.5},
+        flower={"evaluate": evaluate},
+    )
+    local, remote = muster.run(experiment, workers=0), run_on_grid(grid_of(experiment), experiment)
+    assert np.array_equal(local.parameters, remote.parameters)
+    losses = [[row["validation_loss"] for row in run.metrics] for run in (local, remote)]
+    assert losses[0] == losses[1]
+
+
 @dataclass
 class Levelling(Selector):
     """Small clients learn faster and are held back more."""

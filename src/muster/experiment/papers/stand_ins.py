@@ -46,7 +46,9 @@ def stand_ins() -> dict[str, Any]:
 def _moved(sections: dict[str, Any], name: str) -> dict[str, Any]:
     on = stand_ins()["on"][name]
     moved = copy.deepcopy(sections)
-    moved["data"] = {"source": name} | on.get("data", {})
+    # What is kept back for validation is a share of any data.
+    kept_back = {key: value for key, value in sections["data"].items() if key == "validation"}
+    moved["data"] = {"source": name} | on.get("data", {}) | kept_back
     if moved["partition"].get("table") == "spawrious-4":
         moved["data"]["classes"] = 4
     moved["partition"] = _partition(moved["partition"], on)
