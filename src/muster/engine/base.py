@@ -30,6 +30,8 @@ class Place:
     iteration: int
     #: How many exchanges (asks and trainings) came before in this round.
     exchange: int
+    #: How many rounds the run has, where that is known here.
+    rounds: int = 0
 
 
 @dataclass(frozen=True)

@@ -163,6 +163,7 @@ class ClientRuntime:
             training_rng=lambda: self.training_order(job),
             lr=job.lr,
             round=job.place.round,
+            rounds=job.place.rounds,
             attributes=self.data.client_attributes(job.client),
             attribute_values=self.data.dataset.attribute_values,
             state=state,

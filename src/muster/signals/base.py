@@ -91,6 +91,8 @@ class ClientContext:
     #: The learning rate of this client's training; of the round, where it is asked before one.
     lr: float
     round: int = 0
+    #: How many rounds the run has.
+    rounds: int = 0
     attributes: Ints | None = None
     attribute_values: int | None = None
     #: Movement after training, flat (report only).

@@ -19,6 +19,8 @@ def why_not(
         return f"the local algorithm {type(algorithm).__name__} works on single clients"
     if training is not None and training.augmentation:
         return "training.augmentation changes the pictures of single clients"
+    if training is not None and training.schedule_per == "batch":
+        return "training.schedule_per = 'batch' changes the learning rate within a training"
     try:
         chain_of(module)
     except Unsupported as reason:
