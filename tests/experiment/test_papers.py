@@ -6,10 +6,10 @@ import pytest
 
 from muster.errors import ConfigError, DataError
 from muster.experiment.papers.entries import SCALES, chosen, entries, entry, fits
-from muster.experiment.papers.planning import Plan, plan
+from muster.experiment.papers.planning import Plan, as_published, plan
 from muster.experiment.papers.published import PAPERS, Number, paper
 from muster.experiment.papers.settings import differences_told
-from muster.experiment.papers.stand_ins import ALWAYS_HERE, is_here, on_available_data
+from muster.experiment.papers.stand_ins import ALWAYS_HERE, is_here, on_available_data, wanted_data
 
 WANTED = {
     "terraform": ["table1", "table2", "table3", "figure2", "figure3", "figure4"],
@@ -242,7 +242,59 @@ def test_clients_by_nature_become_clients_by_labels():
     writers = sections("femnist")
     writers["partition"] = {"scheme": "natural"}
     moved = on_available_data(writers, lambda source: source == "mnist")
-    assert moved["partition"] == {"scheme": "dirichlet", "clients": 100, "alpha": 0.3}
+    assert moved["partition"]["scheme"] == "dirichlet"
+
+
+def test_a_stand_in_keeps_the_share_of_clients_that_train():
+    """39 of FEMNIST's 3,597 writers are 1.1 %, not 39 %."""
+    made = plan(entry("terraform/table1"), "paper", cells="FEMNIST", here=lambda source: source == "mnist")
+    experiment = made.runs[0].experiment
+    share = experiment.selection["clients_per_round"] / experiment.partition["clients"]
+    assert share == pytest.approx(39 / 3597, rel=0.05)
+    combined = sections("cifar100")
+    combined["selection"] = {"method": "warmup", "first": {"method": "random", "clients_per_round": 50}}
+    moved = on_available_data(combined, only_what_ships)
+    assert moved["selection"]["first"]["clients_per_round"] == 10, "in combined methods, too"
+
+
+def test_no_data_set_stands_in_two_columns():
+    """CIFAR-10 is in the table itself, and digits can stand for one of the others."""
+    made = plan(entry("terraform/table1"), "smoke", here=lambda source: source in ("cifar10", "digits"))
+    by_cell = {run.cell: run.experiment.data["source"] for run in made.runs}
+    assert by_cell == {
+        "CIFAR-10 1": "cifar10",
+        "CIFAR-10 2": "cifar10",
+        "CIFAR-10 3": "cifar10",
+        "CIFAR-100": "digits",
+    }
+    assert set(made.left_out) == {"Tiny ImageNet", "FEMNIST"}
+    assert "'femnist' is not here, and what could stand in is in another column" in made.left_out["FEMNIST"]
+    alone = plan(entry("terraform/table1"), "smoke", cells="FEMNIST", here=lambda source: source == "digits")
+    assert not alone.left_out
+    assert all(run.stand_in for run in alone.runs)
+    with pytest.raises(DataError, match="neither the data set 'femnist' is here"):
+        plan(entry("terraform/table1"), "smoke", cells="FEMNIST", here=lambda source: False)
+
+
+@pytest.mark.parametrize("id", IDS)
+@pytest.mark.parametrize(
+    "here", [only_what_ships, lambda source: source in ("mnist", "cmnist", "cifar10", "digits")]
+)
+def test_different_data_sets_never_run_on_the_same_one(id, here):
+    found = entry(id)
+    if found.kind == "runs":
+        runs = plan(found, "small", here=here).runs
+        wanted: dict[str, set[str]] = {}
+        for run in runs:
+            published = as_published(found, run.cell, run.row)
+            wanted.setdefault(run.experiment.data["source"], set()).add(wanted_data(published))
+        assert all(len(names) == 1 for names in wanted.values()), wanted
+
+
+def test_rows_that_name_another_method_keep_the_servers_learning_rate():
+    runs = plan(entry("feddiverse/table1"), "paper", cells="CMNIST GSC", here=everything).runs
+    assert {run.experiment.aggregation.get("server_lr") for run in runs} == {0.1}
+    assert "fednova" in {run.experiment.aggregation["method"] for run in runs}
 
 
 def test_four_breeds_need_four_classes():
@@ -279,5 +331,7 @@ def test_differences_say_what_where_and_from_what():
         "training: 2 epochs instead of 20 epochs",
         "seeds: 3 instead of 1",
     ]
-    lines = differing(plan(entry("terraform/table1"), "smoke", here=only_what_ships))
+    lines = differing(
+        plan(entry("terraform/table1"), "smoke", here=lambda source: source in ("digits", "cifar100"))
+    )
     assert lines[0] == "data: digits instead of cifar10 (CIFAR-10 1; CIFAR-10 2; CIFAR-10 3)"
