@@ -211,7 +211,7 @@ class Conversation:
         return signals if privacy is None else privacy.protect(signals, self.population.classes)
 
     def _place(self) -> Place:
-        return Place(self.round, self.iteration, self.exchange)
+        return Place(self.round, self.iteration, self.exchange, self.population.rounds)
 
     @contextmanager
     def _server_time(self) -> Iterator[None]:

@@ -176,8 +176,8 @@ class Server:
 
     @property
     def losses(self) -> Iterator[float]:
-        """What evaluations have measured so far, for schedules that follow it."""
-        measured = (record.metrics["loss"] for record in self.records)
+        """What evaluations have measured so far, on validation data where there are, for schedules to follow."""
+        measured = (row.get("validation_loss", row["loss"]) for row in (record.metrics for record in self.records))
         return (loss for loss in measured if not math.isnan(loss))
 
     def _measure(self, record: RoundRecord, rounds: int) -> None:

@@ -30,6 +30,8 @@ class Place:
     iteration: int
     #: How many exchanges (asks and trainings) came before in this round.
     exchange: int
+    #: How many rounds the run has, where that is known here.
+    rounds: int = 0
 
 
 @dataclass(frozen=True)
@@ -163,6 +165,15 @@ class AskOrder:
 
 
 @dataclass(frozen=True)
+class HeldBack:
+    """Sums over the samples that are kept back for validation."""
+
+    correct: int
+    loss_sum: float
+    count: int
+
+
+@dataclass(frozen=True)
 class Evaluation:
     """Sums from which every metric follows. Per-client arrays are empty where clients have no test data."""
 
@@ -177,6 +188,8 @@ class Evaluation:
     group_count: Ints | None = None
     #: Metrics that somebody else computed, where there are no such sums (a Flower app of the user's own).
     measured: Mapping[str, float] | None = None
+    #: Where training samples are kept back for validation.
+    validation: HeldBack | None = None
 
 
 class Engine(ABC):

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 from multiprocessing.util import Finalize
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -31,13 +31,14 @@ from muster.engine.base import (
     schedule,
 )
 from muster.engine.device import WORKERS_PER_ACCELERATOR, available_cores, resolve_device, single_threaded
-from muster.engine.evaluation import summarise
+from muster.engine.evaluation import summarise, summarise_validation
 from muster.engine.pool import Crashed, Handler, Pool, as_muster_error
 from muster.engine.runtime import EVALUATION_BATCH, Job
 from muster.engine.tasks import Memory, Message, Questions, Recipe, TaskRunner, question_groups
 from muster.errors import CheckpointError, ConfigError, DataError, EngineError
 from muster.parameters import FlatModel, ParameterSpec
 from muster.signals.base import PROBE, Replies
+from muster.training.augmentation import augmenter
 from muster.training.base import LocalAlgorithm, LocalTraining, Plain
 
 
@@ -74,6 +75,8 @@ class LocalEngine(Engine):
             workers = WORKERS_PER_ACCELERATOR if accelerated else available_cores()
         if workers < 0:
             raise ConfigError(f"workers is {workers}", expected="0 (in this process) or more")
+        # Workers would find out only when they are first used.
+        augmenter(training.augmentation, data.dataset, torch.device("cpu"))
         self._count, self._reason = workers, reason
         # Metal cannot be used after a fork, and macOS in general does not promise that forks work.
         self._start_method = "fork" if sys.platform != "darwin" and self._device != "mps" else "spawn"
@@ -244,15 +247,23 @@ class LocalEngine(Engine):
         self._provisional.close()
 
     def evaluate(self, parameters: Vector) -> Evaluation:
-        test = self._data.dataset.test
-        memory = self._ready(self._ring)
-        memory.send(parameters)
-        starts = range(0, len(test), EVALUATION_BATCH)
-        blocks = [np.arange(start, min(start + EVALUATION_BATCH, len(test))) for start in starts]
-        predicted, losses = np.empty(len(test), dtype=np.int64), np.empty(len(test))
+        data = self._data
+        self._ready(self._ring).send(parameters)
+        evaluation = summarise(data, *self._predicted(np.arange(len(data.dataset.test)), "test"))
+        if data.validation is None:
+            return evaluation
+        labels = data.dataset.train.labels[data.validation]
+        kept_back = summarise_validation(labels, *self._predicted(data.validation, "train"))
+        return replace(evaluation, validation=kept_back)
+
+    def _predicted(self, positions: Ints, split: Literal["test", "train"]) -> tuple[Ints, Floats]:
+        """Predicted classes and losses of some samples of a split, in blocks of a fixed size."""
+        count = len(positions)
+        blocks = [slice(start, start + EVALUATION_BATCH) for start in range(0, count, EVALUATION_BATCH)]
+        predicted, losses = np.empty(count, dtype=np.int64), np.empty(count)
 
         def message(task: int) -> Message:
-            return Message("predict", 0, positions=blocks[task])
+            return Message("predict", 0, positions=positions[blocks[task]], split=split)
 
         for task, answer in self._run(len(blocks), message, len(blocks)):
             if isinstance(answer, Crashed):
@@ -260,7 +271,7 @@ class LocalEngine(Engine):
                     f"evaluation failed: {answer.reason}", fix="use fewer workers or a smaller model"
                 )
             predicted[blocks[task]], losses[blocks[task]] = answer.predicted
-        return summarise(self._data, predicted, losses)
+        return predicted, losses
 
     def end_round(self) -> None:
         self._store.drop(PROBE)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Literal
 
 import numpy as np
 import torch
@@ -16,6 +17,7 @@ from muster.engine.base import Place
 from muster.parameters import FlatModel
 from muster.randomness import generator, torch_seed
 from muster.signals.base import PROBE, ClientContext, Signal
+from muster.training.augmentation import augmenter
 from muster.training.base import LocalAlgorithm, LocalTraining, train
 from muster.training.descent import allow_fused_steps
 
@@ -65,6 +67,7 @@ class ClientRuntime:
         allow_fused_steps(module)
         self.model = FlatModel(module, device)
         self.devices = devices
+        self._augmenter = augmenter(training.augmentation, data.dataset, self.model.device)
 
     def train(
         self,
@@ -115,11 +118,14 @@ class ClientRuntime:
         return values
 
     @torch.no_grad()
-    def predict(self, positions: Ints, origin: torch.Tensor) -> tuple[Ints, Floats]:
-        """Predicted classes and losses of test samples under the global model."""
+    def predict(
+        self, positions: Ints, origin: torch.Tensor, split: Literal["test", "train"] = "test"
+    ) -> tuple[Ints, Floats]:
+        """Predicted classes and losses of test samples, or of training samples, under the global model."""
         self.model.load(origin)
         self.model.module.eval()
-        features, labels = self._on_device(*self.data.tensors(self.data.dataset.test, positions))
+        samples = self.data.dataset.test if split == "test" else self.data.dataset.train
+        features, labels = self._on_device(*self.data.tensors(samples, positions))
         logits = self.model.module(features)
         losses = nn.functional.cross_entropy(logits, labels, reduction="none")
         return logits.argmax(dim=1).cpu().numpy(), losses.double().cpu().numpy()
@@ -157,10 +163,21 @@ class ClientRuntime:
             training_rng=lambda: self.training_order(job),
             lr=job.lr,
             round=job.place.round,
+            rounds=job.place.rounds,
             attributes=self.data.client_attributes(job.client),
             attribute_values=self.data.dataset.attribute_values,
             state=state,
             device_times=self._device_times(job.client, len(labels)),
+            augment=self._augment(job),
+        )
+
+    def _augment(self, job: Job) -> Callable[[torch.Tensor, int], torch.Tensor] | None:
+        """Every step draws from a stream of its own, so that a probe's steps may be left out without a trace."""
+        change = self._augmenter
+        if change is None:
+            return None
+        return lambda pictures, step: change(
+            pictures, generator(self.seed, "augment", *self._coordinates(job), step)
         )
 
     def _coordinates(self, job: Job) -> tuple[int, int, int]:

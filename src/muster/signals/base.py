@@ -91,6 +91,8 @@ class ClientContext:
     #: The learning rate of this client's training; of the round, where it is asked before one.
     lr: float
     round: int = 0
+    #: How many rounds the run has.
+    rounds: int = 0
     attributes: Ints | None = None
     attribute_values: int | None = None
     #: Movement after training, flat (report only).
@@ -100,6 +102,8 @@ class ClientContext:
     state: dict[str, Vector] = field(default_factory=dict)
     #: Seconds to (receive, compute, send) when devices are modelled.
     device_times: Floats | None = None
+    #: Changes the pictures of a training step, given its number, at random; None: they stay as they are.
+    augment: Callable[[torch.Tensor, int], torch.Tensor] | None = None
 
     @property
     def spec(self) -> ParameterSpec:

@@ -47,8 +47,8 @@ class ProbeNorm(Signal):
             islice(batches(client.size, client.training, client.training_rng()), min(self.batches, epoch))
         )
         client.model.load(client.origin)
-        for _ in range(self.steps):
-            _train_on(client, chosen)
+        for number in range(self.steps):
+            _train_on(client, chosen, first=number * len(chosen))
         probed = client.model.vector()
         client.model.load(client.origin)
         done = self.steps * len(chosen) if self.credit == "batches" else epoch
@@ -60,16 +60,19 @@ class ProbeNorm(Signal):
         return np.array([np.linalg.norm(moved)])
 
 
-def _train_on(client: ClientContext, chosen: list[Ints]) -> None:
+def _train_on(client: ClientContext, chosen: list[Ints], first: int) -> None:
     module, training = client.model.module, client.training
     parameters = [parameter for parameter in module.parameters() if parameter.requires_grad]
     optimizer = training.make_optimizer(parameters, client.lr)
     module.train()
     with training.fusing(module, optimizer):
-        for positions in chosen:
+        for step, positions in enumerate(chosen, start=first):
             index = torch.from_numpy(positions).to(client.model.device)
+            features = client.features[index]
+            if client.augment is not None:
+                features = client.augment(features, step)
             module.zero_grad(set_to_none=True)
-            loss = nn.functional.cross_entropy(module(client.features[index]), client.labels[index])
+            loss = nn.functional.cross_entropy(module(features), client.labels[index])
             loss.backward()  # type: ignore[no-untyped-call]
             if training.clip_norm is not None:
                 nn.utils.clip_grad_norm_(parameters, training.clip_norm)

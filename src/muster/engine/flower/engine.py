@@ -25,7 +25,7 @@ from muster.engine.base import (
     schedule,
 )
 from muster.engine.device import single_threaded
-from muster.engine.evaluation import summarise
+from muster.engine.evaluation import summarise, summarise_validation
 from muster.engine.flower import wire
 from muster.engine.flower.client import predictions
 from muster.engine.flower.cohort import Cohort, in_order
@@ -225,8 +225,18 @@ class FlowerEngine(Engine):
         self._provisional = {}
 
     def evaluate(self, parameters: Vector) -> Evaluation:
-        if self._options.evaluate == "clients":
-            return self._evaluate_on_clients(parameters)
+        on_clients = self._options.evaluate == "clients"
+        evaluation = self._evaluate_on_clients(parameters) if on_clients else self._evaluate_here(parameters)
+        data = self._ingredients.data
+        if data.validation is None:
+            return evaluation
+        # What is kept back belongs to no client, so it is evaluated where it is.
+        with single_threaded():
+            predicted, losses = predictions(self._runtime, torch.from_numpy(parameters), data.validation)
+        labels = data.dataset.train.labels[data.validation]
+        return replace(evaluation, validation=summarise_validation(labels, predicted, losses))
+
+    def _evaluate_here(self, parameters: Vector) -> Evaluation:
         data = self._ingredients.data
         with single_threaded():
             predicted, losses = predictions(self._runtime, torch.from_numpy(parameters))
