@@ -13,7 +13,7 @@ import numpy as np
 from muster.aggregation.base import Aggregator
 from muster.arrays import State, Vector, read_only
 from muster.availability import Availability
-from muster.checks import check_fit
+from muster.checks import check_fit, check_probes
 from muster.component import Population
 from muster.conversation import Conversation
 from muster.devices import Devices
@@ -131,6 +131,7 @@ class Server:
         self.selector.check_signals(population)
         self.aggregator.check(population)
         check_fit(self.selector, self.aggregator, self.engine.algorithm)
+        check_probes(self.selector, self.engine.training, self.engine.algorithm)
         self.engine.check_methods(self.selector, self.aggregator, self.guard)
         self.engine.algorithm.check(population)
         if self.availability is not None:

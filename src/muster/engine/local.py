@@ -37,7 +37,7 @@ from muster.engine.runtime import EVALUATION_BATCH, Job
 from muster.engine.tasks import Memory, Message, Questions, Recipe, TaskRunner, question_groups
 from muster.errors import CheckpointError, ConfigError, DataError, EngineError
 from muster.parameters import FlatModel, ParameterSpec
-from muster.signals.base import PROBE, Replies
+from muster.signals.base import PROBES, Replies
 from muster.training.augmentation import augmenter
 from muster.training.base import LocalAlgorithm, LocalTraining, Plain
 
@@ -95,7 +95,7 @@ class LocalEngine(Engine):
         #: What clients keep between exchanges; and what the cohort in flight will keep, if it is used.
         self._store = ClientStore(memory_limit=client_memory)
         self._provisional = ClientStore(memory_limit=client_memory)
-        self._names = (*self._algorithm.client_state, PROBE)
+        self._names = (*self._algorithm.client_state, *PROBES)
         self._rows: Ints = np.empty(0, dtype=np.int64)
         self._memory: Memory | None = None
         self._pool: Pool | None = None
@@ -228,7 +228,7 @@ class LocalEngine(Engine):
                 credited_steps=facts.credited_steps,
                 extra={name: memory.extra[slot, row].numpy() for row, name in enumerate(self._algorithm.extra)},
             )
-        self._store.drop(PROBE)
+        self._store.drop(*PROBES)
 
     def matrix(self, clients: Ints) -> Vector:
         assert self._memory is not None
@@ -274,7 +274,7 @@ class LocalEngine(Engine):
         return predicted, losses
 
     def end_round(self) -> None:
-        self._store.drop(PROBE)
+        self._store.drop(*PROBES)
 
     def state_dict(self) -> State:
         return {"arithmetic": self.arithmetic, "clients": self._store.state_dict()}

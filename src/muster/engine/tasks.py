@@ -47,7 +47,7 @@ class Memory:
             shared(size),
             shared(slots, size),
             shared(slots, extras, size),
-            shared(slots, states, size + 1),
+            shared(slots, states, size + 2),
         )
 
     @property

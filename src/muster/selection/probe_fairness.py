@@ -52,6 +52,8 @@ class ProbeFairness(Selector):
     probe_steps: int = 1
     #: How much of the local training the probe replaces: its mini-batches, or an epoch (as the released code).
     credit: Literal["batches", "epoch"] = "batches"
+    #: What the rest of the training starts with: a new optimiser (as the released code), or the probe's momentum.
+    optimizer_state: Literal["fresh", "kept"] = "fresh"
 
     counts: Ints = state(lambda: np.zeros(0, dtype=np.int64))
     #: The 1-based round of each client's last selection.
@@ -75,7 +77,14 @@ class ProbeFairness(Selector):
             )
 
     def needs(self) -> tuple[Signal, ...]:
-        return (ProbeNorm(batches=self.probe_batches, steps=self.probe_steps, credit=self.credit),)
+        return (
+            ProbeNorm(
+                batches=self.probe_batches,
+                steps=self.probe_steps,
+                credit=self.credit,
+                optimizer_state=self.optimizer_state,
+            ),
+        )
 
     def round(self, fed: View) -> Plan:
         self.counts = grown(self.counts, fed.clients, 0)

@@ -231,6 +231,23 @@ def batches(size: int, training: LocalTraining, rng: np.random.Generator, skip: 
             done += 1
 
 
+@dataclass(frozen=True)
+class Probed:
+    """What a probe has done of a training that goes on from it."""
+
+    #: Steps that it took.
+    steps: int = 0
+    #: Mini-batches that the training leaves out.
+    skip: int = 0
+    #: SGD's velocity after them, flat; None: the training starts with a new optimiser.
+    velocity: torch.Tensor | None = None
+
+    @property
+    def restart(self) -> int:
+        """After how many steps the optimiser forgot its velocity."""
+        return self.steps if self.velocity is None else 0
+
+
 def train(
     context: ClientContext,
     algorithm: LocalAlgorithm,
@@ -238,13 +255,16 @@ def train(
     *,
     broadcast: torch.Tensor | None = None,
     squared_loss: bool = False,
-    skip: int = 0,
+    probed: Probed = Probed(),  # noqa: B008 (frozen)
     pull_factor: float = 1.0,
 ) -> Job:
     """Train the context's model in place on its data. By-products are in `context.outcome`."""
-    model, training = context.model, context.training
+    model, training, skip = context.model, context.training, probed.skip
     parameters = [p for p in model.module.parameters() if p.requires_grad]
     optimizer = training.make_optimizer(parameters, lr)
+    if probed.velocity is not None:
+        for parameter, part in zip(parameters, model.views(probed.velocity), strict=True):
+            optimizer.state[parameter]["momentum_buffer"] = torch.empty_like(parameter).copy_(part)
     job = Job(context, parameters, lr, optimizer, broadcast, extra={}, pull_factor=pull_factor)
     model.module.train()
     algorithm.begin(job)
@@ -269,9 +289,10 @@ def train(
             job.steps += 1
             losses.add(loss, logits, labels)
     algorithm.end(job)
+    context.evaluation = None  # of the model as it was
     context.outcome = losses.outcome()
-    # A probe's optimiser was another: its velocity did not reach the training.
-    context.outcome.progress = _progress(training, skip + job.steps, lr, pull_factor * algorithm.pull, skip)
+    steps = probed.steps + job.steps
+    context.outcome.progress = _progress(training, steps, lr, pull_factor * algorithm.pull, probed.restart)
     return job
 
 

@@ -9,7 +9,7 @@ from flwr.app import RecordDict
 from muster.engine.base import Place
 from muster.engine.flower.memory import Memory
 from muster.engine.flower.wire import Order
-from muster.signals.base import PROBE
+from muster.signals.base import PROBE, PROBE_VELOCITY
 
 NAMES = ("control",)
 
@@ -97,11 +97,11 @@ def test_another_experiment_finds_nothing(context):
 def test_a_probe_is_used_once_and_only_where_the_server_counts_on_it(context):
     memory = Memory(context, "e")
     memory.trained(order(0), {"control": vector(1)})
-    memory.asked(order(1, state="0.0.0"), vector(7))
+    memory.asked(order(1, state="0.0.0"), {PROBE: vector(7), PROBE_VELOCITY: vector(8)})
     assert PROBE not in memory.state_for(order(1, 1, state="0.0.0"), NAMES)[0]
     found, lost = memory.state_for(order(1, 1, state="0.0.0", probe="1.0.0"), NAMES)
-    assert (set(found), lost) == ({"control", PROBE}, False)
-    memory.asked(order(1, 1, state="0.0.0"), None)
+    assert (set(found), lost) == ({"control", PROBE, PROBE_VELOCITY}, False)
+    memory.asked(order(1, 1, state="0.0.0"), {})
     assert memory.state_for(order(1, 2, probe="1.0.0"), ())[0][PROBE][0] == 7
     memory.trained(order(1, 1, state="0.0.0", probe="1.0.0"), {"control": vector(2)})
     assert memory.state_for(order(2, state="1.0.1", probe="1.0.0"), NAMES)[1]

@@ -37,6 +37,19 @@ def test_client_state_gives_the_same_bits(six, grid_of, assert_same, algorithm):
     assert_same(muster.run(experiment, workers=0), run_on_grid(grid_of(experiment), experiment))
 
 
+@pytest.mark.parametrize("optimizer_state", ["fresh", "kept"])
+@pytest.mark.parametrize("credit", ["batches", "epoch"])
+def test_trainings_that_go_on_from_a_probe_are_the_same_bits(six, grid_of, assert_same, optimizer_state, credit):
+    probing = {"method": "probe-fairness", "optimizer_state": optimizer_state, "credit": credit}
+    experiment = six(
+        rounds=2,
+        selection=probing | {"clients_per_round": 3},
+        training={"momentum": 0.9, "epochs": 2},
+        aggregation={"method": "fednova"},
+    )
+    assert_same(muster.run(experiment, workers=0), run_on_grid(grid_of(experiment), experiment))
+
+
 def test_augmented_pictures_are_the_same_bits(six, grid_of, assert_same):
     rng = np.random.default_rng(0)
     images, labels = rng.integers(0, 256, (200, 3, 8, 8), dtype=np.uint8), rng.integers(0, 4, 200)

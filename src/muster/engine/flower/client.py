@@ -25,7 +25,7 @@ from muster.engine.runtime import EVALUATION_BATCH, ClientRuntime, Job
 from muster.errors import ConfigError
 from muster.experiment.config import Experiment
 from muster.experiment.runner import Ingredients, build_ingredients
-from muster.signals.base import PROBE
+from muster.signals.base import PROBES
 
 #: The hook with which clients bring their own data: (train, test), where test may be None.
 ClientData = Callable[[Context], tuple[Samples, Samples | None]]
@@ -95,7 +95,7 @@ class Participant:
         state, lost = memory.state_for(order, self.runtime.algorithm.client_state)
         with single_threaded():
             values = self.runtime.ask(_job(order), origin, state)
-        memory.asked(order, state.get(PROBE))
+        memory.asked(order, {name: state[name] for name in PROBES if name in state})
         return wire.content({**_echo(order), **Measured(values, lost).to_fields()})
 
     def evaluate(self, content: RecordDict) -> RecordDict:

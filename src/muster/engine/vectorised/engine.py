@@ -17,7 +17,7 @@ from muster.engine.vectorised.slices import cut, longest_slice
 from muster.engine.vectorised.support import why_not
 from muster.errors import ConfigError
 from muster.randomness import seeds
-from muster.signals.base import PROBE
+from muster.signals.base import PROBES
 
 
 class VectorisedEngine(LocalEngine):
@@ -67,7 +67,7 @@ class VectorisedEngine(LocalEngine):
                     yield Failed(int(own[0]), answer.reason)
             # One client's crash is not its neighbours': each of them is tried alone, after everybody else.
             parts, longest = [client for part in crashed for client in part[:, None]], 1
-        self._store.drop(PROBE)
+        self._store.drop(*PROBES)
 
     def _carried_out(
         self, order: TrainOrder, parts: list[Ints], longest: int, memory: Memory
