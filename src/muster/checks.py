@@ -12,7 +12,8 @@ from muster.arrays import Bools, Floats, Ints
 from muster.errors import ConfigError
 from muster.selection.base import Ask, Selector, Train, View
 from muster.signals.base import PROBE
-from muster.training.base import LocalAlgorithm, algorithms
+from muster.training.base import LocalAlgorithm, LocalTraining, algorithms
+from muster.training.continued import FIRST
 
 
 def check_fit(selector: Selector, aggregator: Aggregator, algorithm: LocalAlgorithm) -> None:
@@ -45,6 +46,24 @@ def check_fit(selector: Selector, aggregator: Aggregator, algorithm: LocalAlgori
         raise ConfigError(
             f"the local algorithm {given} needs the aggregation {' or '.join(wanted)}, not {used}",
             fix=f"set method = '{wanted[0]}' in the section [aggregation]",
+        )
+
+
+def check_probes(selector: Selector, training: LocalTraining, algorithm: LocalAlgorithm) -> None:
+    """Refuse to go on with a probe's momentum where there is none, or another one is kept already."""
+    kept = any(getattr(signal, "optimizer_state", "fresh") == "kept" for signal in selector.needs())
+    given = algorithms.name_of(algorithm)
+    if kept and not training.momentum:
+        raise ConfigError(
+            "optimizer_state = 'kept' goes on with the momentum of a probe, but local training has none",
+            expected="training.optimizer = 'sgd' with a momentum",
+            fix="set training.momentum, or leave optimizer_state = 'fresh'",
+        )
+    if kept and FIRST in algorithm.client_state:
+        raise ConfigError(
+            "optimizer_state = 'kept' goes on with the momentum of a probe, but the local algorithm "
+            f"{given} goes on with that of the client's last training",
+            fix="use one of the two",
         )
 
 

@@ -72,11 +72,12 @@ class ClientStore:
         table = self._tables.get(name)
         return list(table.slots) if table else []
 
-    def drop(self, name: str) -> None:
-        """Forget the vectors of this name for all clients."""
-        table = self._tables.pop(name, None)
-        if table is not None and table.path is not None:
-            table.path.unlink(missing_ok=True)
+    def drop(self, *names: str) -> None:
+        """Forget the vectors of these names for all clients."""
+        for name in names:
+            table = self._tables.pop(name, None)
+            if table is not None and table.path is not None:
+                table.path.unlink(missing_ok=True)
 
     def close(self) -> None:
         """Forget everything and remove the scratch files."""

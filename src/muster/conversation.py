@@ -12,7 +12,7 @@ import numpy as np
 
 from muster.aggregation.base import Aggregated, StreamingAggregator
 from muster.answers import Answers
-from muster.arrays import Floats, Vector, plain
+from muster.arrays import Floats, Ints, Vector, plain
 from muster.checks import check_plan, check_request, checked_mask
 from muster.component import Population
 from muster.engine.base import AskOrder, Failed, Place, TrainedSlice, TrainOrder
@@ -93,19 +93,32 @@ class Conversation:
         training = TrainingRecord([], [])
         answers = Answers(request, self.population, order.lr)
         stream = self._valid(order, training, answers)
-        result = self._stream(stream, answers) if streaming else self._whole(stream, answers, request, training)
-        if result is not None:
-            if not np.isfinite(result.parameters).all():
-                raise TrainingError(
-                    f"round {self.round + 1}: {type(aggregator).__name__} gave parameters that are not finite",
-                    fix="lower aggregation.server_lr; the model of the round before is in the checkpoint",
-                )
-            server.parameters = result.parameters
-            ranks = np.argsort(result.clients)
-            training.clients, training.weights = result.clients[ranks].tolist(), result.weights[ranks].tolist()
+        used: Ints = np.empty(0, dtype=np.int64)
+        try:
+            result = (
+                self._stream(stream, answers) if streaming else self._whole(stream, answers, request, training)
+            )
+            if result is not None:
+                self._take_over(result, training)
+                used = np.sort(result.clients[result.weights > 0])
+        finally:
+            # Also when the training was broken off: clients must not go on from what nobody has used.
+            server.engine.settle(used, np.setdiff1d(order.clients, used))
         self._book(order, answers, training)
         self.iteration += 1
         return answers.replies(report)
+
+    def _take_over(self, result: Aggregated, training: TrainingRecord) -> None:
+        """Make an aggregation's result the global model."""
+        if not np.isfinite(result.parameters).all():
+            raise TrainingError(
+                f"round {self.round + 1}: {type(self.server.aggregator).__name__} gave parameters "
+                "that are not finite",
+                fix="lower aggregation.server_lr; the model of the round before is in the checkpoint",
+            )
+        self.server.parameters = result.parameters
+        ranks = np.argsort(result.clients)
+        training.clients, training.weights = result.clients[ranks].tolist(), result.weights[ranks].tolist()
 
     def _stream(self, stream: Iterator[TrainedSlice], answers: Answers) -> Aggregated | None:
         aggregator = self.server.aggregator
@@ -203,7 +216,7 @@ class Conversation:
         return signals if privacy is None else privacy.protect(signals, self.population.classes)
 
     def _place(self) -> Place:
-        return Place(self.round, self.iteration, self.exchange)
+        return Place(self.round, self.iteration, self.exchange, self.population.rounds)
 
     @contextmanager
     def _server_time(self) -> Iterator[None]:

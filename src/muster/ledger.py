@@ -151,10 +151,16 @@ class Bookkeeper:
                 self.ledger.privacy.released(signal, clients, self.population.clients)
 
     def _passes(self, clients: Ints, signals: tuple[Signal, ...]) -> Ints:
-        """Samples that each client runs through the model to measure the signals."""
+        """Samples that each client runs through the model to measure the signals; evaluations share a pass."""
         batch = self.training.batch_size
         distinct, which = np.unique(self.population.sizes[clients], return_inverse=True)
-        per_size = [sum(signal.samples(int(size), batch) for signal in signals) for size in distinct]
+        shared = [signal for signal in signals if signal.evaluates]
+        alone = [signal for signal in signals if not signal.evaluates]
+        per_size = [
+            max((signal.samples(size, batch) for signal in shared), default=0)
+            + sum(signal.samples(size, batch) for signal in alone)
+            for size in distinct.tolist()
+        ]
         return np.array(per_size, dtype=np.int64)[which]
 
     def _pass_time(self, clients: Ints, samples: Ints, down: int, up: int) -> None:

@@ -16,7 +16,7 @@ from muster.record import GroupAccuracy
 
 NAN = float("nan")
 #: Of these less is better; of all others more is.
-LOWER_IS_BETTER = ("loss", "client_accuracy_std", "group_gap")
+LOWER_IS_BETTER = ("loss", "validation_loss", "client_accuracy_std", "group_gap")
 
 
 def summarise_metrics(evaluation: Evaluation, participants: Ints) -> dict[str, float]:
@@ -34,6 +34,8 @@ def summarise_metrics(evaluation: Evaluation, participants: Ints) -> dict[str, f
     row |= client_scores(evaluation, participants)
     if evaluation.group_correct is not None and evaluation.group_count is not None:
         row |= group_scores(evaluation.group_correct, evaluation.group_count)
+    if (kept := evaluation.validation) is not None:
+        row |= {"validation_accuracy": kept.correct / kept.count, "validation_loss": kept.loss_sum / kept.count}
     return row
 
 

@@ -13,7 +13,7 @@ import numpy as np
 from muster.aggregation.base import Aggregator
 from muster.arrays import State, Vector, read_only
 from muster.availability import Availability
-from muster.checks import check_fit
+from muster.checks import check_fit, check_probes
 from muster.component import Population
 from muster.conversation import Conversation
 from muster.devices import Devices
@@ -132,6 +132,7 @@ class Server:
         self.aggregator.check(population)
         check_fit(self.selector, self.aggregator, self.engine.algorithm)
         self.aggregator.check_training(self.engine.training, self.engine.algorithm)
+        check_probes(self.selector, self.engine.training, self.engine.algorithm)
         self.engine.check_methods(self.selector, self.aggregator, self.guard)
         self.engine.algorithm.check(population)
         if self.availability is not None:
@@ -177,8 +178,8 @@ class Server:
 
     @property
     def losses(self) -> Iterator[float]:
-        """What evaluations have measured so far, for schedules that follow it."""
-        measured = (record.metrics["loss"] for record in self.records)
+        """What evaluations have measured so far, on validation data where there are, for schedules to follow."""
+        measured = (row.get("validation_loss", row["loss"]) for row in (record.metrics for record in self.records))
         return (loss for loss in measured if not math.isnan(loss))
 
     def _measure(self, record: RoundRecord, rounds: int) -> None:

@@ -156,10 +156,12 @@ def order(engine: LocalEngine, **changes: Any) -> TrainOrder:
 def assert_agree(alone: LocalEngine, together: VectorisedEngine, request: TrainOrder, moves: bool = True) -> None:
     def answers(engine: LocalEngine) -> list[Trained]:
         # Buffers are reused: keep copies.
-        return [
+        found = [
             Trained(a.client, a.movement.copy(), a.steps, a.samples, a.reports, a.credited_steps, copied(a.extra))
             for a in engine.train(request)
         ]
+        engine.settle(np.sort(request.clients), request.clients[:0])
+        return found
 
     def copied(extra: Any) -> dict[str, Any]:
         return {name: vector.copy() for name, vector in extra.items()}
@@ -295,16 +297,17 @@ def test_the_whole_matrix_and_whole_updates() -> None:
 
 
 @pytest.mark.parametrize("credit", ["batches", "epoch"])
-def test_training_goes_on_from_a_probe(credit: Any) -> None:
-    alone, together = engines(MODELS["batch norm"][0], federation(), {"batch_size": 7, "epochs": 2})
+@pytest.mark.parametrize(("momentum", "kept"), [(0.0, "fresh"), (0.9, "fresh"), (0.9, "kept")])
+def test_training_goes_on_from_a_probe(credit: Any, momentum: float, kept: Any) -> None:
+    options = {"batch_size": 7, "epochs": 2, "momentum": momentum}
+    alone, together = engines(MODELS["batch norm"][0], federation(), options)
+    signal = ProbeNorm(credit=credit, optimizer_state=kept)
     for engine in (alone, together):
-        probe = AskOrder(
-            np.array([0, 3, 6, 9]), engine.initial_parameters(), Place(0, 0, 0), 0.1, (ProbeNorm(credit=credit),)
-        )
+        probe = AskOrder(np.array([0, 3, 6, 9]), engine.initial_parameters(), Place(0, 0, 0), 0.1, (signal,))
         replies, failures = engine.ask(probe)
         assert replies.clients.tolist() == [0, 3, 6, 9]
         assert not failures
-    assert_agree(alone, together, order(alone, place=Place(0, 0, 1)))
+    assert_agree(alone, together, order(alone, place=Place(0, 0, 1), report=(LocalProgress(),)))
 
 
 def test_a_client_that_has_nothing_left_to_train_after_its_probe() -> None:

@@ -36,8 +36,27 @@ SCHEDULES = {
         {"final_share": 4e-6},
         lambda o: lr_scheduler.OneCycleLR(o, max_lr=LR, total_steps=ROUNDS, cycle_momentum=False),
     ),
-    "cosine": ({}, lambda o: lr_scheduler.CosineAnnealingLR(o, T_max=ROUNDS - 1)),
-    "warm-restarts": ({"period": 3}, lambda o: lr_scheduler.CosineAnnealingWarmRestarts(o, T_0=3)),
+    "cosine": ({"period": ROUNDS}, lambda o: lr_scheduler.CosineAnnealingLR(o, T_max=ROUNDS)),
+    "cosine to the last round": (
+        {"schedule": "cosine"},
+        lambda o: lr_scheduler.CosineAnnealingLR(o, T_max=ROUNDS - 1),
+    ),
+    "warm-restarts": (
+        {"period": 2, "period_growth": 2},
+        lambda o: lr_scheduler.CosineAnnealingWarmRestarts(o, T_0=2, T_mult=2),
+    ),
+}
+#: The same for schedules that move with every one of a round's 15 mini-batches.
+PER_BATCH = {
+    "one-cycle": (
+        {"final_share": 4e-6, "momentum_range": [0.85, 0.95]},
+        lambda o: lr_scheduler.OneCycleLR(o, max_lr=LR, steps_per_epoch=15, epochs=ROUNDS),
+    ),
+    "one-cycle, constant momentum": (
+        {"schedule": "one-cycle", "final_share": 4e-6},
+        lambda o: lr_scheduler.OneCycleLR(o, LR, total_steps=15 * ROUNDS, cycle_momentum=False),
+    ),
+    "cosine": ({"period": ROUNDS}, lambda o: lr_scheduler.CosineAnnealingLR(o, T_max=15 * ROUNDS)),
 }
 
 
@@ -48,15 +67,23 @@ def experiment(training: dict, **changes) -> Experiment:
     return from_dict(values)
 
 
-def bare_loop(config: Experiment, optimizer: torch.optim.Optimizer, module: nn.Module, make_scheduler):
+def bare_loop(
+    config: Experiment, optimizer: torch.optim.Optimizer, module: nn.Module, make_scheduler, per_batch=False
+):
     """Plain training; only the order of the batches is Muster's. Gives the losses on the test set."""
-    dataset = build_data(config).dataset
+    data = build_data(config)
+    dataset = data.dataset
 
     def tensors(samples):
         return dataset.normalisation.apply(torch.from_numpy(samples.features)), torch.from_numpy(samples.labels)
 
     features, labels = tensors(dataset.train)
-    test_features, test_labels = tensors(dataset.test)
+    test_features, test_labels = watched = tensors(dataset.test)
+    if data.validation is not None:
+        kept = np.ones(len(labels), dtype=bool)
+        kept[data.validation] = False
+        watched = features[~kept], labels[~kept]
+        features, labels = features[kept], labels[kept]
     scheduler = make_scheduler(optimizer)
     training = LocalTraining(batch_size=100)
     losses = []
@@ -66,12 +93,15 @@ def bare_loop(config: Experiment, optimizer: torch.optim.Optimizer, module: nn.M
             optimizer.zero_grad()
             nn.functional.cross_entropy(module(features[rows]), labels[rows]).backward()
             optimizer.step()
+            if per_batch:
+                scheduler.step()
         module.eval()
         with torch.no_grad():
             losses.append(nn.functional.cross_entropy(module(test_features), test_labels).item())
         if isinstance(scheduler, lr_scheduler.ReduceLROnPlateau):
-            scheduler.step(losses[-1])
-        else:
+            with torch.no_grad():
+                scheduler.step(nn.functional.cross_entropy(module(watched[0]), watched[1]).item())
+        elif not per_batch:
             scheduler.step()
     return losses
 
@@ -88,7 +118,7 @@ def flat(module: nn.Module) -> np.ndarray:
 @pytest.mark.parametrize("name", SCHEDULES)
 def test_equals_a_bare_loop_with_each_scheduler(name):
     options, make = SCHEDULES[name]
-    config = experiment({"lr": LR, "momentum": 0.9, "schedule": name, **options})
+    config = experiment({"lr": LR, "momentum": 0.9, "schedule": name} | options)
     module = model(config)
     losses = bare_loop(config, torch.optim.SGD(module.parameters(), lr=LR, momentum=0.9), module, make)
     result = muster.run(config, workers=0)
@@ -96,6 +126,32 @@ def test_equals_a_bare_loop_with_each_scheduler(name):
     np.testing.assert_allclose(result.series("loss")[1], losses, rtol=1e-5)
     constant = muster.run(experiment({"lr": LR, "momentum": 0.9}), workers=0)
     assert not np.allclose(constant.parameters, flat(module), atol=100 * TOLERANCE)
+
+
+@pytest.mark.parametrize("name", PER_BATCH)
+def test_equals_a_bare_loop_with_schedulers_that_step_with_every_batch(name):
+    options, make = PER_BATCH[name]
+    config = experiment({"lr": LR, "momentum": 0.9, "schedule": name, "schedule_per": "batch"} | options)
+    module = model(config)
+    sgd = torch.optim.SGD(module.parameters(), lr=LR, momentum=0.9)
+    losses = bare_loop(config, sgd, module, make, per_batch=True)
+    result = muster.run(config, workers=0)
+    np.testing.assert_allclose(result.parameters, flat(module), atol=TOLERANCE)
+    np.testing.assert_allclose(result.series("loss")[1], losses, rtol=1e-5)
+
+
+def test_a_plateau_of_the_validation_loss_is_that_of_a_bare_loop():
+    training = {"lr": 2 * LR, "momentum": 0.9}
+    followed, constant = (
+        experiment(training | schedule, data={"source": "digits", "validation": 300})
+        for schedule in ({"schedule": "plateau", "patience": 0}, {})
+    )
+    module = model(followed)
+    sgd = torch.optim.SGD(module.parameters(), lr=2 * LR, momentum=0.9)
+    bare_loop(followed, sgd, module, SCHEDULES["plateau"][1])
+    result = muster.run(followed, workers=0)
+    np.testing.assert_allclose(result.parameters, flat(module), atol=TOLERANCE)
+    assert not np.allclose(muster.run(constant, workers=0).parameters, flat(module), atol=100 * TOLERANCE)
 
 
 def test_equals_a_bare_loop_with_adam():

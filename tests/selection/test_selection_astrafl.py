@@ -88,7 +88,7 @@ def labelled_federation(federation, **options):
 
 
 def test_even_clusters_by_loss_and_skewed_ones_by_content(federation):
-    played = labelled_federation(federation).play(ASTraFL(clients_per_round=6))
+    played = labelled_federation(federation).play(ASTraFL(clients_per_round=6, features="labels"))
     # Homogeneity: 1 for the even six, less for the others; four slots for them and one for each skewed cluster.
     np.testing.assert_array_equal(played.trained, [2, 3, 4, 5, 6, 9])
 
@@ -99,32 +99,73 @@ def test_histograms_are_asked_once_and_losses_every_round(federation):
     assert asked == [["label_histogram", "loss", "content_diversity"], ["loss", "content_diversity"]]
 
 
-def test_clusters_follow_updates_once_everybody_has_one(federation):
-    directions = np.zeros((12, 16))
-    directions[:6, 0] = directions[6:, 1] = 1
-    fed = labelled_federation(federation, final_layer_update=directions + 1e-3)
-    selector = ASTraFL(clients_per_round=12)
-    fed.play(selector)
-    np.testing.assert_array_equal(selector._features(np.arange(12)), selector.updates)
+def groups_of(clients, groups):
+    """Updates in as many directions as there are groups, a little apart in each; client k is in k mod groups."""
+    return np.eye(16)[clients % groups] + 1e-3 * np.eye(16)[clients]
+
+
+def test_everybody_trains_once_before_clusters_follow_updates(federation):
+    fed, selector = labelled_federation(federation), ASTraFL(clients_per_round=5)
+    first, second, third = (set(played.trained.tolist()) for played in fed.run(selector, 3))
+    assert len(first) == len(second) == len(third) == 5
+    assert first | second | third == set(range(12))
+    assert len(first | second) == 10  # the third round has room for three who have trained before
+
+
+def test_the_number_of_clusters_follows_the_updates_where_few_are_selected(federation):
+    """As in the paper's figure 6, where it falls from five to two: here updates have two directions in the end."""
+
+    class Watched(federation):
+        def view(self, available=None):
+            self.seen = super().view(available)
+            return self.seen
+
+    def updates(clients, round):
+        return groups_of(clients, 5 if round < 6 else 2)
+
+    labels = np.full((12, 4), 25)
+    fed, found = Watched(12, script={"label_histogram": labels, "final_layer_update": updates}), []
+    selector = ASTraFL(clients_per_round=4)
+    for _ in range(30):
+        assert len(fed.play(selector).trained) == 4
+        found.append(len(np.unique(fed.seen.notes["clusters"])))
+    assert found[:3] == [1, 1, 1]  # by labels, which are all alike, while everybody has a first turn
+    assert found[3:7] == [5, 5, 5, 5]
+    assert found[-1] <= 3  # a cluster of one may have no slot, and keep its old update
+
+
+def test_a_client_whose_turn_brought_nothing_does_not_stop_the_others(federation):
+    fed = labelled_federation(federation, final_layer_update=lambda clients, round: groups_of(clients, 2))
+    selector = ASTraFL(clients_per_round=4)
+    fed.run(selector, 4, drop=[7])
+    features = selector._features(np.arange(12))
+    assert not features[7].any()
+    np.testing.assert_array_equal(np.delete(features, 7, axis=0), np.delete(selector.updates, 7, axis=0))
+
+
+def test_with_labels_nobody_has_a_first_turn(federation):
     assert ASTraFL(clients_per_round=12, features="labels").needs()[-1].name == "content_diversity"
+    fed, selector = labelled_federation(federation), ASTraFL(clients_per_round=6, features="labels")
+    assert all(played.trained.tolist() == [2, 3, 4, 5, 6, 9] for played in fed.run(selector, 3))
 
 
 def test_loss_rate_prefers_the_fastest_decrease(federation):
     falling = {0: np.full(12, 1.0), 1: np.linspace(0.9, 0.1, 12)}
     fed = labelled_federation(federation, loss=lambda clients, round: falling[round][clients])
-    selector = ASTraFL(clients_per_round=6, loss="rate")
+    selector = ASTraFL(clients_per_round=6, loss="rate", features="labels")
     fed.play(selector)
     # All six even clients of the first cluster fell, the last of them fastest.
     assert fed.play(selector).trained.tolist()[:4] == [2, 3, 4, 5]
 
 
 def test_a_threshold_above_everything_always_uses_content(federation):
-    played = labelled_federation(federation).play(ASTraFL(clients_per_round=6, threshold=2.0))
+    played = labelled_federation(federation).play(ASTraFL(clients_per_round=6, threshold=2.0, features="labels"))
     np.testing.assert_array_equal(played.trained, [0, 1, 2, 3, 6, 9])
 
 
 def test_clients_that_hide_their_labels_only_fill_up(federation):
-    played = labelled_federation(federation).play(ASTraFL(clients_per_round=8), nan={"label_histogram": range(6)})
+    selector = ASTraFL(clients_per_round=8, features="labels")
+    played = labelled_federation(federation).play(selector, nan={"label_histogram": range(6)})
     assert set(range(6, 12)) < set(played.trained.tolist())
     assert len(played.trained) == 8
 
@@ -166,6 +207,7 @@ def test_five_thousand_clients_with_ten_thousand_numbers(federation):
     selector.histograms = rng.integers(1, 20, (5000, 10)).astype(float)
     selector.updates = kinds + rng.standard_normal((5000, 10_000), dtype=np.float32)
     selector.previous_losses = np.full(5000, np.nan)
+    selector.tried = np.ones(5000, dtype=np.bool_)
     start = time.perf_counter()
     chosen = selector._choose(federation(5000).view(), rng.random(5000), rng.random(5000))
     assert time.perf_counter() - start < 60

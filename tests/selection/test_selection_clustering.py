@@ -89,3 +89,24 @@ def test_silhouette_choice_equals_trying_every_number():
 
 def test_three_clients_are_one_cluster():
     assert clustering.silhouette_clusters(np.eye(3), 6).tolist() == [0, 0, 0]
+
+
+def test_clients_that_do_not_differ_are_one_cluster():
+    rng = np.random.default_rng(0)
+    for features in (np.ones((12, 10)), np.repeat(rng.random((1, 5000)).astype(np.float32), 12, axis=0)):
+        assert clustering.silhouette_clusters(features, 6).tolist() == [0] * 12
+        assert clustering.cosine_clusters(features, 3).tolist() == [0] * 12
+        # Lengths do not matter.
+        assert clustering.silhouette_clusters(features * np.arange(1.0, 13.0)[:, None], 6).tolist() == [0] * 12
+
+
+def test_clients_that_all_differ_alike_are_one_cluster():
+    """Any division would put some of them alone for no reason but their place."""
+    assert clustering.silhouette_clusters(np.eye(12), 6).tolist() == [0] * 12
+
+
+def test_clients_of_one_kind_stay_together():
+    kinds = np.random.default_rng(1).random((3, 8))[[0, 0, 1, 2, 2, 1, 0, 1, 2, 0]]
+    expected = [0, 0, 1, 2, 2, 1, 0, 1, 2, 0]
+    assert clustering.silhouette_clusters(kinds, 6).tolist() == expected
+    assert clustering.cosine_clusters(kinds, 7).tolist() == expected

@@ -125,7 +125,8 @@ def test_gradients_decide(federation):
     padded[:, :2] = GRADIENTS
     fed = federation(5, script={"gradient": padded})
     played = fed.play(DivFL(clients_per_round=2, refresh="all", agg="gamma"))
-    assert played.trained.tolist() == [1, 3]
+    # 3 and 4 stand for each other equally well.
+    assert played.trained.tolist() in ([1, 3], [1, 4])
     assert played.trains[0].weights.tolist() == [3, 2]
 
 

@@ -66,7 +66,7 @@ def test_greedy_completes_what_the_first_lacks():
     matrices = np.array([A, A, B, C, D], dtype=float)
     for seed in range(10):
         first, second = greedy(matrices, 2, np.random.default_rng(seed))
-        assert second == {0: 2, 1: 2, 2: 0, 3: 4, 4: 3}[first]
+        assert second in {0: {2}, 1: {2}, 2: {0, 1}, 3: {4}, 4: {3}}[first]
 
 
 def test_greedy_equals_trying_all():

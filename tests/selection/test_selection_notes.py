@@ -22,8 +22,8 @@ def test_clusters_are_noted_for_every_client(tiny, method):
 
 def test_clients_outside_have_no_cluster():
     view = SimpleNamespace(clients=5, notes={})
-    note_clusters(view, np.array([1, 4]), np.array([0, 2]))
-    assert view.notes["clusters"].tolist() == [-1, 0, -1, -1, 2]
+    note_clusters(view, np.array([4, 1, 2]), np.array([0, 2, 0]))
+    assert view.notes["clusters"].tolist() == [-1, 0, 1, -1, 1]
 
 
 def test_of_a_very_large_federation_nothing_is_noted():

@@ -24,7 +24,7 @@ def test_every_step_is_the_best_one(clients, classes, seed):
     rng = np.random.default_rng(seed)
     histograms = rng.integers(0, 30, size=(clients, classes)) + 1
     first, count = int(rng.integers(clients)), int(rng.integers(1, clients + 1))
-    chosen = complete(histograms, first, count, np.zeros(clients, dtype=np.int64))
+    chosen = complete(histograms, first, count, np.zeros(clients, dtype=np.int64), rng)
     assert chosen[0] == first
     assert len(set(chosen)) == count
     for place in range(1, count):
@@ -35,7 +35,9 @@ def test_every_step_is_the_best_one(clients, classes, seed):
 
 def test_ties_go_to_those_who_trained_least(federation):
     histograms = 10 * np.eye(2)[[0, 1, 1, 1]]
-    assert complete(histograms, 0, 2, np.array([0, 3, 1, 2])).tolist() == [0, 2]
+    rng = np.random.default_rng(0)
+    assert complete(histograms, 0, 2, np.array([0, 3, 1, 2]), rng).tolist() == [0, 2]
+    assert {complete(histograms, 0, 2, np.array([0, 1, 1, 2]), rng)[1] for _ in range(30)} == {1, 2}
     fed = federation(12, classes=2, script={"label_histogram": 10 * np.eye(2)[np.arange(12) % 2]})
     fed.run(Oracle(clients_per_round=4), 30)
     assert fed.history.trainings.min() >= 5

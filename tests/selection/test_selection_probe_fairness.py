@@ -97,10 +97,24 @@ def test_starved_clients_outside_the_pool(federation):
     assert (fed.history.trainings == 1).all(), "the longest wait first gives everybody one turn"
 
 
-def test_never_means_starved_from_the_first_round(federation):
-    fed = federation(12, rounds=100, script={"probe_norm": np.arange(12.0)})
-    selector = ProbeFairness(clients_per_round=3, pool_factor=4.0, beta=0.0, init_last="never")
-    assert fed.play(selector).trained.tolist() == [0, 1, 2]
+def test_never_means_starved_from_the_first_round_and_the_lot_decides(federation):
+    counts = np.zeros(12)
+    for seed in range(400):
+        fed = federation(12, rounds=100, script={"probe_norm": np.arange(12.0)}, seed=seed)
+        selector = ProbeFairness(clients_per_round=3, pool_factor=4.0, beta=0.0, init_last="never")
+        counts[fed.play(selector).trained] += 1
+    # A quarter each, whatever the probe says: everybody has waited for ever. Four standard errors.
+    assert np.abs(counts / 400 - 0.25).max() < 4 * np.sqrt(0.25 * 0.75 / 400)
+
+
+def test_round_one_has_no_favourites_among_a_hundred(federation):
+    """With the settings of the paper: a fifth of 100 clients, all forced; every tenth of the ids alike."""
+    counts = np.zeros(100)
+    for seed in range(150):
+        fed = federation(100, rounds=400, seed=seed)
+        counts[fed.play(ProbeFairness(clients_per_round=20, init_last="never")).trained] += 1
+    deciles = counts.reshape(10, 10).mean(axis=1) / 150
+    assert np.abs(deciles - 0.2).max() < 4 * np.sqrt(0.2 * 0.8 / 1500)
     joined = ProbeFairness(clients_per_round=3, pool_factor=4.0, beta=0.0)
     assert federation(12, script={"probe_norm": np.arange(12.0)}).play(joined).trained.tolist() == [9, 10, 11]
 

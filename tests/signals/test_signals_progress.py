@@ -2,10 +2,11 @@
 
 import numpy as np
 import pytest
+import torch
 
 from muster.errors import ConfigError
 from muster.signals.progress import LocalProgress
-from muster.training.base import LocalTraining, Plain, train
+from muster.training.base import LocalTraining, Plain, Probed, train
 from muster.training.fedprox import FedProx
 
 
@@ -28,15 +29,28 @@ def test_counts_steps_as_their_gradients_enter_the_movement(make_client, trainin
 
 def test_steps_of_a_probe_count(make_client) -> None:
     client = make_client(training=LocalTraining(lr=0.1, batch_size=8, steps=6))
-    train(client, Plain(), 0.1, skip=2)
+    train(client, Plain(), 0.1, probed=Probed(2, 2))
     assert client.outcome.steps == 4
     assert LocalProgress().measure(client)[0] == 6
 
 
 def test_the_velocity_of_a_probe_does_not_reach_the_training(make_client) -> None:
     client = make_client(training=LocalTraining(lr=0.1, batch_size=8, steps=4, momentum=0.9))
-    train(client, Plain(), 0.1, skip=2)
+    train(client, Plain(), 0.1, probed=Probed(2, 2))
     assert LocalProgress().measure(client)[0] == pytest.approx(2.9 + 2.9)
+
+
+def test_the_velocity_of_a_probe_reaches_the_training_where_it_is_kept(make_client) -> None:
+    client = make_client(training=LocalTraining(lr=0.1, batch_size=8, steps=4, momentum=0.9))
+    train(client, Plain(), 0.1, probed=Probed(2, 2, torch.zeros(client.spec.size)))
+    assert LocalProgress().measure(client)[0] == pytest.approx(1 + 1.9 + 2.71 + 3.439)
+
+
+def test_steps_that_a_probe_is_credited_with_but_did_not_take_do_not_count(make_client) -> None:
+    client = make_client(training=LocalTraining(lr=0.1, batch_size=8, steps=6))
+    train(client, Plain(), 0.1, probed=Probed(steps=2, skip=4))
+    assert client.outcome.steps == 2
+    assert LocalProgress().measure(client)[0] == 4
 
 
 def test_exists_only_after_training(make_client) -> None:

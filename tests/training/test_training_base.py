@@ -15,7 +15,7 @@ from muster.models import build_model
 from muster.parameters import FlatModel
 from muster.randomness import generator
 from muster.signals.base import ClientContext
-from muster.training.base import LocalAlgorithm, LocalTraining, Plain, batches, train
+from muster.training.base import LocalAlgorithm, LocalTraining, Plain, Probed, batches, train
 
 OPTIMIZERS = {
     "sgd": LocalTraining(lr=0.1, batch_size=8, epochs=2),
@@ -186,7 +186,7 @@ def test_skipping_continues_where_a_probe_stopped():
         optimizer.zero_grad()
         nn.functional.cross_entropy(module(resumed.features[positions]), resumed.labels[positions]).backward()
         optimizer.step()
-    job = train(resumed, Plain(), 0.1, skip=3)
+    job = train(resumed, Plain(), 0.1, probed=Probed(3, 3))
     np.testing.assert_array_equal(whole.model.vector(), resumed.model.vector())
     assert job.steps == 5
     # The origin stays the global model, not the probed one.
@@ -195,7 +195,7 @@ def test_skipping_continues_where_a_probe_stopped():
 
 def test_nothing_left_after_the_probe():
     context = client(OPTIMIZERS["sgd"])
-    train(context, Plain(), 0.1, skip=8)
+    train(context, Plain(), 0.1, probed=Probed(8, 8))
     np.testing.assert_array_equal(context.model.vector(), context.origin.numpy())
     assert (context.outcome.steps, context.outcome.samples) == (0, 0)
     assert math.isnan(context.outcome.mean_loss)

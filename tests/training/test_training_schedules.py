@@ -47,6 +47,18 @@ PAIRS = {
 }
 
 
+#: What the probing-and-diversity paper's code compares over 500 epochs.
+PUBLISHED = {
+    "step": ({"decay_every": 166, "decay": 0.1}, lambda o: lr_scheduler.StepLR(o, 166, 0.1)),
+    "exponential": ({"decay": 0.01 ** (1 / 500)}, lambda o: lr_scheduler.ExponentialLR(o, 0.01 ** (1 / 500))),
+    "warm-restarts": (
+        {"period": 50, "period_growth": 2},
+        lambda o: lr_scheduler.CosineAnnealingWarmRestarts(o, T_0=50, T_mult=2),
+    ),
+    "cosine": ({"period": 500}, lambda o: lr_scheduler.CosineAnnealingLR(o, T_max=500)),
+}
+
+
 def optimizer() -> torch.optim.Optimizer:
     return torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=LR)
 
@@ -65,6 +77,42 @@ def test_equals_pytorch(name):
     ours = [training.learning_rate(round, ROUNDS) for round in range(ROUNDS)]
     np.testing.assert_allclose(ours, expected, rtol=1e-12, atol=1e-12)
     assert len(set(ours)) > 3
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_500_epochs_equal_pytorch(name):
+    options, make = PUBLISHED[name]
+    training, sgd = LocalTraining(lr=LR, schedule=name, **options), optimizer()
+    scheduler = make(sgd)
+    for round in range(500):
+        assert training.learning_rate(round, 500) == pytest.approx(sgd.param_groups[0]["lr"], rel=1e-9, abs=1e-12)
+        sgd.step()
+        scheduler.step()
+
+
+@settings(max_examples=25, deadline=None)
+@given(warmup=st.floats(0.05, 0.9), rounds=st.integers(1, 6), batches=st.integers(2, 9))
+def test_one_cycle_with_every_batch_equals_pytorch(warmup, rounds, batches):
+    training = LocalTraining(
+        mode="centralised",
+        lr=LR,
+        momentum=0.9,
+        schedule="one-cycle",
+        schedule_per="batch",
+        warmup=warmup,
+        final_share=4e-6,
+        momentum_range=(0.85, 0.95),
+    )
+    training.check()
+    sgd = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=LR, momentum=0.9)
+    scheduler = lr_scheduler.OneCycleLR(sgd, LR, epochs=rounds, steps_per_epoch=batches, pct_start=warmup)
+    for number in range(rounds * batches):
+        lr, momentum = training.at_batch(number // batches, rounds, number % batches, batches)
+        group = sgd.param_groups[0]
+        if warmup * rounds * batches > 1:  # PyTorch's first phase has a negative length otherwise
+            assert (lr, momentum) == pytest.approx((group["lr"], group["momentum"]), rel=1e-9)
+        sgd.step()
+        scheduler.step()
 
 
 @settings(max_examples=25, deadline=None)
@@ -110,6 +158,11 @@ def test_few_rounds_have_positive_rates_up_to_the_last(name, rounds):
         {"period_growth": 0},
         {"warmup": 1.1},
         {"start_share": -0.1},
+        {"schedule": "cosine", "schedule_per": "batch"},  # in a federation
+        {"schedule": "step", "schedule_per": "batch", "mode": "centralised"},
+        {"schedule": "one-cycle", "momentum_range": (0.8, 0.9), "mode": "centralised", "momentum": 0.9},
+        {"schedule": "one-cycle", "momentum_range": (0.9, 0.8), "schedule_per": "batch", "mode": "centralised"},
+        {"schedule": "one-cycle", "momentum_range": (0.8, 0.9), "schedule_per": "batch", "mode": "centralised"},
     ],
 )
 def test_what_makes_no_sense_is_refused(options):

@@ -52,8 +52,11 @@ class Scaffold(FedAvg):
                 f"client {update.client} sent no control variate",
                 fix="set [algorithm] method = 'scaffold' together with [aggregation] method = 'scaffold'",
             )
-        accumulate(self._change, update.extra[CONTROL_CHANGE][None, self._spec.trainable], np.ones(1))
-        return super()._take_note(update)
+        coefficients = super()._take_note(update)
+        # The client renews its variate only with an update that counts: the server must do the same.
+        if self._seen[-1][1] > 0:
+            accumulate(self._change, update.extra[CONTROL_CHANGE][None, self._spec.trainable], np.ones(1))
+        return coefficients
 
     def finish(self) -> Aggregated:
         result = super().finish()

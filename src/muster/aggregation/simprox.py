@@ -12,7 +12,7 @@ from scipy.special import softmax
 from muster.aggregation._blocks import norms
 from muster.aggregation._gram import InnerProducts, inner_products, sketched_inner_products
 from muster.aggregation.base import Aggregated, Aggregator, Updates, aggregators, normalised
-from muster.arrays import Floats, State, Vector
+from muster.arrays import Floats, Ints, State, Vector
 from muster.clientstate import ClientStore
 from muster.component import Population
 from muster.parameters import ParameterSpec
@@ -153,7 +153,10 @@ class SimProx(Aggregator):
             temperature=self.temperature,
             post=self.post,
         )
-        return self.averaged(current, updates, normalised(updates.multiplicity * shares), spec)
+        result = self.averaged(current, updates, normalised(updates.multiplicity * shares), spec)
+        if self.prev == "own_last":
+            self._remember(base, updates.clients, movements, result.weights)
+        return result
 
     def _changes(self, base: Vector, updates: Updates, movements: Vector, inner: InnerProducts) -> Floats:
         if self.prev == "received":
@@ -166,8 +169,13 @@ class SimProx(Aggregator):
             last = self._last.get(_LAST, client)
             change = model - (base if last is None else last)
             lengths[row] = norms(change[None])[0]
-            self._last.put(_LAST, client, model)
         return lengths
+
+    def _remember(self, base: Vector, clients: Ints, movements: Vector, weights: Floats) -> None:
+        """Keep the models that are part of the result; what was not used is forgotten."""
+        for row, client in enumerate(clients.tolist()):
+            if weights[row] > 0:
+                self._last.put(_LAST, client, base + movements[row])
 
     def state_dict(self) -> State:
         return {"last_models": self._last.state_dict()}

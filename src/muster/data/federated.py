@@ -128,6 +128,8 @@ class FederatedData:
     dataset: Dataset
     train_index: Index
     test_index: Index | None = None
+    #: Positions in the training split that nobody trains on, to choose settings by; None: there are none.
+    validation: Ints | None = None
 
     def __post_init__(self) -> None:
         empty = np.flatnonzero(self.train_index.sizes == 0)
@@ -198,7 +200,9 @@ class FederatedData:
         return self.counts(np.arange(self.clients), by_attribute=True)
 
     def unassigned(self) -> Bools:
-        """Training samples that no client has."""
+        """Training samples that no client has, and that are not kept for validation either."""
         free = np.ones(len(self.dataset.train), dtype=np.bool_)
         free[self.train_index.samples] = False
+        if self.validation is not None:
+            free[self.validation] = False
         return free

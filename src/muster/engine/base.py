@@ -1,4 +1,4 @@
-"""The Engine protocol: three verbs, `ask`, `train`, `evaluate`, whoever the clients are and wherever they run."""
+"""The Engine protocol: `ask`, `train` and `settle`, `evaluate`, whoever the clients are and wherever they run."""
 
 from __future__ import annotations
 
@@ -30,6 +30,8 @@ class Place:
     iteration: int
     #: How many exchanges (asks and trainings) came before in this round.
     exchange: int
+    #: How many rounds the run has, where that is known here.
+    rounds: int = 0
 
 
 @dataclass(frozen=True)
@@ -163,6 +165,15 @@ class AskOrder:
 
 
 @dataclass(frozen=True)
+class HeldBack:
+    """Sums over the samples that are kept back for validation."""
+
+    correct: int
+    loss_sum: float
+    count: int
+
+
+@dataclass(frozen=True)
 class Evaluation:
     """Sums from which every metric follows. Per-client arrays are empty where clients have no test data."""
 
@@ -177,6 +188,8 @@ class Evaluation:
     group_count: Ints | None = None
     #: Metrics that somebody else computed, where there are no such sums (a Flower app of the user's own).
     measured: Mapping[str, float] | None = None
+    #: Where training samples are kept back for validation.
+    validation: HeldBack | None = None
 
 
 class Engine(ABC):
@@ -219,7 +232,10 @@ class Engine(ABC):
 
     @abstractmethod
     def train(self, order: TrainOrder) -> Iterator[Trained | Failed]:
-        """Train clients; one answer for each, in the order of `schedule`."""
+        """Train clients; one answer for each, in the order of `schedule`.
+
+        What clients remember of it is provisional until `settle`: the next training forgets what was not settled.
+        """
 
     def train_slices(self, order: TrainOrder) -> Iterator[TrainedSlice | Failed]:
         """The same; an engine that has the answers of several clients together hands them over together."""
@@ -231,6 +247,15 @@ class Engine(ABC):
         """After a training with `keep_all`: the movements of `clients` (ascending) as rows of one matrix.
 
         Rows of other clients may be overwritten to make room, so this is called once.
+        """
+
+    @abstractmethod
+    def settle(self, used: Ints, refused: Ints) -> None:
+        """After a training: whose updates are part of the global model now, and whose are not, both ascending.
+
+        The server's and the clients' halves of an algorithm must tell the same story. So what a client keeps
+        between trainings (a control variate, its last model) goes on only with an update that was used; otherwise
+        it stays as it was before the training.
         """
 
     @abstractmethod

@@ -39,7 +39,7 @@ def choose_engine(
     if kind == "vectorised":
         return VectorisedEngine(data, module, training, algorithm, **options)
     if kind == "auto":
-        obstacle = why_not(module, algorithm, device)
+        obstacle = why_not(module, algorithm, device, training)
         if obstacle is None:
             reason = "every layer can be computed for many clients at once"
             return VectorisedEngine(data, module, training, algorithm, reason=reason, **options)

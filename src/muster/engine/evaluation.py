@@ -6,7 +6,12 @@ import numpy as np
 
 from muster.arrays import Floats, Ints
 from muster.data.federated import FederatedData
-from muster.engine.base import Evaluation
+from muster.engine.base import Evaluation, HeldBack
+
+
+def summarise_validation(labels: Ints, predicted: Ints, losses: Floats) -> HeldBack:
+    """Sums over the samples that are kept back."""
+    return HeldBack(int((predicted == labels).sum()), float(losses.sum()), len(labels))
 
 
 def summarise(data: FederatedData, predicted: Ints, losses: Floats) -> Evaluation:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 from multiprocessing.util import Finalize
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import torch
@@ -31,13 +31,14 @@ from muster.engine.base import (
     schedule,
 )
 from muster.engine.device import WORKERS_PER_ACCELERATOR, available_cores, resolve_device, single_threaded
-from muster.engine.evaluation import summarise
+from muster.engine.evaluation import summarise, summarise_validation
 from muster.engine.pool import Crashed, Handler, Pool, as_muster_error
 from muster.engine.runtime import EVALUATION_BATCH, Job
 from muster.engine.tasks import Memory, Message, Questions, Recipe, TaskRunner, question_groups
 from muster.errors import CheckpointError, ConfigError, DataError, EngineError
 from muster.parameters import FlatModel, ParameterSpec
-from muster.signals.base import PROBE, Replies
+from muster.signals.base import PROBES, Replies
+from muster.training.augmentation import augmenter
 from muster.training.base import LocalAlgorithm, LocalTraining, Plain
 
 
@@ -74,6 +75,8 @@ class LocalEngine(Engine):
             workers = WORKERS_PER_ACCELERATOR if accelerated else available_cores()
         if workers < 0:
             raise ConfigError(f"workers is {workers}", expected="0 (in this process) or more")
+        # Workers would find out only when they are first used.
+        augmenter(training.augmentation, data.dataset, torch.device("cpu"))
         self._count, self._reason = workers, reason
         # Metal cannot be used after a fork, and macOS in general does not promise that forks work.
         self._start_method = "fork" if sys.platform != "darwin" and self._device != "mps" else "spawn"
@@ -89,8 +92,10 @@ class LocalEngine(Engine):
         )
         if len(data.dataset.test) == 0:
             raise DataError("the data set has no test samples", expected="a test split to evaluate on")
+        #: What clients keep between exchanges; and what the cohort in flight will keep, if it is used.
         self._store = ClientStore(memory_limit=client_memory)
-        self._names = (*self._algorithm.client_state, PROBE)
+        self._provisional = ClientStore(memory_limit=client_memory)
+        self._names = (*self._algorithm.client_state, *PROBES)
         self._rows: Ints = np.empty(0, dtype=np.int64)
         self._memory: Memory | None = None
         self._pool: Pool | None = None
@@ -159,7 +164,7 @@ class LocalEngine(Engine):
             if isinstance(answer, Crashed):
                 failures.append(Failed(client, answer.reason))
                 continue
-            self._take_back(client, task % memory.slots, answer.present)
+            self._take_back(self._store, client, task % memory.slots, answer.present)
             values[client] = answer.values
         return values, failures
 
@@ -194,6 +199,7 @@ class LocalEngine(Engine):
         clients = schedule(order.clients, self._data.sizes)
         memory = self._ready(len(clients) if order.keep_all else self._ring)
         memory.send(order.parameters, order.broadcast)
+        self._provisional.close()
         window = len(clients) if order.keep_all else memory.slots
         self._rows = np.sort(clients)
         rates, pulls = order.rates(clients), order.pulls(clients)
@@ -211,7 +217,7 @@ class LocalEngine(Engine):
             if isinstance(answer, Crashed):
                 yield Failed(client, answer.reason)
                 continue
-            self._take_back(client, slot, answer.present)
+            self._take_back(self._provisional, client, slot, answer.present)
             facts = answer.facts
             yield Trained(
                 client=client,
@@ -222,7 +228,7 @@ class LocalEngine(Engine):
                 credited_steps=facts.credited_steps,
                 extra={name: memory.extra[slot, row].numpy() for row, name in enumerate(self._algorithm.extra)},
             )
-        self._store.drop(PROBE)
+        self._store.drop(*PROBES)
 
     def matrix(self, clients: Ints) -> Vector:
         assert self._memory is not None
@@ -232,16 +238,32 @@ class LocalEngine(Engine):
                 movements[row] = movements[slot]
         return movements[: len(clients)]
 
+    def settle(self, used: Ints, refused: Ints) -> None:
+        for name in self._algorithm.client_state:
+            for client in used.tolist():
+                vector = self._provisional.get(name, client)
+                if vector is not None:
+                    self._store.put(name, client, vector)
+        self._provisional.close()
+
     def evaluate(self, parameters: Vector) -> Evaluation:
-        test = self._data.dataset.test
-        memory = self._ready(self._ring)
-        memory.send(parameters)
-        starts = range(0, len(test), EVALUATION_BATCH)
-        blocks = [np.arange(start, min(start + EVALUATION_BATCH, len(test))) for start in starts]
-        predicted, losses = np.empty(len(test), dtype=np.int64), np.empty(len(test))
+        data = self._data
+        self._ready(self._ring).send(parameters)
+        evaluation = summarise(data, *self._predicted(np.arange(len(data.dataset.test)), "test"))
+        if data.validation is None:
+            return evaluation
+        labels = data.dataset.train.labels[data.validation]
+        kept_back = summarise_validation(labels, *self._predicted(data.validation, "train"))
+        return replace(evaluation, validation=kept_back)
+
+    def _predicted(self, positions: Ints, split: Literal["test", "train"]) -> tuple[Ints, Floats]:
+        """Predicted classes and losses of some samples of a split, in blocks of a fixed size."""
+        count = len(positions)
+        blocks = [slice(start, start + EVALUATION_BATCH) for start in range(0, count, EVALUATION_BATCH)]
+        predicted, losses = np.empty(count, dtype=np.int64), np.empty(count)
 
         def message(task: int) -> Message:
-            return Message("predict", 0, positions=blocks[task])
+            return Message("predict", 0, positions=positions[blocks[task]], split=split)
 
         for task, answer in self._run(len(blocks), message, len(blocks)):
             if isinstance(answer, Crashed):
@@ -249,10 +271,10 @@ class LocalEngine(Engine):
                     f"evaluation failed: {answer.reason}", fix="use fewer workers or a smaller model"
                 )
             predicted[blocks[task]], losses[blocks[task]] = answer.predicted
-        return summarise(self._data, predicted, losses)
+        return predicted, losses
 
     def end_round(self) -> None:
-        self._store.drop(PROBE)
+        self._store.drop(*PROBES)
 
     def state_dict(self) -> State:
         return {"arithmetic": self.arithmetic, "clients": self._store.state_dict()}
@@ -318,11 +340,11 @@ class LocalEngine(Engine):
                 present[name] = len(vector)
         return present
 
-    def _take_back(self, client: int, slot: int, present: dict[str, int]) -> None:
+    def _take_back(self, store: ClientStore, client: int, slot: int, present: dict[str, int]) -> None:
+        """Put what the client has in its slot now into a store."""
         assert self._memory is not None
         for name, length in present.items():
-            row = self._names.index(name)
-            self._store.put(name, client, self._memory.state[slot, row, :length].numpy().copy())
+            store.put(name, client, self._memory.state[slot, self._names.index(name), :length].numpy())
 
 
 def _load_lazy_parts() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Literal
 
 import numpy as np
 import torch
@@ -15,8 +16,9 @@ from muster.devices import Devices
 from muster.engine.base import Place
 from muster.parameters import FlatModel
 from muster.randomness import generator, torch_seed
-from muster.signals.base import PROBE, ClientContext, Signal
-from muster.training.base import LocalAlgorithm, LocalTraining, train
+from muster.signals.base import PROBE, PROBE_VELOCITY, ClientContext, Signal
+from muster.training.augmentation import augmenter
+from muster.training.base import LocalAlgorithm, LocalTraining, Probed, train
 from muster.training.descent import allow_fused_steps
 
 #: Samples per forward pass in evaluation: fixed, so that results do not depend on how work is divided.
@@ -65,6 +67,7 @@ class ClientRuntime:
         allow_fused_steps(module)
         self.model = FlatModel(module, device)
         self.devices = devices
+        self._augmenter = augmenter(training.augmentation, data.dataset, self.model.device)
 
     def train(
         self,
@@ -82,7 +85,7 @@ class ClientRuntime:
         """
         context = self.context(job, origin, state, self.training_order(job))
         self.model.load(origin)
-        skip = self._continue_probe(state)
+        probed = self._continue_probe(state)
         _seed(self.model.device, self.dropout_seed(job))
         finished = train(
             context,
@@ -90,7 +93,7 @@ class ClientRuntime:
             job.lr,
             broadcast=broadcast,
             squared_loss=any(signal.needs_squared_loss for signal in job.signals),
-            skip=skip,
+            probed=probed,
             pull_factor=job.pull_factor,
         )
         self.model.store_movement(origin, out)
@@ -100,11 +103,12 @@ class ClientRuntime:
         context.rng = self.report_rng(job)
         reports = {signal.name: numbers(signal.measure(context)) for signal in job.signals}
         assert context.outcome is not None
-        return Facts(context.outcome.steps, context.outcome.samples, reports, skip, finished.extra or {})
+        return Facts(context.outcome.steps, context.outcome.samples, reports, probed.steps, finished.extra or {})
 
     def ask(self, job: Job, origin: torch.Tensor, state: dict[str, Vector]) -> dict[str, Floats]:
         """Measure signals on a client."""
         context = self.context(job, origin, state, self.ask_rng(job))
+        context.embeds = any(signal.embeds for signal in job.signals)
         values = {}
         for number, signal in enumerate(job.signals):
             if signal.uses_model:
@@ -115,11 +119,14 @@ class ClientRuntime:
         return values
 
     @torch.no_grad()
-    def predict(self, positions: Ints, origin: torch.Tensor) -> tuple[Ints, Floats]:
-        """Predicted classes and losses of test samples under the global model."""
+    def predict(
+        self, positions: Ints, origin: torch.Tensor, split: Literal["test", "train"] = "test"
+    ) -> tuple[Ints, Floats]:
+        """Predicted classes and losses of test samples, or of training samples, under the global model."""
         self.model.load(origin)
         self.model.module.eval()
-        features, labels = self._on_device(*self.data.tensors(self.data.dataset.test, positions))
+        samples = self.data.dataset.test if split == "test" else self.data.dataset.train
+        features, labels = self._on_device(*self.data.tensors(samples, positions))
         logits = self.model.module(features)
         losses = nn.functional.cross_entropy(logits, labels, reduction="none")
         return logits.argmax(dim=1).cpu().numpy(), losses.double().cpu().numpy()
@@ -157,22 +164,33 @@ class ClientRuntime:
             training_rng=lambda: self.training_order(job),
             lr=job.lr,
             round=job.place.round,
+            rounds=job.place.rounds,
             attributes=self.data.client_attributes(job.client),
             attribute_values=self.data.dataset.attribute_values,
             state=state,
             device_times=self._device_times(job.client, len(labels)),
+            augment=self._augment(job),
+        )
+
+    def _augment(self, job: Job) -> Callable[[torch.Tensor, int], torch.Tensor] | None:
+        """Every step draws from a stream of its own, so that a probe's steps may be left out without a trace."""
+        change = self._augmenter
+        if change is None:
+            return None
+        return lambda pictures, step: change(
+            pictures, generator(self.seed, "augment", *self._coordinates(job), step)
         )
 
     def _coordinates(self, job: Job) -> tuple[int, int, int]:
         return job.place.round, job.place.iteration, job.client
 
-    def _continue_probe(self, state: dict[str, Vector]) -> int:
-        """Start from the probed model where there is one; the number of mini-batches that it has done already."""
-        probed = state.pop(PROBE, None)
+    def _continue_probe(self, state: dict[str, Vector]) -> Probed:
+        """Start from the probed model where there is one; what the probe has done of the training."""
+        probed, velocity = state.pop(PROBE, None), state.pop(PROBE_VELOCITY, None)
         if probed is None:
-            return 0
-        self.model.load(torch.from_numpy(probed[:-1]))
-        return int(probed[-1])
+            return Probed()
+        self.model.load(torch.from_numpy(probed[:-2]))
+        return Probed(int(probed[-2]), int(probed[-1]), None if velocity is None else torch.from_numpy(velocity))
 
     def _on_device(self, features: torch.Tensor, labels: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         features, labels = features.to(self.model.device), labels.to(self.model.device)

@@ -6,7 +6,7 @@ import copy
 import math
 import mmap
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -47,7 +47,7 @@ class Memory:
             shared(size),
             shared(slots, size),
             shared(slots, extras, size),
-            shared(slots, states, size + 1),
+            shared(slots, states, size + 2),
         )
 
     @property
@@ -72,6 +72,7 @@ class Message:
     #: Lengths of the state vectors that the client has (by name), in the slot's state rows.
     present: dict[str, int] | None = None
     positions: Ints | None = None
+    split: Literal["test", "train"] = "test"
     with_broadcast: bool = False
 
 
@@ -157,7 +158,7 @@ class TaskRunner:
         """Carry out a task for one client, or a part of an evaluation."""
         memory, slot = self.memory, message.slot
         if message.positions is not None:
-            return Answer(predicted=self.runtime.predict(message.positions, memory.origin))
+            return Answer(predicted=self.runtime.predict(message.positions, memory.origin, message.split))
         assert message.job is not None
         state = self._state(slot, message.present or {})
         if message.kind == "ask":

@@ -26,4 +26,5 @@ SECTIONS: dict[str, Any] = {
 def pooled(data: FederatedData) -> FederatedData:
     """One client with the training data of all; test data stay with the clients whose they are."""
     samples = np.unique(data.train_index.samples)
-    return FederatedData(data.dataset, Index(np.array([0, len(samples)]), samples), data.test_index)
+    index = Index(np.array([0, len(samples)]), samples)
+    return FederatedData(data.dataset, index, data.test_index, data.validation)

@@ -20,6 +20,7 @@ from muster.data.federated import Dataset, FederatedData
 from muster.data.own import OWN, own_dataset, without_clients
 from muster.data.partition.base import schemes
 from muster.data.sources.base import sources
+from muster.data.validation import divide_rest, held_back
 from muster.devices import Devices, from_config
 from muster.engine.base import Engine
 from muster.engine.choice import choose_engine
@@ -268,16 +269,30 @@ def build_data(experiment: Experiment) -> FederatedData:
     """The data set, divided over clients."""
     if isinstance(experiment.data, FederatedData):
         return experiment.data
-    dataset = _dataset(experiment.data)
+    section, validation = experiment.data, None
+    if isinstance(section, dict):
+        section = dict(section)
+        validation = section.pop("validation", None)
+    dataset = _dataset(section)
     if dataset.name == OWN:
+        if validation is not None:
+            raise ConfigError(
+                'data.validation with data.source = "own": nothing of the clients\' data is here to be kept back',
+                fix="leave data.validation out",
+            )
         return without_clients(dataset)
     options = dict(experiment.partition)
     seed = options.pop("seed", experiment.seed)
     if not isinstance(seed, int) or seed < 0:
         raise ConfigError(f"bad value for 'partition.seed': {seed!r}", expected="zero or a positive integer")
     scheme = _component(options, "scheme", "partition", schemes)
-    partition = scheme.divide(dataset, generator(seed, "partition"))
-    return FederatedData(dataset, partition.train, partition.test)
+    rng = generator(seed, "partition")
+    if validation is None:
+        partition, kept_back = scheme.divide(dataset, rng), None
+    else:
+        kept_back = held_back(len(dataset.train), validation, generator(seed, "validation"))
+        partition = divide_rest(scheme, dataset, kept_back, rng)
+    return FederatedData(dataset, partition.train, partition.test, kept_back)
 
 
 def build_selector(section: Section | Selector, clients: int) -> Selector:

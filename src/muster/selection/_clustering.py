@@ -23,6 +23,10 @@ from muster.selection.base import View
 _BLOCK = 1024
 #: With fewer clients than this there is nothing to choose between numbers of clusters.
 _FEWEST_FOR_SILHOUETTE = 4
+#: Cosine distances below this are zero but for rounding: the clients do not differ.
+_SAME = 1e-12
+#: Silhouettes that differ by less are equal.
+_DECIMALS = 9
 #: Of larger federations no labels are kept: they would outweigh the rest of a record.
 _MOST_NOTED = 10_000
 
@@ -110,28 +114,33 @@ def renumbered(labels: Ints) -> Ints:
 def cosine_clusters(features: Floats, count: int) -> Ints:
     """Labels of `count` clusters by average linkage on cosine distance.
 
-    Zero vectors have no direction: they share a cluster of their own, which counts towards `count` (when that
-    is 1, everybody is together).
+    Clients of the same direction are never torn apart: there are not more clusters than directions. Zero vectors
+    have none: they share a cluster of their own, which counts towards `count` (when that is 1, everybody is
+    together). Ties in the tree go by position: who calls it shuffles.
     """
     nonzero, tree, _ = _cosine_tree(features)
     return _labels(len(features), nonzero, tree, count)
 
 
 def silhouette_clusters(features: Floats, largest: int) -> Ints:
-    """As `cosine_clusters`, with the number in 2 … min(largest, clients − 1) that has the highest mean silhouette.
+    """As `cosine_clusters`, with the number in 1 … min(largest, clients − 1) that has the highest mean silhouette.
 
-    Ties go to the smaller number. Fewer than four clients are one cluster.
+    One cluster counts 0, the silhouette of clients that are no closer to their own cluster than to another. Ties
+    go to the smaller number. Fewer than four clients are one cluster.
     """
     clients = len(features)
-    best, best_score = np.zeros(clients, dtype=np.int64), -np.inf
+    best, best_score = np.zeros(clients, dtype=np.int64), 0.0
     if clients < _FEWEST_FOR_SILHOUETTE:
         return best
     nonzero, tree, distances = _cosine_tree(features)
+    tried = 1
     for count in range(2, min(largest, clients - 1) + 1):
         labels = _labels(len(features), nonzero, tree, count)
-        if not 2 <= len(np.unique(labels)) < clients:
+        found = int(labels.max()) + 1
+        if found in (tried, clients):
             continue
-        score = round(float(silhouette_score(distances, labels, metric="precomputed")), 12)
+        tried = found
+        score = round(float(silhouette_score(distances, labels, metric="precomputed")), _DECIMALS)
         if score > best_score:
             best, best_score = labels, score
     return best
@@ -144,6 +153,7 @@ def _cosine_tree(features: Floats) -> tuple[Ints, Floats, Floats]:
     zero = np.setdiff1d(np.arange(len(features)), nonzero)
     distances[np.isnan(distances)] = 1.0
     distances[np.ix_(zero, zero)] = 0.0
+    distances[distances < _SAME] = 0.0
     np.fill_diagonal(distances, 0.0)
     if len(nonzero) < 2:
         return nonzero, np.zeros((0, 4)), distances
@@ -155,15 +165,19 @@ def _labels(clients: int, nonzero: Ints, tree: Floats, count: int) -> Ints:
     """Labels for all clients from the tree of those with a direction; the others are the last cluster."""
     if len(nonzero) == 0 or count <= 1:
         return np.zeros(clients, dtype=np.int64)
-    directed = cut(tree, count if len(nonzero) == clients else count - 1)
+    different = 1 + int(np.count_nonzero(tree[:, 2] >= _SAME))
+    directed = cut(tree, min(different, count if len(nonzero) == clients else count - 1))
     labels = np.full(clients, directed.max() + 1)
     labels[nonzero] = directed
     return renumbered(labels)
 
 
 def note_clusters(fed: View, clients: Ints, labels: Ints) -> None:
-    """Leave in the round's record which cluster every client is in, −1 for those that are in none."""
+    """Leave in the round's record which cluster every client is in, −1 for those that are in none.
+
+    Clusters are numbered in the order in which they appear among the clients by id.
+    """
     if fed.clients <= _MOST_NOTED:
         noted = np.full(fed.clients, -1, dtype=np.int64)
-        noted[clients] = labels
+        noted[np.sort(clients)] = renumbered(labels[np.argsort(clients)])
         fed.notes["clusters"] = noted

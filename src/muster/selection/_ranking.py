@@ -1,4 +1,4 @@
-"""Taking the best few of many, with ties broken by id or by lot."""
+"""Taking the best few of many, with ties broken by lot."""
 
 from __future__ import annotations
 
@@ -7,9 +7,12 @@ import numpy as np
 from muster.arrays import Floats, Ints
 
 
-def lowest(values: Floats | Ints, count: int, tie: Floats | None = None) -> Ints:
-    """Positions of the `count` smallest values, ascending. Of equal values those with the smallest `tie` go first,
-    or the first ones when there is no `tie`. Linear in the number of values."""
+def lowest(values: Floats | Ints, count: int, rng: np.random.Generator | None) -> Ints:
+    """Positions of the `count` smallest values, ascending. Linear in the number of values.
+
+    Where equal values compete for the last places, `rng` draws among them, and only then. Without a generator the
+    first ones win: for orders by id that somebody has asked for.
+    """
     if count >= len(values):
         return np.arange(len(values))
     if count < 1:
@@ -17,8 +20,8 @@ def lowest(values: Floats | Ints, count: int, tie: Floats | None = None) -> Ints
     level = _level(values, count)
     below, equal = np.flatnonzero(values < level), np.flatnonzero(values == level)
     missing = count - len(below)
-    if tie is not None and missing < len(equal):
-        equal = equal[np.argpartition(tie[equal], missing - 1)]
+    if rng is not None and missing < len(equal):
+        equal = rng.choice(equal, size=missing, replace=False)
     return np.sort(np.concatenate([below, equal[:missing]]))
 
 
@@ -31,6 +34,6 @@ def _level(values: Floats | Ints, count: int) -> float:
     return float(np.partition(values, count - 1)[count - 1])
 
 
-def highest(scores: Floats, count: int, tie: Floats | None = None) -> Ints:
+def highest(scores: Floats, count: int, rng: np.random.Generator | None) -> Ints:
     """Positions of the `count` largest scores, ascending; a score that is not a number comes last."""
-    return lowest(np.where(np.isnan(scores), np.inf, -scores), count, tie)
+    return lowest(np.where(np.isnan(scores), np.inf, -scores), count, rng)

@@ -13,13 +13,13 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from muster.arrays import Floats, Ints
+from muster.arrays import Bools, Floats, Ints
 from muster.component import Population, grown, state
 from muster.errors import ConfigError
 from muster.heterogeneity.divergences import euclidean, shares
 from muster.heterogeneity.metrics import entropies
 from muster.selection._allocation import largest_remainder
-from muster.selection._clustering import note_clusters, silhouette_clusters
+from muster.selection._clustering import note_clusters, renumbered, silhouette_clusters
 from muster.selection._memory import ask_histograms, told
 from muster.selection.base import Ask, Plan, Selector, Train, View, check_count, selectors
 from muster.signals.base import Signal
@@ -49,7 +49,8 @@ class ASTraFL(Selector):
     loss: Literal["value", "rate"] = "value"
     #: λ: share of the homogeneity that is added to the loss score.
     homogeneity_weight: float = 0.0
-    #: "updates": cluster by latest final-layer updates once every candidate has one; "labels": always by labels.
+    #: "updates": cluster by the latest final-layer update of each client, for which everybody trains once before
+    #: anybody trains again; "labels": by labels, and nobody has a first turn.
     features: Literal["updates", "labels"] = "updates"
     #: What content diversity is measured on.
     emb: Literal["features", "input"] = "features"
@@ -59,6 +60,8 @@ class ASTraFL(Selector):
 
     histograms: Floats = state(lambda: np.zeros((0, 0)))
     updates: npt.NDArray[np.float32] = state(lambda: np.zeros((0, 0), dtype=np.float32))
+    #: Who has had a first turn, whatever came of it.
+    tried: Bools = state(lambda: np.zeros(0, dtype=np.bool_))
     previous_losses: Floats = state(lambda: np.zeros(0))
 
     def check(self, population: Population) -> None:
@@ -81,6 +84,7 @@ class ASTraFL(Selector):
         loss, content = np.full((2, fed.clients), np.nan)
         loss[probed.clients], content[probed.clients] = probed["loss"], probed["content_diversity"]
         clients = self._choose(fed, loss, content)
+        self.tried[clients] = True
         self.previous_losses = np.where(np.isfinite(loss), loss, self.previous_losses)
         if self.features == "labels":
             yield Train(clients)
@@ -92,40 +96,55 @@ class ASTraFL(Selector):
         width = fed.spec.final_layer.stop - fed.spec.final_layer.start if self.features == "updates" else 0
         updates = self.updates if len(self.updates) else np.zeros((0, width), dtype=np.float32)
         self.updates = grown(updates, fed.clients, np.nan)
+        self.tried = grown(self.tried, fed.clients, self.features == "labels")
         self.previous_losses = grown(self.previous_losses, fed.clients, np.nan)
 
     def _choose(self, fed: View, loss: Floats, content: Floats) -> Ints:
         count = min(self.clients_per_round, len(fed.available))
-        pool = fed.available[told(self.histograms)[fed.available]]
-        chosen = self._from_clusters(fed, pool, min(count, len(pool)), loss[pool], content[pool])
+        # In random order, ties (in the tree, for a slot, of scores) that go by position go by lot.
+        pool = fed.rng.permutation(fed.available[told(self.histograms)[fed.available]])
+        clusters = self._clusters(fed, pool)
+        chosen = fed.sample(count, fed.available[~self.tried[fed.available]])
+        left = ~np.isin(pool, chosen)
+        if left.any() and len(chosen) < count:
+            more = self._from_clusters(pool[left], clusters[left], count - len(chosen), loss, content)
+            chosen = np.concatenate([chosen, more])
         if len(chosen) < count:
             # Clients that have never told their labels have no cluster: they only fill up.
-            rest = np.setdiff1d(fed.available, pool)
+            rest = np.setdiff1d(fed.available, chosen)
             chosen = np.concatenate([chosen, fed.sample(count - len(chosen), rest)])
         return np.sort(chosen)
 
-    def _from_clusters(self, fed: View, pool: Ints, count: int, loss: Floats, content: Floats) -> Ints:
-        if not len(pool):
-            return pool
+    def _clusters(self, fed: View, pool: Ints) -> Ints:
+        labels = silhouette_clusters(self._features(pool), self.most_clusters)
+        note_clusters(fed, pool, labels)
+        return labels
+
+    def _features(self, pool: Ints) -> np.ndarray[Any, Any]:
+        """What the clients are clustered by: updates once all of these have had a turn, label shares before.
+
+        A client whose turn brought no update has a row of zeros, hence no direction.
+        """
+        updates = self.updates[pool]
+        if updates.shape[1] and self.tried[pool].all() and np.isfinite(updates).any():
+            return np.nan_to_num(updates)
+        return shares(self.histograms[pool])
+
+    def _from_clusters(self, pool: Ints, clusters: Ints, count: int, loss: Floats, content: Floats) -> Ints:
+        """So many of `pool`, each cluster's part chosen by its own rule."""
+        loss, content, clusters = loss[pool], content[pool], renumbered(clusters)
         everybody = np.nansum(self.histograms, axis=0)
         even = homogeneity_of(self.histograms[pool], self.homogeneity, pooled=everybody, losses=loss)
-        clusters = silhouette_clusters(self._features(pool), self.most_clusters)
-        note_clusters(fed, pool, clusters)
         delta = even.mean() if self.threshold == "mean" else self.threshold
         by_loss = self._loss_scores(pool, loss) + self.homogeneity_weight * even
         picks = []
-        for cluster, take in enumerate(quotas(even, clusters, count / len(pool), budget=self.budget)):
+        fraction = min(1.0, count / len(pool))
+        for cluster, take in enumerate(quotas(even, clusters, fraction, budget=self.budget)):
             members = np.flatnonzero(clusters == cluster)
             homogeneous = even[members].mean() > delta + _ROUNDING
             scores = by_loss[members] if homogeneous else content[members]
             picks.append(pool[members[ranked(scores, loss[members])[:take]]])
         return np.concatenate(picks)
-
-    def _features(self, pool: Ints) -> np.ndarray[Any, Any]:
-        updates = self.updates[pool]
-        if updates.shape[1] and not np.isnan(updates[:, 0]).any():
-            return updates
-        return shares(self.histograms[pool])
 
     def _loss_scores(self, pool: Ints, loss: Floats) -> Floats:
         if self.loss == "value":

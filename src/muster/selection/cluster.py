@@ -52,22 +52,24 @@ class Cluster(Selector):
 
     def round(self, fed: View) -> Plan:
         (signal,) = self.needs()
+        # In random order, ties (in the tree, for a slot, for the centre) that go by position go by lot.
+        pool = fed.rng.permutation(fed.available)
         if self.features == "labels":
             self._histograms = yield from ask_histograms(signal, self._histograms, fed)
-            yield Train(self._choose(fed, np.nan_to_num(self._histograms[fed.available])))
+            yield Train(self._choose(fed, pool, np.nan_to_num(self._histograms[pool])))
         else:
-            rows = _vectors.recall(self._updates, fed.available).astype(np.float64)
-            replies = yield Train(self._choose(fed, rows), report=(signal,))
+            rows = _vectors.recall(self._updates, pool).astype(np.float64)
+            replies = yield Train(self._choose(fed, pool, rows), report=(signal,))
             _vectors.remember(self._updates, replies, signal.name)
 
-    def _choose(self, fed: View, features: Floats) -> Ints:
-        if len(fed.available) <= self.clients_per_round:
-            return fed.available
+    def _choose(self, fed: View, pool: Ints, features: Floats) -> Ints:
+        if len(pool) <= self.clients_per_round:
+            return np.sort(pool)
         if self.groups == "silhouette":
             labels = silhouette_clusters(features, _LARGEST)
         else:
             labels = cosine_clusters(features, self.groups or min(self.clients_per_round, _DEFAULT_GROUPS))
-        note_clusters(fed, fed.available, labels)
+        note_clusters(fed, pool, labels)
         sizes = np.bincount(labels)
         slots = largest_remainder(sizes.astype(np.float64), self.clients_per_round, sizes, at_least=1)
         picked = []
@@ -77,7 +79,7 @@ class Cluster(Selector):
                 picked.append(members[centrality(features[members])[:wanted]])
             else:
                 picked.append(fed.sample(int(wanted), among=members))
-        return np.sort(fed.available[np.concatenate(picked)])
+        return np.sort(pool[np.concatenate(picked)])
 
 
 def centrality(features: Floats) -> Ints:

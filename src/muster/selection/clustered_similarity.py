@@ -56,9 +56,11 @@ class ClusteredSimilarity(Selector):
 
     def round(self, fed: View) -> Plan:
         (report,) = self.needs()
-        rows, sizes = _vectors.recall(self._updates, fed.available), fed.sizes[fed.available]
-        urns = similar_urns(rows, sizes, self.clients_per_round, fed.rng, self.measure)
-        request = train_draws(fed.available[draw(urns, fed.rng)], self.equal_weights)
+        # In random order, ties in the tree and between sizes go by lot.
+        pool = fed.rng.permutation(fed.available)
+        rows = _vectors.recall(self._updates, pool)
+        urns = similar_urns(rows, fed.sizes[pool], self.clients_per_round, fed.rng, self.measure)
+        request = train_draws(pool[draw(urns, fed.rng)], self.equal_weights)
         replies = yield dataclasses.replace(request, report=(report,))
         _vectors.remember(self._updates, replies, report.name)
 

@@ -34,8 +34,10 @@ class ClusteredSize(Selector):
         return self.equal_weights
 
     def round(self, fed: View) -> Plan:
-        urns = size_urns(fed.sizes[fed.available], self.clients_per_round)
-        yield train_draws(fed.available[draw(urns, fed.rng)], self.equal_weights)
+        # In random order: the lot says which of equally large clients share an urn, or are split over two.
+        pool = fed.rng.permutation(fed.available)
+        urns = size_urns(fed.sizes[pool], self.clients_per_round)
+        yield train_draws(pool[draw(urns, fed.rng)], self.equal_weights)
 
 
 @dataclass(frozen=True)

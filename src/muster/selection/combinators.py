@@ -197,7 +197,8 @@ def due(waits: Ints, limit: int, count: int) -> Ints:
     """Positions of those who must go now so that nobody ever waits longer than `limit` rounds, at `count` a round.
 
     Those at their limit must. Others must when the queue would otherwise not fit into the rounds that are left:
-    of the clients ordered by wait, the i-th can go in the ⌈i / count⌉-th round at the earliest.
+    of the clients ordered by wait, the i-th can go in the ⌈i / count⌉-th round at the earliest. Of equal waits the
+    first go first: who calls it shuffles.
     """
     order = np.argsort(-waits, kind="stable")
     slack = np.maximum(limit - waits[order], 0)
@@ -252,7 +253,10 @@ class LimitGap(Combinator):
 
     def _with_overdue(self, fed: View, request: Train) -> Train:
         chosen = request.clients
-        overdue = fed.available[due(fed.round - self.last[fed.available], self.rounds, len(chosen))]
+        # Of equal waits, those that are chosen anyway go first, and then the lot decides.
+        queue = fed.rng.permutation(fed.available)
+        queue = queue[np.argsort(~np.isin(queue, chosen), kind="stable")]
+        overdue = queue[due(fed.round - self.last[queue], self.rounds, len(chosen))]
         others = np.setdiff1d(chosen, overdue)
         if len(others) + len(overdue) == len(chosen):
             return request

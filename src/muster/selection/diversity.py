@@ -17,6 +17,7 @@ from muster.errors import ConfigError
 from muster.heterogeneity.divergences import js_distance, shares
 from muster.selection._mean_js import mean_js
 from muster.selection._memory import ask_histograms, told
+from muster.selection._ranking import highest
 from muster.selection._scaling import min_max
 from muster.selection.base import Plan, Selector, Train, View, check_count, selectors
 from muster.signals.base import Signal
@@ -67,8 +68,8 @@ class DiversityScore(Selector):
         self.histograms = yield from ask_histograms(LabelHistogram(), self.histograms, fed)
         self._score(fed)
         if self.pick == "top":
-            order = np.argsort(-self.weights[fed.available], kind="stable")
-            yield Train(np.sort(fed.available[order[: self.clients_per_round]]))
+            top = highest(self.weights[fed.available], self.clients_per_round, fed.rng)
+            yield Train(fed.available[top])
         else:
             yield Train(fed.weighted_sample(self.clients_per_round, self.weights[fed.available]))
 

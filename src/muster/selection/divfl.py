@@ -73,14 +73,17 @@ class DivFL(Selector):
         everybody = len(fed.available) <= self.clients_per_round
         if everybody and self.agg == "aggregator":
             return fed.available, None
-        known = _vectors.knows(self._gradients, fed.available)
+        # In random order, ties that go by position go by lot.
+        pool = fed.rng.permutation(fed.available)
+        known = _vectors.knows(self._gradients, pool)
         if not known.any():
             chosen = fed.sample(self.clients_per_round)
             return chosen, np.ones(len(chosen)) if self.agg == "gamma" else None
-        distances = gradient_distances(_vectors.recall(self._gradients, fed.available), known)
-        picked = np.sort(cover(distances, self.clients_per_round, self.greedy, fed.rng, self.subsample))
-        weights = represented(distances, picked).astype(np.float64) if self.agg == "gamma" else None
-        return fed.available[picked], weights
+        distances = gradient_distances(_vectors.recall(self._gradients, pool), known)
+        picked = cover(distances, self.clients_per_round, self.greedy, fed.rng, self.subsample)
+        by_id = np.argsort(pool[picked])
+        weights = represented(distances, picked)[by_id].astype(np.float64) if self.agg == "gamma" else None
+        return pool[picked[by_id]], weights
 
 
 def gradient_distances(rows: Floats | Vector, known: Bools) -> Floats:

@@ -24,6 +24,8 @@ __all__ = ["FedCBS", "imbalance"]
 
 #: Imbalances below this count as this much: a perfectly balanced group has a finite weight.
 FLOOR = 1e-6
+#: Logarithms of weights, divided by the place, that differ by less are ties: they are judged in single precision.
+_TIE = 1e-5
 #: Candidates whose weights are added up at a time, to find the drawn one without a running sum over all.
 _BLOCK = 4096
 
@@ -114,6 +116,7 @@ def build_group(
     """Positions of `count` distinct candidates.
 
     The first has weight 1/QCID + `bonus`, the i-th QCID^(−i) of the group with it; weights are kept as logarithms.
+    "greedy" takes the largest, one of them by lot where several are.
     """
     values, scratch = candidates.buffers()
     chosen = np.empty(min(count, len(candidates)), dtype=np.int64)
@@ -126,7 +129,10 @@ def build_group(
             np.log(values, out=values)
             values *= np.float32(-(place + 1))
         values[chosen[:place]] = -np.inf
-        chosen[place] = np.argmax(values) if mode == "greedy" else draw_by_log_weight(values, rng)
+        if mode == "greedy":
+            chosen[place] = rng.choice(np.flatnonzero(values >= values.max() - _TIE * (place + 1)))
+        else:
+            chosen[place] = draw_by_log_weight(values, rng)
     return chosen
 
 

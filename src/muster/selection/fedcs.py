@@ -81,7 +81,9 @@ class FedCS(Selector):
         replies = yield Ask(candidates, self.needs())
         times = replies[DeviceTime.name]
         usable = (np.isfinite(times) & (times > 0)).all(axis=1)
-        clients, times = replies.clients[usable], times[usable]
+        # In random order: of equally fast clients the lot says who goes first.
+        lots = fed.rng.permutation(np.flatnonzero(usable))
+        clients, times = replies.clients[lots], times[lots]
         fitting = clients[schedule(times, self.budget, self.clients_per_round)]
         if len(fitting):
             yield Train(np.sort(fitting))

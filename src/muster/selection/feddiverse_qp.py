@@ -18,6 +18,8 @@ from muster.signals.heterogeneity import InteractionMatrix
 
 #: Ridge, as a share of the mean variance of a client's table: makes the best weights unique.
 RIDGE = 1e-6
+#: What adding a client to the cohort changes may differ by this share, and is a tie.
+_TIE = 1e-12
 #: The programme takes time in proportion to the cube of the clients: minutes, beyond this many.
 MOST_CLIENTS = 4000
 
@@ -100,7 +102,10 @@ def weights(matrices: Floats) -> Floats:
 
 
 def greedy(matrices: Floats, count: int, rng: np.random.Generator) -> Ints:
-    """Positions of `count` clients: one at random, then always whoever leaves the summed table most even."""
+    """Positions of `count` clients: one at random, then always whoever leaves the summed table most even.
+
+    Ties go by lot.
+    """
     clients = len(matrices)
     if count >= clients:
         return np.arange(clients)
@@ -111,5 +116,7 @@ def greedy(matrices: Floats, count: int, rng: np.random.Generator) -> Ints:
         together = deviations[picked].sum(axis=0)
         growth = 2 * (deviations @ together) + squares
         growth[picked] = np.inf
-        picked.append(int(np.argmin(growth)))
+        # Sums in another order differ by rounding.
+        least = growth.min() + _TIE * (squares.max() + np.abs(growth[growth < np.inf]).max())
+        picked.append(int(rng.choice(np.flatnonzero(growth <= least))))
     return np.array(picked, dtype=np.int64)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 
 import numpy as np
@@ -60,13 +61,15 @@ class FedPNS(Selector):
         self._make_room(fed.clients)
         chosen = fed.weighted_sample(self.clients_per_round, self._probabilities[fed.available])
         self._selections[chosen] += 1
+        # Server and selector judge the same replies: one seed, so that ties end alike.
+        kept = partial(self._kept, seed=int(fed.rng.integers(2**63)))
         replies = yield Train(
             chosen,
             report=(report,),
-            keep=self._kept if self.aggregate == "kept" else None,
+            keep=kept if self.aggregate == "kept" else None,
             weights=np.ones(len(chosen)) if self.equal_weights else None,
         )
-        flagged = replies.clients[~self._kept(replies)]
+        flagged = replies.clients[~kept(replies)]
         self._flags[flagged] += 1
         rates = self._flags[flagged] / self._selections[flagged]
         losses = np.minimum((rates + self.beta) ** self.alpha, self.cap)
@@ -79,11 +82,12 @@ class FedPNS(Selector):
         self._selections = grown(self._selections, clients, 0)
         self._flags = grown(self._flags, clients, 0)
 
-    def _kept(self, replies: Replies) -> Bools:
-        """Which updates work together. Those that are not numbers are the guard's business."""
+    def _kept(self, replies: Replies, seed: int) -> Bools:
+        """Which updates work together; ties by lot. Those that are not numbers are the guard's business."""
         (report,) = self.needs()
         rows = as_matrix(replies[report.name])
         finite = np.flatnonzero(np.isfinite(rows).all(axis=1))
+        finite = np.random.default_rng(seed).permutation(finite)
         least = self.min_kept or max(1, math.ceil(0.7 * self.clients_per_round))
         kept = np.ones(len(replies), dtype=np.bool_)
         kept[finite[opposed(rows[finite], least)]] = False

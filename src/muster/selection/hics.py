@@ -97,6 +97,8 @@ class Hics(Selector):
         """`count` clients of `pool`, which have all had their first turn."""
         if count <= 0 or count >= len(pool):
             return pool[: max(count, 0)]
+        # In random order, ties in the tree of clusters go by lot.
+        pool = fed.rng.permutation(pool)
         known, rows = _vectors.knows(self._updates, pool), _vectors.recall(self._updates, pool)
         entropies = self._entropies(rows, known, fed.spec)
         if self.fallback_var is not None and np.var(entropies) >= self.fallback_var:

@@ -33,7 +33,7 @@ class HighLoss(Selector):
         clients = fed.available
         if self.signal == "loss":
             losses = yield from answers(clients, Loss())
-            yield Train(clients[highest(losses, self.clients_per_round)])
+            yield Train(clients[highest(losses, self.clients_per_round, fed.rng)])
         else:
             losses = last_losses(fed, clients)
-            yield Train(clients[highest(losses, self.clients_per_round)], report=(TrainLoss(),))
+            yield Train(clients[highest(losses, self.clients_per_round, fed.rng)], report=(TrainLoss(),))

@@ -155,7 +155,7 @@ class Oort(Selector):
         self.rounds_done += 1
         self._pace()
         preferred = self._preferred()
-        allowed = fed.available[~self._blacklisted()[fed.available]]
+        allowed = fed.available[~self._blacklisted(fed.rng)[fed.available]]
         exploit = self._exploit(fed, allowed[self.explored[allowed]], len(allowed), preferred)
         explore = self._explore(fed, allowed[~self.explored[allowed]], len(exploit), preferred)
         clients = self._padded(fed, np.concatenate([exploit, explore]), allowed)
@@ -204,11 +204,12 @@ class Oort(Selector):
             return math.inf
         return self.threshold if self.pacer == "paper" else preferred_duration(self.duration, self.threshold)
 
-    def _blacklisted(self) -> Bools:
+    def _blacklisted(self, rng: np.random.Generator) -> Bools:
         listed = np.zeros(len(self.count), dtype=np.bool_)
         if self.blacklist_rounds >= 0:
             busy = np.flatnonzero(self.count > self.blacklist_rounds)
-            listed[busy[lowest(-self.count[busy], int(self.blacklist_max_len * len(self.count)))]] = True
+            most = int(self.blacklist_max_len * len(self.count))
+            listed[busy[lowest(-self.count[busy], most, rng)]] = True
         return listed
 
     def _exploit(self, fed: View, pool: Ints, allowed: int, preferred: float) -> Ints:
@@ -239,7 +240,7 @@ class Oort(Selector):
     def _explore(self, fed: View, pool: Ints, taken: int, preferred: float) -> Ints:
         wanted = min(len(pool), self.clients_per_round - taken)
         promise = fed.sizes[pool] * speed_penalty(self.duration[pool], preferred, self.round_penalty)
-        window = highest(promise, max(wanted, int(self.sample_window * wanted)))
+        window = highest(promise, max(wanted, int(self.sample_window * wanted)), fed.rng)
         return fed.weighted_sample(wanted, promise[window], pool[window])
 
     def _padded(self, fed: View, chosen: Ints, allowed: Ints) -> Ints:

@@ -42,15 +42,16 @@ class Oracle(Selector):
         if len(pool):
             first = int(fed.rng.integers(len(pool)))
             trainings = fed.history.trainings[pool]
-            chosen = pool[complete(self._histograms[pool], first, self.clients_per_round, trainings)]
+            group = complete(self._histograms[pool], first, self.clients_per_round, trainings, fed.rng)
+            chosen = pool[group]
         filled = fed.sample(self.clients_per_round - len(chosen), among=fed.available[~known])
         yield Train(np.sort(np.concatenate([chosen, filled])))
 
 
-def complete(histograms: Floats | Ints, first: int, count: int, trainings: Ints) -> Ints:
+def complete(histograms: Floats | Ints, first: int, count: int, trainings: Ints, rng: np.random.Generator) -> Ints:
     """Positions of `count` clients: `first`, and again and again the one that leaves the pool most balanced.
 
-    Ties go to the client that was trained least, then to the first.
+    Ties go to the client that was trained least; among several of those `rng` draws.
     """
     candidates = Candidates.of(histograms)
     values, scratch = candidates.buffers()
@@ -59,5 +60,5 @@ def complete(histograms: Floats | Ints, first: int, count: int, trainings: Ints)
         candidates.imbalances(np.array(chosen), values, scratch)
         values[chosen] = np.inf
         ties = np.flatnonzero(values <= values.min() + _TIE)
-        chosen.append(int(ties[np.argmin(trainings[ties])]))
+        chosen.append(int(rng.choice(ties[trainings[ties] == trainings[ties].min()])))
     return np.array(chosen, dtype=np.int64)

@@ -65,14 +65,11 @@ class PowerOfChoice(Selector):
         candidates = fed.weighted_sample(self.candidates, sizes)
         if self.variant == "rpow-d":
             losses = last_losses(fed, candidates)
-            tie: Floats | None = fed.rng.random(len(candidates))
             report: tuple[Signal, ...] = (self._signal,)
         else:
             losses = yield from answers(candidates, self._signal)
-            # When nobody knows its loss, nobody is better than the others.
-            tie = fed.rng.random(len(candidates)) if np.isnan(losses).all() else None
             report = ()
-        clients = candidates[highest(losses, self.clients_per_round, tie)]
+        clients = candidates[highest(losses, self.clients_per_round, fed.rng)]
         yield Train(clients, report=report, weights=np.ones(len(clients)) if self.equal_weights else None)
 
 

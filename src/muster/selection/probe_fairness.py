@@ -25,8 +25,6 @@ from muster.signals.probe import ProbeNorm
 FEW, LONG = 0.6, 0.4
 #: The round that stands for "never": the released code's sentinel.
 NEVER = -999_999
-#: Scores that are all zero are told apart by noise of this size.
-_NOISE = 1e-6
 
 
 @selectors.register("probe-fairness")
@@ -54,6 +52,8 @@ class ProbeFairness(Selector):
     probe_steps: int = 1
     #: How much of the local training the probe replaces: its mini-batches, or an epoch (as the released code).
     credit: Literal["batches", "epoch"] = "batches"
+    #: What the rest of the training starts with: a new optimiser (as the released code), or the probe's momentum.
+    optimizer_state: Literal["fresh", "kept"] = "fresh"
 
     counts: Ints = state(lambda: np.zeros(0, dtype=np.int64))
     #: The 1-based round of each client's last selection.
@@ -77,7 +77,14 @@ class ProbeFairness(Selector):
             )
 
     def needs(self) -> tuple[Signal, ...]:
-        return (ProbeNorm(batches=self.probe_batches, steps=self.probe_steps, credit=self.credit),)
+        return (
+            ProbeNorm(
+                batches=self.probe_batches,
+                steps=self.probe_steps,
+                credit=self.credit,
+                optimizer_state=self.optimizer_state,
+            ),
+        )
 
     def round(self, fed: View) -> Plan:
         self.counts = grown(self.counts, fed.clients, 0)
@@ -95,13 +102,14 @@ class ProbeFairness(Selector):
 
     def _choose(self, fed: View, pool: Ints, scores: Floats, now: int) -> Ints:
         count = min(self.clients_per_round, len(fed.available))
+        # In random order, ties (of waits or of scores) that go by position go by lot.
+        lots = fed.rng.permutation(len(pool))
+        pool, scores = pool[lots], scores[lots]
         explore = explore_slots(self.epsilon, count, self.rounding)
-        waiting = pool if self.force_scope == "pool" else fed.available
+        waiting = pool if self.force_scope == "pool" else fed.rng.permutation(fed.available)
         starved = self._starved(waiting, now, self.gap or max(1, fed.rounds // 4))[: count - explore]
         left = ~np.isin(pool, starved)
         pool, scores = pool[left], scores[left]
-        if not scores.any():
-            scores = _NOISE * fed.rng.random(len(scores))
         order = np.argsort(-scores, kind="stable")
         top = order[: count - explore - len(starved)]
         rest = order[len(top) :]
@@ -110,7 +118,7 @@ class ProbeFairness(Selector):
         return np.sort(np.concatenate([starved, pool[top], pool[drawn]]))
 
     def _starved(self, clients: Ints, now: int, gap: int) -> Ints:
-        """Those who have waited for `gap` rounds or more, longest wait first."""
+        """Those who have waited for `gap` rounds or more, longest wait first, of equal waits the first ones."""
         clients = clients[now - self.last[clients] >= gap]
         return clients[np.argsort(self.last[clients], kind="stable")]
 

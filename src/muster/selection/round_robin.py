@@ -33,7 +33,7 @@ class RoundRobin(Selector):
         start = self.chosen.min() if len(self.chosen) and self.newcomer == "min" else 0
         self.chosen = grown(self.chosen, fed.clients, start)
         pool = fed.available
-        tie = fed.rng.random(len(pool)) if self.order == "random" else None
-        clients = pool[lowest(self.chosen[pool], self.clients_per_round, tie)]
+        lots = fed.rng if self.order == "random" else None
+        clients = pool[lowest(self.chosen[pool], self.clients_per_round, lots)]
         self.chosen[clients] += 1
         yield Train(clients)

@@ -66,11 +66,13 @@ class Terraform(Selector):
         for _ in range(self.max_iterations):
             replies = yield Train(hard, report=(magnitude,), keep=self._refuse(magnitude))
             pool = replies.finite(magnitude.name)
-            sizes = fed.sizes[pool.clients]
-            chosen = split(pool[magnitude.name], sizes, self.quartiles, outer_weights=self.outer_weights)
+            # In random order: of equal magnitudes on both sides of the cut, the lot says who is hard.
+            lots = fed.rng.permutation(len(pool))
+            clients, magnitudes = pool.clients[lots], pool[magnitude.name][lots]
+            chosen = split(magnitudes, fed.sizes[clients], self.quartiles, outer_weights=self.outer_weights)
             if len(chosen) < self.min_clients or len(chosen) == len(pool):
                 return
-            hard = np.sort(pool.clients[chosen])
+            hard = np.sort(clients[chosen])
 
     def _refuse(self, magnitude: Signal) -> Callable[[Replies], Bools] | None:
         """Updates whose magnitude is not a number are not aggregated.

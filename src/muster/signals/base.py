@@ -17,12 +17,15 @@ from muster.registry import Registry
 
 if TYPE_CHECKING:
     from muster.data.federated import FederatedData
+    from muster.signals._evaluation import Evaluated
     from muster.training.base import LocalTraining
 
-#: The client-state vector that a probe leaves behind: the probed model (flat, `spec.size` numbers) followed by the
-#: number of mini-batches that further training may skip. The runtime starts the client's next training of the same
-#: round from it, and forgets it when the global model has moved on.
-PROBE = "probe"
+#: The client-state vectors that a probe leaves behind: the probed model (flat, `spec.size` numbers) followed by
+#: two numbers, the steps that it took and the mini-batches that further training may skip; and the optimiser's
+#: velocity (flat), where the training is to go on with it. The runtime starts the client's next training of the
+#: same round from them, and forgets them when the global model has moved on.
+PROBE, PROBE_VELOCITY = "probe", "probe_velocity"
+PROBES = (PROBE, PROBE_VELOCITY)
 
 signals: Registry[Signal] = Registry("signal", "muster.signals")
 
@@ -91,6 +94,8 @@ class ClientContext:
     #: The learning rate of this client's training; of the round, where it is asked before one.
     lr: float
     round: int = 0
+    #: How many rounds the run has.
+    rounds: int = 0
     attributes: Ints | None = None
     attribute_values: int | None = None
     #: Movement after training, flat (report only).
@@ -100,6 +105,12 @@ class ClientContext:
     state: dict[str, Vector] = field(default_factory=dict)
     #: Seconds to (receive, compute, send) when devices are modelled.
     device_times: Floats | None = None
+    #: Some signal of the request looks at what enters the classification layer (`Signal.embeds`).
+    embeds: bool = False
+    #: The pass that the signals of a request share (`Signal.evaluates`), once one of them has needed it.
+    evaluation: Evaluated | None = None
+    #: Changes the pictures of a training step, given its number, at random; None: they stay as they are.
+    augment: Callable[[torch.Tensor, int], torch.Tensor] | None = None
 
     @property
     def spec(self) -> ParameterSpec:
@@ -149,6 +160,11 @@ class Signal(ABC):
     reportable: ClassVar[bool] = False
     #: Measuring it needs the current global model: asking for it costs a download.
     uses_model: ClassVar[bool] = False
+    #: Measuring it runs all samples through the global model in evaluation mode, and draws nothing: the signals of
+    #: one request that do so share the pass.
+    evaluates: ClassVar[bool] = False
+    #: Looks, in that pass, at what enters the classification layer.
+    embeds: ClassVar[bool] = False
     #: The server could compute it from the update that it receives anyway: reporting it costs no bytes.
     in_update: ClassVar[bool] = False
     #: Needs per-sample losses during the first local epoch.

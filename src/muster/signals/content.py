@@ -13,8 +13,8 @@ from muster.arrays import Floats
 from muster.component import Population
 from muster.errors import ConfigError
 from muster.randomness import generator
+from muster.signals._evaluation import evaluated
 from muster.signals.base import ClientContext, Signal, signals
-from muster.signals.losses import EVALUATION_BATCH
 
 PROJECTED = 64
 
@@ -37,21 +37,6 @@ def _projection(width: int) -> torch.Tensor:
     return torch.from_numpy(draws / np.sqrt(PROJECTED)).float()
 
 
-@torch.no_grad()
-def penultimate(client: ClientContext) -> torch.Tensor:
-    """What enters the classification layer for each local sample, in evaluation mode."""
-    module = client.model.module.eval()
-    caught: list[torch.Tensor] = []
-    layer = module.get_submodule(client.spec.final_layer_name)
-    hook = layer.register_forward_pre_hook(lambda _, inputs: caught.append(inputs[0].flatten(1)))
-    try:
-        for start in range(0, client.size, EVALUATION_BATCH):
-            module(client.features[start : start + EVALUATION_BATCH])
-    finally:
-        hook.remove()
-    return torch.cat(caught)
-
-
 @signals.register("content_diversity")
 @dataclass(frozen=True)
 class ContentDiversity(Signal):
@@ -68,6 +53,14 @@ class ContentDiversity(Signal):
     def uses_model(self) -> bool:  # type: ignore[override]
         return self.emb == "features"
 
+    @property
+    def evaluates(self) -> bool:  # type: ignore[override]
+        return self.uses_model
+
+    @property
+    def embeds(self) -> bool:  # type: ignore[override]
+        return self.uses_model
+
     def unavailable(self, population: Population) -> str | None:
         if self.uses_model:
             try:
@@ -78,6 +71,8 @@ class ContentDiversity(Signal):
 
     def measure(self, client: ClientContext) -> Floats:
         if self.uses_model:
-            return np.array([diversity(penultimate(client))])
+            embeddings = evaluated(client, embeds=True).embeddings
+            assert embeddings is not None
+            return np.array([diversity(embeddings)])
         flat = client.features.flatten(1).float()
         return np.array([diversity(flat @ _projection(flat.shape[1]).to(flat.device))])

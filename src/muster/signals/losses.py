@@ -12,10 +12,8 @@ from torch import nn
 
 from muster.arrays import Floats, Ints
 from muster.errors import ConfigError
+from muster.signals._evaluation import EVALUATION_BATCH, evaluated
 from muster.signals.base import ClientContext, Signal, Trainings, TrainOutcome, signals
-
-#: Samples that run through the model at once in an evaluation: large enough to be fast, small enough for memory.
-EVALUATION_BATCH = 512
 
 
 @torch.no_grad()
@@ -41,7 +39,7 @@ class MeanLoss(Signal):
     def measure(self, client: ClientContext) -> Floats:
         positions = self.chosen(client.size, client.training.batch_size, client.rng)
         if positions is None:
-            return np.array([mean_loss(client.model.module, client.features, client.labels)])
+            return np.array([evaluated(client).loss])
         index = torch.from_numpy(positions).to(client.labels.device)
         return np.array([mean_loss(client.model.module, client.features[index], client.labels[index])])
 
@@ -66,6 +64,7 @@ class Loss(MeanLoss):
     name: ClassVar[str] = "loss"
     discloses: ClassVar[str] = "how badly the global model fits the client's data (one number)"
     draws: ClassVar[bool] = False
+    evaluates: ClassVar[bool] = True
 
     def chosen(self, size: int, batch_size: int, rng: np.random.Generator) -> Ints | None:
         return None

@@ -17,7 +17,17 @@ from muster.signals.base import ClientContext, Sensitivity, Signal
 
 Mechanism = Literal["laplace", "gaussian"]
 
-_DELEGATED = ("name", "askable", "reportable", "uses_model", "in_update", "needs_squared_loss", "client_state")
+_DELEGATED = (
+    "name",
+    "askable",
+    "reportable",
+    "uses_model",
+    "in_update",
+    "needs_squared_loss",
+    "client_state",
+    "evaluates",
+    "embeds",
+)
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,8 @@ import numpy as np
 import torch
 from torch import nn
 
-from muster.arrays import Floats, Ints
-from muster.signals.base import PROBE, ClientContext, Signal, signals
+from muster.arrays import Floats, Ints, Vector
+from muster.signals.base import PROBE, PROBE_VELOCITY, PROBES, ClientContext, Signal, signals
 from muster.training.base import batches
 
 
@@ -23,13 +23,14 @@ class ProbeNorm(Signal):
 
     The probed model stays on the client. When the client trains in the same round, it goes on from there: the
     probe takes its mini-batches from the generator of that training, so that nothing is done twice.
+    The training starts with a new optimiser, or goes on with the probe's, whose velocity stays on the client too.
     The global parameters are loaded again at the end.
     """
 
     name: ClassVar[str] = "probe_norm"
     discloses: ClassVar[str] = "how far the client's data pulls the model (one number)"
     uses_model: ClassVar[bool] = True
-    client_state: ClassVar[tuple[str, ...]] = (PROBE,)
+    client_state: ClassVar[tuple[str, ...]] = PROBES
 
     #: Mini-batches of the probe, at most one epoch.
     batches: int = 2
@@ -37,6 +38,8 @@ class ProbeNorm(Signal):
     steps: int = 1
     #: How much of the training that follows counts as done: the probe's mini-batches, or a whole epoch.
     credit: Literal["batches", "epoch"] = "batches"
+    #: Whether the training that follows starts with a new optimiser, or goes on with the probe's momentum.
+    optimizer_state: Literal["fresh", "kept"] = "fresh"
 
     def samples(self, size: int, batch_size: int) -> int:
         return self.steps * min(size, self.batches * batch_size)
@@ -46,31 +49,44 @@ class ProbeNorm(Signal):
         chosen = list(
             islice(batches(client.size, client.training, client.training_rng()), min(self.batches, epoch))
         )
+        # A probe takes no more steps than the training that it is a part of.
+        taken = (self.steps * chosen)[: client.training.steps_for(client.size)]
         client.model.load(client.origin)
-        for _ in range(self.steps):
-            _train_on(client, chosen)
+        velocity = _train_on(client, taken)
         probed = client.model.vector()
         client.model.load(client.origin)
-        done = self.steps * len(chosen) if self.credit == "batches" else epoch
-        skip = min(done, client.training.steps_for(client.size))
-        client.state[PROBE] = np.append(probed, np.float32(skip))
+        skip = len(taken) if self.credit == "batches" else min(epoch, client.training.steps_for(client.size))
+        client.state[PROBE] = np.append(probed, np.array([len(taken), skip], dtype=np.float32))
+        if self.optimizer_state == "kept" and velocity is not None:
+            client.state[PROBE_VELOCITY] = velocity
         # Running statistics and counters of batches would drown the distance.
         trainable = client.spec.trainable
         moved = probed[trainable].astype(np.float64) - client.origin[trainable].cpu().numpy()
         return np.array([np.linalg.norm(moved)])
 
 
-def _train_on(client: ClientContext, chosen: list[Ints]) -> None:
+def _train_on(client: ClientContext, chosen: list[Ints]) -> Vector | None:
+    """Take a step on each of these mini-batches; the velocity after them, flat, where there is momentum."""
     module, training = client.model.module, client.training
     parameters = [parameter for parameter in module.parameters() if parameter.requires_grad]
     optimizer = training.make_optimizer(parameters, client.lr)
     module.train()
     with training.fusing(module, optimizer):
-        for positions in chosen:
+        for step, positions in enumerate(chosen):
             index = torch.from_numpy(positions).to(client.model.device)
+            features = client.features[index]
+            if client.augment is not None:
+                features = client.augment(features, step)
             module.zero_grad(set_to_none=True)
-            loss = nn.functional.cross_entropy(module(client.features[index]), client.labels[index])
+            loss = nn.functional.cross_entropy(module(features), client.labels[index])
             loss.backward()  # type: ignore[no-untyped-call]
             if training.clip_norm is not None:
                 nn.utils.clip_grad_norm_(parameters, training.clip_norm)
             optimizer.step()
+    if not training.momentum:
+        return None
+    flat = torch.zeros(client.spec.size)
+    for part, parameter in zip(client.model.views(flat), parameters, strict=True):
+        if (velocity := optimizer.state[parameter].get("momentum_buffer")) is not None:
+            part.copy_(velocity)
+    return flat.numpy()

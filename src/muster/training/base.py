@@ -19,6 +19,7 @@ from muster.errors import ConfigError, DataError, TrainingError
 from muster.registry import Registry
 from muster.signals.base import ClientContext, TrainOutcome
 from muster.training.accumulation import accumulation_norm
+from muster.training.augmentation import OperationConfig, build_operations
 from muster.training.descent import PlainDescent, fused_steps
 from muster.training.schedules import Schedule
 
@@ -39,6 +40,8 @@ class LocalTraining(Schedule):
     batch_size: int = 64
     #: Largest gradient norm; None: no limit.
     clip_norm: float | None = None
+    #: How pictures are changed at random in training: names of operations, or tables with a name and options.
+    augmentation: tuple[OperationConfig, ...] = ()
 
     def check(self) -> None:
         super().check()
@@ -56,6 +59,14 @@ class LocalTraining(Schedule):
             )
         if self.nesterov and not self.momentum:
             raise ConfigError("training.nesterov needs momentum", fix="set training.momentum, e.g. to 0.9")
+        if self.schedule_per == "batch" and not self.centralised:
+            raise ConfigError(
+                "training.schedule_per = 'batch' in a federation: clients start a new optimiser in every round",
+                fix="leave it out, or set training.mode = 'centralised'",
+            )
+        if self.momentum_range is not None and not self.momentum:
+            raise ConfigError("training.momentum_range needs momentum", fix="set training.momentum, e.g. to 0.9")
+        build_operations(self.augmentation)
 
     @property
     def centralised(self) -> bool:
@@ -111,6 +122,18 @@ class LocalTraining(Schedule):
             nesterov=self.nesterov,
             fused=True,
         )
+
+    def keep_pace(
+        self, optimizer: torch.optim.Optimizer | PlainDescent, round: int, rounds: int, batch: int, batches: int
+    ) -> None:
+        """Where the schedule moves with every mini-batch: give the optimiser its numbers for this one."""
+        if self.schedule_per == "round":
+            return
+        lr, momentum = self.at_batch(round, rounds, batch, batches)
+        for group in optimizer.param_groups:
+            group["lr"] = lr
+            if momentum is not None:
+                group["momentum"] = momentum
 
     def fusing(
         self, module: nn.Module, optimizer: torch.optim.Optimizer | PlainDescent
@@ -210,6 +233,23 @@ def batches(size: int, training: LocalTraining, rng: np.random.Generator, skip: 
             done += 1
 
 
+@dataclass(frozen=True)
+class Probed:
+    """What a probe has done of a training that goes on from it."""
+
+    #: Steps that it took.
+    steps: int = 0
+    #: Mini-batches that the training leaves out.
+    skip: int = 0
+    #: SGD's velocity after them, flat; None: the training starts with a new optimiser.
+    velocity: torch.Tensor | None = None
+
+    @property
+    def restart(self) -> int:
+        """After how many steps the optimiser forgot its velocity."""
+        return self.steps if self.velocity is None else 0
+
+
 def train(
     context: ClientContext,
     algorithm: LocalAlgorithm,
@@ -217,22 +257,28 @@ def train(
     *,
     broadcast: torch.Tensor | None = None,
     squared_loss: bool = False,
-    skip: int = 0,
+    probed: Probed = Probed(),  # noqa: B008 (frozen)
     pull_factor: float = 1.0,
 ) -> Job:
     """Train the context's model in place on its data. By-products are in `context.outcome`."""
-    model, training = context.model, context.training
+    model, training, skip = context.model, context.training, probed.skip
     parameters = [p for p in model.module.parameters() if p.requires_grad]
     optimizer = training.make_optimizer(parameters, lr)
+    if probed.velocity is not None:
+        for parameter, part in zip(parameters, model.views(probed.velocity), strict=True):
+            optimizer.state[parameter]["momentum_buffer"] = torch.empty_like(parameter).copy_(part)
     job = Job(context, parameters, lr, optimizer, broadcast, extra={}, pull_factor=pull_factor)
     model.module.train()
     algorithm.begin(job)
-    losses = _Losses(context.size if squared_loss else 0)
+    losses, steps = _Losses(context.size if squared_loss else 0), training.steps_for(context.size)
     # Only plain optimisation leaves gradients alone; others look at them between backward pass and step.
     with training.fusing(model.module, optimizer) if type(algorithm) is Plain else nullcontext():
         for positions in batches(context.size, training, context.rng, skip):
             index = torch.from_numpy(positions).to(model.device)
             features, labels = _rows(context.features, index), context.labels.index_select(0, index)
+            if context.augment is not None:
+                features = context.augment(features, skip + job.steps)
+            training.keep_pace(optimizer, context.round, context.rounds, skip + job.steps, steps)
             for parameter in parameters:
                 parameter.grad = None
             logits = _forward(model.module, features)
@@ -245,9 +291,10 @@ def train(
             job.steps += 1
             losses.add(loss, logits, labels)
     algorithm.end(job)
+    context.evaluation = None  # of the model as it was
     context.outcome = losses.outcome()
-    # A probe's optimiser was another: its velocity did not reach the training.
-    context.outcome.progress = _progress(training, skip + job.steps, lr, pull_factor * algorithm.pull, skip)
+    steps = probed.steps + job.steps
+    context.outcome.progress = _progress(training, steps, lr, pull_factor * algorithm.pull, probed.restart)
     return job
 
 

@@ -1,6 +1,7 @@
 """Learning-rate schedules over rounds, as functions of the round alone, or of the losses measured so far.
 
-They follow PyTorch's schedulers of the same names, stepped once a round. Nothing has to be kept for a resume.
+They follow PyTorch's schedulers of the same names, stepped once a round, or once a mini-batch. Nothing has to be
+kept for a resume.
 """
 
 from __future__ import annotations
@@ -17,6 +18,10 @@ ScheduleName = Literal[
     "constant", "step", "multistep", "exponential", "plateau", "cosine", "warm-restarts", "one-cycle", "linear"
 ]
 
+#: Schedules that follow the progress of the run, in whatever steps it is made.
+PER_BATCH = ("one-cycle", "cosine", "linear")
+#: Rounds of the first period of warm restarts, where nothing is said.
+FIRST_PERIOD = 10
 #: A loss must fall by this share of the best one to count as better.
 _BETTER = 1e-4
 
@@ -68,20 +73,25 @@ class Schedule:
     patience: int = 10
     #: step, multistep, exponential, plateau: factor of a decay.
     decay: float = 0.5
-    #: warm-restarts: rounds of the first period, and how much longer every period is than the one before.
-    period: int = 10
+    #: warm-restarts: rounds of the first period (None: 10). cosine: rounds until the end (None: the last round).
+    period: int | None = None
+    #: warm-restarts: how much longer every period is than the one before.
     period_growth: int = 1
     #: one-cycle: share of the rounds in which the learning rate rises, and its share of `lr` in the first.
     warmup: float = 0.3
     start_share: float = 0.04
     #: plateau, cosine, warm-restarts, one-cycle, linear: share of `lr` that is left at the end.
     final_share: float = 0.0
+    #: When the learning rate changes: with every round or, in centralised training, with every mini-batch.
+    schedule_per: Literal["round", "batch"] = "round"
+    #: one-cycle with every mini-batch: momentum at the highest learning rate, and at both ends; None: constant.
+    momentum_range: tuple[float, float] | None = None
 
     def check(self) -> None:
         names = ("lr", "decay_every", "decay", "period", "period_growth")
         for key in names:
             value = getattr(self, key)
-            if not (value > 0 and math.isfinite(value)):
+            if value is not None and not (value > 0 and math.isfinite(value)):
                 raise ConfigError(f"bad value for 'training.{key}': {value}", expected="a positive number")
         for key in ("warmup", "start_share", "final_share"):
             if not 0 <= getattr(self, key) <= 1:
@@ -98,12 +108,38 @@ class Schedule:
                 f"bad value for 'training.milestones': {list(self.milestones)}",
                 expected="rounds that ascend, from 1",
             )
+        if self.schedule_per == "batch" and self.schedule not in PER_BATCH:
+            raise ConfigError(
+                f"training.schedule_per = 'batch' with training.schedule = '{self.schedule}'",
+                expected=f"one of the schedules that follow the progress of the run: {', '.join(PER_BATCH)}",
+            )
+        if self.momentum_range is not None:
+            low, high = self.momentum_range
+            if self.schedule != "one-cycle" or self.schedule_per != "batch" or not 0 <= low <= high < 1:
+                raise ConfigError(
+                    f"bad value for 'training.momentum_range': {list(self.momentum_range)}",
+                    expected="0 ≤ lowest ≤ highest < 1, with schedule = 'one-cycle' and schedule_per = 'batch'",
+                )
 
     def learning_rate(self, round: int, rounds: int, losses: Iterable[float] = ()) -> float:
         """The learning rate of a (0-based) round, after evaluations that measured `losses`."""
         return self.lr * self._share(round, rounds, losses)
 
-    def _share(self, round: int, rounds: int, losses: Iterable[float]) -> float:
+    def at_batch(self, round: int, rounds: int, batch: int, batches: int) -> tuple[float, float | None]:
+        """Learning rate and, where it moves too, momentum of one of a round's `batches` mini-batches.
+
+        Schedules over rounds are over mini-batches here, of which every round has as many.
+        """
+        number, total = round * batches + batch, rounds * batches
+        momentum = None
+        if self.momentum_range is not None:
+            low, high = self.momentum_range
+            momentum = high - (high - low) * one_cycle(number, total, self.warmup, start=0.0, end=0.0)
+        return self.lr * self._share(number, total, (), unit=batches), momentum
+
+    def _share(self, round: int, rounds: int, losses: Iterable[float], unit: int = 1) -> float:
+        """`unit`: how many of what `round` and `rounds` count make a round."""
+        arrival = rounds - 1 if self.period is None else self.period * unit
         progress, end = min(1.0, round / max(1, rounds - 1)), self.final_share
         match self.schedule:
             case "constant":
@@ -117,9 +153,9 @@ class Schedule:
             case "plateau":
                 return max(end, float(self.decay ** plateaus(losses, self.patience)))
             case "cosine":
-                return end + (1 - end) * cosine(progress)
+                return end + (1 - end) * cosine(round / max(1, arrival))
             case "warm-restarts":
-                return end + (1 - end) * warm_restarts(round, self.period, self.period_growth)
+                return end + (1 - end) * warm_restarts(round, self.period or FIRST_PERIOD, self.period_growth)
             case "one-cycle":
                 return one_cycle(round, rounds, self.warmup, self.start_share, end)
             case "linear":

@@ -8,9 +8,12 @@ import numpy as np
 import pytest
 
 from muster.data.sources import sources
+from muster.data.sources._leaf_plays import speaker_of
 from muster.data.sources._plays import is_play, speeches
 from muster.data.sources.shakespeare import VOCABULARY, encode, windows
 from muster.errors import ConfigError, DataError
+from muster.experiment.config import from_dict
+from muster.experiment.runner import build_data
 
 PLAY = """THE PLAY
 
@@ -198,10 +201,78 @@ def test_overlapping_windows_are_split_without_overlap(isolated, form, write_par
     assert last_trained < first_tested
 
 
-def test_leaf_files_cannot_be_merged_and_must_fit(isolated):
-    leaf(isolated / "shakespeare/all_data/a.json", A=slices("x" * 90))
-    with pytest.raises(ConfigError, match="merge_plays"):
+MACBETH, HAMLET = "THE_TRAGEDY_OF_MACBETH", "THE_TRAGEDY_OF_HAMLET__PRINCE_OF_DENMARK"
+LINES = "".join(VOCABULARY[2 + i // 70] + VOCABULARY[2 + i % 70] for i in range(1000))
+
+
+def write_speakers(folder, form, write_parquet, **texts: str) -> None:
+    """The same speakers in one of the published layouts."""
+    if form == "leaf":
+        leaf(folder / "shakespeare/all_data/all_data.json", **{name: slices(text) for name, text in texts.items()})
+        return
+    rows = [(name, x, y) for name, text in texts.items() for x, y in zip(*slices(text), strict=True)]
+    ids, x, y = zip(*rows, strict=True)
+    write_parquet(folder / "shakespeare/data/train-0.parquet", character_id=list(ids), x=list(x), y=list(y))
+
+
+@pytest.mark.parametrize("form", ["leaf", "parquet"])
+def test_plays_are_merged_in_published_layouts(isolated, form, write_parquet):
+    messengers = {f"{MACBETH}_MESSENGER": LINES[:600], f"{HAMLET}_MESSENGER": LINES[600:1400]}
+    texts = messengers | {f"{HAMLET}_HORATIO": LINES}
+    write_speakers(isolated, form, write_parquet, **texts)
+    data = sources.build("shakespeare", {"merge_plays": True, "stride": 1})
+    assert data.owner_names == ("MESSENGER", "HORATIO")
+    spoken = [decoded(x) + VOCABULARY[y] for x, y in zip(data.train.features, data.train.labels, strict=True)]
+    mine = [window for window, owner in zip(spoken, data.train.owners, strict=True) if owner == 0]
+    # Every play is cut by itself: its end is held out, and no window reaches from one play into the next.
+    held_out = [int(0.1 * (len(text) - 80)) for text in texts.values()]
+    trained = [len(text) - 80 - out - 80 for text, out in zip(texts.values(), held_out, strict=True)]
+    assert np.bincount(data.train.owners).tolist() == [trained[0] + trained[1], trained[2]]
+    assert np.bincount(data.test.owners).tolist() == [held_out[0] + held_out[1], held_out[2]]
+    assert all(any(window in text for text in messengers.values()) for window in mine)
+
+
+def test_a_merged_speaker_has_one_limit(isolated, write_parquet):
+    texts = {f"{MACBETH}_MESSENGER": LINES[:1000], f"{HAMLET}_MESSENGER": LINES[1000:1300]}
+    write_speakers(isolated, "parquet", write_parquet, **texts)
+    data = sources.build("shakespeare", {"merge_plays": True, "stride": 1, "max_windows": 10})
+    assert (len(data.train), len(data.test)) == (10, 10)
+    first = [decoded(x) in texts[f"{MACBETH}_MESSENGER"] for x in data.train.features]
+    assert sum(first) == 9  # 748 windows are the first play's and 118 the second's: evenly spread over both
+
+
+@pytest.mark.parametrize("form", ["leaf", "parquet"])
+@pytest.mark.parametrize("workload", ["probing-shakespeare-iid", "probing-shakespeare-nc1"])
+def test_the_workloads_take_published_layouts(isolated, form, workload, write_parquet):
+    names = ("LORD", "MESSENGER", "SERVANT")
+    texts = {f"{play}_{name}": LINES[:400] for play in (MACBETH, HAMLET) for name in names}
+    write_speakers(isolated, form, write_parquet, **texts)
+    data = build_data(from_dict({"workload": workload, "partition": {"clients": 3}}))
+    assert data.clients == 3
+    assert data.dataset.owner_names == names
+
+
+@pytest.mark.parametrize(
+    ("name", "speaker"),
+    [
+        ("TWELFTH_NIGHT__OR__WHAT_YOU_WILL_SIR_TOBY", "SIR TOBY"),
+        ("TWELFTH_NIGHT_OR_WHAT_YOU_WILL_SIR_TOBY", "SIR TOBY"),
+        ("LOVE_S_LABOUR_S_LOST_KING", "KING"),
+        ("KING_RICHARD_THE_SECOND_KING_RICHARD", "KING RICHARD"),
+    ],
+)
+def test_speakers_without_the_play(name, speaker):
+    assert speaker_of(name) == speaker
+
+
+@pytest.mark.parametrize("name", ["A", "THE_TRAGEDY_OF_MACBETH", "THE_TRAGEDY_OF_MACBETHS_WIFE"])
+def test_a_name_without_a_play_is_refused(isolated, name):
+    leaf(isolated / "shakespeare/all_data/a.json", **{name: slices("x" * 90)})
+    with pytest.raises(DataError, match=name):
         sources.build("shakespeare", {"merge_plays": True})
+
+
+def test_leaf_files_must_fit(isolated):
     leaf(isolated / "shakespeare/all_data/a.json", A=(["short"], ["x"]))
     with pytest.raises(DataError, match="80 characters"):
         sources.build("shakespeare", {})

@@ -128,6 +128,9 @@ class Interrupted(Engine):
     def matrix(self, clients):
         return self.inner.matrix(clients)
 
+    def settle(self, used, refused):
+        self.inner.settle(used, refused)
+
     def evaluate(self, parameters):
         return self.inner.evaluate(parameters)
 

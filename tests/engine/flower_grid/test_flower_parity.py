@@ -11,6 +11,7 @@ import pytest
 
 import muster
 from muster.aggregation.base import aggregators
+from muster.data import Dataset, Normalisation, Samples
 from muster.engine.flower.server_app import run_on_grid
 from muster.selection.base import Plan, Selector, Train, View
 from muster.signals.gradients import MeanGradient
@@ -34,6 +35,47 @@ def test_client_state_gives_the_same_bits(six, grid_of, assert_same, algorithm):
         aggregation={"method": matching},
     )
     assert_same(muster.run(experiment, workers=0), run_on_grid(grid_of(experiment), experiment))
+
+
+@pytest.mark.parametrize("optimizer_state", ["fresh", "kept"])
+@pytest.mark.parametrize("credit", ["batches", "epoch"])
+def test_trainings_that_go_on_from_a_probe_are_the_same_bits(six, grid_of, assert_same, optimizer_state, credit):
+    probing = {"method": "probe-fairness", "optimizer_state": optimizer_state, "credit": credit}
+    experiment = six(
+        rounds=2,
+        selection=probing | {"clients_per_round": 3},
+        training={"momentum": 0.9, "epochs": 2},
+        aggregation={"method": "fednova"},
+    )
+    assert_same(muster.run(experiment, workers=0), run_on_grid(grid_of(experiment), experiment))
+
+
+def test_augmented_pictures_are_the_same_bits(six, grid_of, assert_same):
+    rng = np.random.default_rng(0)
+    images, labels = rng.integers(0, 256, (200, 3, 8, 8), dtype=np.uint8), rng.integers(0, 4, 200)
+    train, test = (Samples(images[part], labels[part]) for part in (slice(160), slice(160, None)))
+    data = Dataset("pictures", train, test, classes=4, normalisation=Normalisation(scale=1 / 255))
+    experiment = six(
+        rounds=2,
+        selection={"method": "probe-fairness", "clients_per_round": 3},
+        training={"augmentation": ["crop", "flip"]},
+    )
+    experiment = replace(experiment, data=data)
+    assert_same(muster.run(experiment, workers=0), run_on_grid(grid_of(experiment), experiment))
+
+
+@pytest.mark.parametrize("evaluate", ["server", "clients"])
+def test_validation_and_the_schedule_that_follows_it_are_the_same(six, grid_of, evaluate):
+    experiment = six(
+        rounds=4,
+        data={"source": "digits", "validation": 0.2},
+        training={"schedule": "plateau", "patience": 0, "lr": 0.5},
+        flower={"evaluate": evaluate},
+    )
+    local, remote = muster.run(experiment, workers=0), run_on_grid(grid_of(experiment), experiment)
+    assert np.array_equal(local.parameters, remote.parameters)
+    losses = [[row["validation_loss"] for row in run.metrics] for run in (local, remote)]
+    assert losses[0] == losses[1]
 
 
 @dataclass

@@ -16,6 +16,7 @@ from muster.data.locate import DataFiles, Layout
 from muster.data.packages import Package
 from muster.data.sources._build import labelled
 from muster.data.sources._leaf import find_leaf, leaf_split, leaf_users
+from muster.data.sources._leaf_plays import speaker_of
 from muster.data.sources._parquet import column, find_unsplit_parquet
 from muster.data.sources._plays import is_play, speeches
 from muster.data.sources.base import sources
@@ -78,32 +79,35 @@ def _cut_windows(
     held_out = int(how.test_fraction * len(labels))
     border = len(labels) - held_out
     cuts = {"train": slice(0, max(0, border - WINDOW) if held_out else None), "test": slice(border, None)}
-    return {split: _thin(features[cut], labels[cut], how) for split, cut in cuts.items()}
+    return {split: (features[cut][:: how.stride], labels[cut][:: how.stride]) for split, cut in cuts.items()}
 
 
-def _thin(features: npt.NDArray[np.uint8], labels: npt.NDArray[np.int64], how: Cutting) -> Windows:
-    features, labels = features[:: how.stride], labels[:: how.stride]
-    kept = _spread(len(labels), how.max_windows)
-    return features[kept], labels[kept]
-
-
-def _collect(speakers: Iterable[tuple[str, dict[str, Windows]]]) -> Arrays:
-    """One array for all speakers who have something to train on."""
-    names: dict[str, int] = {}
-    parts: dict[str, list[tuple[Any, Any, Any]]] = {"train": [], "test": []}
+def _collect(speakers: Iterable[tuple[str, dict[str, Windows]]], how: Cutting) -> Arrays:
+    """One array for all speakers who have something to train on. A name may come several times."""
+    said: dict[str, dict[str, list[Windows]]] = {}
     for name, splits in speakers:
-        if name not in names and not len(splits.get("train", ((), ()))[1]):
-            continue
-        owner = names.setdefault(name, len(names))
-        for split, (features, labels) in splits.items():
-            parts[split].append((features, labels, np.full(len(labels), owner)))
-    if not names:
+        parts = said.setdefault(name, {"train": [], "test": []})
+        for split, part in splits.items():
+            parts[split].append(part)
+    said = {name: parts for name, parts in said.items() if any(len(labels) for _, labels in parts["train"])}
+    if not said:
         raise DataError("no speaker says enough for a window of 80 characters")
-    arrays: Arrays = {"owner_names": np.array(list(names))}
-    for split, part in parts.items():
-        joined = [np.concatenate(column) for column in zip(*part, strict=True)]
-        arrays |= dict(zip((f"{split}_features", f"{split}_labels", f"{split}_owners"), joined, strict=True))
+    arrays: Arrays = {"owner_names": np.array(list(said))}
+    for split in ("train", "test"):
+        limited = [_limited(parts[split], how.max_windows) for parts in said.values()]
+        owners = np.repeat(np.arange(len(said)), [len(labels) for _, labels in limited])
+        joined = [np.concatenate(column) for column in zip(*limited, strict=True)]
+        arrays |= {f"{split}_features": joined[0], f"{split}_labels": joined[1], f"{split}_owners": owners}
     return arrays
+
+
+def _limited(parts: list[Windows], most: int | None) -> Windows:
+    """All windows of a speaker, or `most` of them that are evenly spread over all that was said."""
+    if not parts:
+        return windows(np.empty(0, dtype=np.uint8))
+    features, labels = (np.concatenate(column) for column in zip(*parts, strict=True))
+    kept = _spread(len(labels), most)
+    return features[kept], labels[kept]
 
 
 def _find_plays(folder: Path) -> Sequence[Path]:
@@ -120,11 +124,10 @@ def _read_plays(files: Sequence[Path], new: NewArray, merge_plays: bool, **how: 
         for speaker, said in speeches(content).items():
             texts.setdefault(speaker if merge_plays else f"{play}: {speaker}", []).extend(said)
     cutting = Cutting(**how)
-    return _collect((name, _cut_text(" ".join(said), cutting)) for name, said in texts.items())
+    return _collect(((name, _cut_text(" ".join(said), cutting)) for name, said in texts.items()), cutting)
 
 
 def _read_leaf(files: Sequence[Path], new: NewArray, merge_plays: bool, **how: Any) -> Arrays:
-    _refuse_merging(merge_plays)
     cutting = Cutting(**how)
 
     def speakers() -> Iterator[tuple[str, dict[str, Windows]]]:
@@ -132,31 +135,34 @@ def _read_leaf(files: Sequence[Path], new: NewArray, merge_plays: bool, **how: A
             split = leaf_split(file)
             for user, x, y in leaf_users(file):
                 features, labels = _encoded_windows(x, y, f"{file}, user {user}")
-                yield (
-                    user,
-                    (
-                        _cut_windows(features, labels, cutting)
-                        if split == "all"
-                        else {split: _thin(features, labels, cutting)}
-                    ),
-                )
+                if split == "all":
+                    cut = _cut_windows(features, labels, cutting)
+                else:
+                    cut = {split: (features[:: cutting.stride], labels[:: cutting.stride])}
+                yield (speaker_of(user) if merge_plays else user), cut
 
-    return _collect(speakers())
+    return _collect(speakers(), cutting)
 
 
 def _read_parquet(files: Sequence[Path], new: NewArray, merge_plays: bool, **how: Any) -> Arrays:
-    _refuse_merging(merge_plays)
     cutting = Cutting(**how)
     coded = pc.dictionary_encode(column(files, "character_id")).combine_chunks()
     owners = np.asarray(coded.indices.to_numpy())
+    names = [str(name) for name in coded.dictionary.to_pylist()]
+    if merge_plays:
+        names = [speaker_of(name) for name in names]
     features, labels = _encoded_windows(
         column(files, "x").to_pylist(), column(files, "y").to_pylist(), str(files[0].parent)
     )
     order = np.argsort(owners, kind="stable")
     ends = np.cumsum(np.bincount(owners))
+    # Texts of a speaker from different plays are cut one by one: windows never reach from one into the next.
     return _collect(
-        (str(name), _cut_windows(features[part], labels[part], cutting))
-        for name, part in zip(coded.dictionary.to_pylist(), np.split(order, ends[:-1]), strict=True)
+        (
+            (name, _cut_windows(features[part], labels[part], cutting))
+            for name, part in zip(names, np.split(order, ends[:-1]), strict=True)
+        ),
+        cutting,
     )
 
 
@@ -164,14 +170,6 @@ def _encoded_windows(x: list[str], y: list[str], where: str) -> Windows:
     if any(len(window) != WINDOW for window in x) or any(len(character) != 1 for character in y):
         raise DataError(f"{where}: a sample is not {WINDOW} characters and the one after them")
     return encode("".join(x)).reshape(-1, WINDOW), encode("".join(y)).astype(np.int64)
-
-
-def _refuse_merging(merge_plays: bool) -> None:
-    if merge_plays:
-        raise ConfigError(
-            "'data.merge_plays' is true, but LEAF's files do not say where a play's name ends",
-            fix="use the plain text of the plays, or leave merge_plays out",
-        )
 
 
 SHAKESPEARE = DataFiles(

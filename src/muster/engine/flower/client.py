@@ -6,13 +6,13 @@ import copy
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
 from flwr.app import ArrayRecord, Context, RecordDict
 
-from muster.arrays import Vector
+from muster.arrays import Ints, Vector
 from muster.data.federated import Dataset, FederatedData, Index, Samples
 from muster.engine.device import resolve_device, single_threaded
 from muster.engine.evaluation import summarise
@@ -25,7 +25,7 @@ from muster.engine.runtime import EVALUATION_BATCH, ClientRuntime, Job
 from muster.errors import ConfigError
 from muster.experiment.config import Experiment
 from muster.experiment.runner import Ingredients, build_ingredients
-from muster.signals.base import PROBE
+from muster.signals.base import PROBES
 
 #: The hook with which clients bring their own data: (train, test), where test may be None.
 ClientData = Callable[[Context], tuple[Samples, Samples | None]]
@@ -95,7 +95,7 @@ class Participant:
         state, lost = memory.state_for(order, self.runtime.algorithm.client_state)
         with single_threaded():
             values = self.runtime.ask(_job(order), origin, state)
-        memory.asked(order, state.get(PROBE))
+        memory.asked(order, {name: state[name] for name in PROBES if name in state})
         return wire.content({**_echo(order), **Measured(values, lost).to_fields()})
 
     def evaluate(self, content: RecordDict) -> RecordDict:
@@ -141,12 +141,15 @@ class Participant:
         return arrays
 
 
-def predictions(runtime: ClientRuntime, parameters: torch.Tensor) -> tuple[Any, Any]:
-    """Predicted classes and losses of all test samples, in blocks of a fixed size."""
-    count = len(runtime.data.dataset.test)
-    starts = range(0, count, EVALUATION_BATCH)
-    blocks = [np.arange(start, min(start + EVALUATION_BATCH, count)) for start in starts]
-    parts = [runtime.predict(block, parameters) for block in blocks]
+def predictions(
+    runtime: ClientRuntime, parameters: torch.Tensor, positions: Ints | None = None
+) -> tuple[Any, Any]:
+    """Predicted classes and losses in blocks of a fixed size: of all test samples, or of some training samples."""
+    split: Literal["test", "train"] = "test" if positions is None else "train"
+    if positions is None:
+        positions = np.arange(len(runtime.data.dataset.test))
+    blocks = [positions[start : start + EVALUATION_BATCH] for start in range(0, len(positions), EVALUATION_BATCH)]
+    parts = [runtime.predict(block, parameters, split) for block in blocks]
     return np.concatenate([part[0] for part in parts]), np.concatenate([part[1] for part in parts])
 
 

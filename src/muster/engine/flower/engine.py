@@ -25,7 +25,7 @@ from muster.engine.base import (
     schedule,
 )
 from muster.engine.device import single_threaded
-from muster.engine.evaluation import summarise
+from muster.engine.evaluation import summarise, summarise_validation
 from muster.engine.flower import wire
 from muster.engine.flower.client import predictions
 from muster.engine.flower.cohort import Cohort, in_order
@@ -88,6 +88,10 @@ class FlowerEngine(Engine):
         self._round = 0
         #: Client → version of its state, and of its probed model, that the server counts on.
         self._states: dict[int, str] = {}
+        #: The same in the newest checkpoint: a server that comes back will count on these.
+        self._saved: dict[int, str] = {}
+        #: Of the training under way: the version that the server will count on if it uses the update.
+        self._provisional: dict[int, str] = {}
         self._probes: dict[int, str] = {}
         self._cohort: Cohort | None = None
         self._events: list[str] = []
@@ -155,7 +159,7 @@ class FlowerEngine(Engine):
         self._events, self._mail.events = [], []
         return events
 
-    # --- the three verbs ---------------------------------------------------------------------------------
+    # --- the verbs ---------------------------------------------------------------------------------------
 
     def ask(self, order: AskOrder) -> tuple[Replies, list[Failed]]:
         clients = schedule(order.clients, self.population.sizes)
@@ -193,6 +197,7 @@ class FlowerEngine(Engine):
             for client, pull in zip(clients.tolist(), order.pulls(clients).tolist(), strict=True)
         ]
         self._cohort = Cohort(order, self._spec)
+        self._provisional = {}
         widths = {signal.name: signal.width(population) for signal in report}
 
         def decode(client: int, content: RecordDict) -> _Decoded:
@@ -213,9 +218,25 @@ class FlowerEngine(Engine):
         assert self._cohort is not None
         return self._cohort.matrix(clients)
 
+    def settle(self, used: Ints, refused: Ints) -> None:
+        """No message of its own: the next order to a client names the version that counts."""
+        counted = self._provisional.keys() & set(used.tolist())
+        self._states |= {client: self._provisional[client] for client in sorted(counted)}
+        self._provisional = {}
+
     def evaluate(self, parameters: Vector) -> Evaluation:
-        if self._options.evaluate == "clients":
-            return self._evaluate_on_clients(parameters)
+        on_clients = self._options.evaluate == "clients"
+        evaluation = self._evaluate_on_clients(parameters) if on_clients else self._evaluate_here(parameters)
+        data = self._ingredients.data
+        if data.validation is None:
+            return evaluation
+        # What is kept back belongs to no client, so it is evaluated where it is.
+        with single_threaded():
+            predicted, losses = predictions(self._runtime, torch.from_numpy(parameters), data.validation)
+        labels = data.dataset.train.labels[data.validation]
+        return replace(evaluation, validation=summarise_validation(labels, predicted, losses))
+
+    def _evaluate_here(self, parameters: Vector) -> Evaluation:
         data = self._ingredients.data
         with single_threaded():
             predicted, losses = predictions(self._runtime, torch.from_numpy(parameters))
@@ -257,6 +278,7 @@ class FlowerEngine(Engine):
             lr=lr,
             signals=signals,
             state=self._states.get(client, ""),
+            saved=self._saved.get(client, ""),
             probe=self._probes.get(client, ""),
         )
 
@@ -291,7 +313,7 @@ class FlowerEngine(Engine):
         assert self._cohort is not None
         movement = self._cohort.movement(client, answer.vectors[wire.MODEL])
         if self.algorithm.client_state:
-            self._states[client] = version_of(order.place)
+            self._provisional[client] = version_of(order.place)
         if answer.measured.lost:
             self._events.append(f"client {client} had lost its state and trained like a new one")
         contained = measure_on_update(
@@ -320,11 +342,13 @@ class FlowerEngine(Engine):
         self._probes.clear()
 
     def state_dict(self) -> State:
+        self._saved = dict(self._states)
         return {"registry": self._registry.state_dict(), "states": dict(self._states)}
 
     def load_state_dict(self, values: State) -> None:
         self._registry.load_state_dict(values["registry"])
         self._states = dict(values["states"])
+        self._saved = dict(values["states"])
 
 
 def _checked(content: RecordDict, client: int, place: Place) -> ConfigRecord:

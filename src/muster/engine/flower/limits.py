@@ -43,8 +43,8 @@ class Limits:
         epochs = training.samples_for(size) / size
         if epochs > self.max_epochs:
             raise _beyond("local epochs", round(epochs, 1), "max_epochs", self.max_epochs)
-        # Client state is kept in two versions: the one that the server knows of, and the newest.
-        vectors = _COPIES + 2 * len(algorithm.client_state) + len(algorithm.extra)
+        # Client state is kept in up to three versions: the one that counts, the checkpoint's, and the newest.
+        vectors = _COPIES + 3 * len(algorithm.client_state) + len(algorithm.extra)
         megabytes = vectors * spec.bytes / 1024**2
         if megabytes > self.max_memory:
             raise _beyond("megabytes of vectors", round(megabytes), "max_memory", self.max_memory)

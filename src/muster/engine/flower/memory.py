@@ -1,8 +1,10 @@
 """What a client keeps between exchanges: control variates, previous models, the probed model.
 
-It lives in Flower's `context.state`. An answer may come too late for the server to count it, or the server may go
-back to a checkpoint: so the client keeps its state in two versions, and every order says on which one the server
-counts. A SuperNode that restarts has lost them: the client then starts like a new one and says so.
+It lives in Flower's `context.state`. An answer may come too late for the server to count it, its update may be
+refused or left out, or the server may go back to a checkpoint: so new state stands beside the version that it came
+from and the checkpoint's, and every order says on which one the server counts. These are two versions when clients
+train once between checkpoints, else three. A SuperNode that restarts has lost them: the client then starts like a
+new one and says so.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 
 from muster.arrays import Vector
 from muster.engine.flower.wire import Order, version_of
-from muster.signals.base import PROBE
+from muster.signals.base import PROBE, PROBES
 
 _ARRAYS, _NOTES = "muster.state", "muster.notes"
 
@@ -34,25 +36,25 @@ class Memory:
             found |= {name: self._get(order.state, name) for name in names if self._has(order.state, name)}
         lost = bool(names and order.state and not found)
         if order.probe and self._has(order.probe, PROBE):
-            found[PROBE] = self._get(order.probe, PROBE)
+            found |= {name: self._get(order.probe, name) for name in PROBES if self._has(order.probe, name)}
         elif order.probe:
             lost = True
         return found, lost
 
     def trained(self, order: Order, state: dict[str, Vector]) -> None:
-        """Keep the new state beside the one that it came from; a probed model has had its use."""
+        """Keep the new state beside those that the server may still count on; a probed model has had its use."""
         before = {
             name: array
             for name, array in self._arrays.items()
-            if name.startswith(f"{order.state}/") and not name.endswith(f"/{PROBE}")
+            if name.startswith((f"{order.state}/", f"{order.saved}/")) and not _is_of_a_probe(name)
         }
         self._put(before, version_of(order.place), state)
 
-    def asked(self, order: Order, probed: Vector | None) -> None:
-        """Keep a probed model until the training that may go on from it."""
-        if probed is not None:
-            others = {name: array for name, array in self._arrays.items() if not name.endswith(f"/{PROBE}")}
-            self._put(others, version_of(order.place), {PROBE: probed})
+    def asked(self, order: Order, probed: dict[str, Vector]) -> None:
+        """Keep what a probe left until the training that may go on from it."""
+        if probed:
+            others = {name: array for name, array in self._arrays.items() if not _is_of_a_probe(name)}
+            self._put(others, version_of(order.place), probed)
 
     @property
     def _arrays(self) -> ArrayRecord:
@@ -68,3 +70,7 @@ class Memory:
     def _put(self, kept: dict[str, Array], version: str, vectors: dict[str, Vector]) -> None:
         new = {f"{version}/{name}": Array(np.ascontiguousarray(vector)) for name, vector in vectors.items()}
         self._state[_ARRAYS] = ArrayRecord({**kept, **new})
+
+
+def _is_of_a_probe(name: str) -> bool:
+    return name.endswith(tuple(f"/{probe}" for probe in PROBES))

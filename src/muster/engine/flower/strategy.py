@@ -229,6 +229,9 @@ class RecordsEngine(Engine):
         assert self._cohort is not None
         return self._cohort.matrix(clients)
 
+    def settle(self, used: Ints, refused: Ints) -> None:
+        """These clients keep nothing that Muster knows of."""
+
     def evaluate(self, parameters: Vector) -> Evaluation:
         nothing = np.zeros(0, dtype=np.int64)
         measured = self._measured_by_clients(parameters) if self._strategy.federated_evaluation else {}

@@ -23,7 +23,7 @@ from muster.signals.base import Signal, signals
 from muster.signals.private import Private, private
 
 #: Raised with every change that an older node would misunderstand.
-VERSION = 2
+VERSION = 3
 
 REGISTER, TRAIN, EVALUATE, SIGNALS = "query.register", "train", "evaluate", "query.signals"
 
@@ -197,6 +197,8 @@ class Order:
     #: Version of the client's state that the server counts on ("": none), and of its probed model.
     state: str = ""
     probe: str = ""
+    #: Version of its state in the server's newest checkpoint, to which the server may have to go back.
+    saved: str = ""
     #: Factor of the local algorithm's proximal strength.
     pull_factor: float = 1.0
 
@@ -211,6 +213,7 @@ class Order:
             "signals": signals_to_text(self.signals),
             "state": self.state,
             "probe": self.probe,
+            "saved": self.saved,
             "pull_factor": float(self.pull_factor),
         }
 
@@ -232,6 +235,7 @@ class Order:
             signals=signals_from_text(take(record, "signals", str), classes),
             state=take(record, "state", str),
             probe=take(record, "probe", str),
+            saved=take(record, "saved", str),
             pull_factor=pull_factor,
         )
 

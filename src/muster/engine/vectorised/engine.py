@@ -17,7 +17,7 @@ from muster.engine.vectorised.slices import cut, longest_slice
 from muster.engine.vectorised.support import why_not
 from muster.errors import ConfigError
 from muster.randomness import seeds
-from muster.signals.base import PROBE
+from muster.signals.base import PROBES
 
 
 class VectorisedEngine(LocalEngine):
@@ -34,7 +34,7 @@ class VectorisedEngine(LocalEngine):
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
         recipe = self._recipe
-        reason = why_not(recipe.module, recipe.algorithm, recipe.device)
+        reason = why_not(recipe.module, recipe.algorithm, recipe.device, recipe.training)
         if reason is not None:
             raise ConfigError(
                 f"the vectorised engine cannot be used: {reason}", fix='use engine.kind = "processes"'
@@ -54,6 +54,7 @@ class VectorisedEngine(LocalEngine):
         # A ring of as many places as slices may be under way, each with room for the longest.
         memory = self._ready(len(clients) if order.keep_all else min(len(parts), self._ring) * longest)
         memory.send(order.parameters, order.broadcast)
+        self._provisional.close()
         self._rows = np.sort(clients)
         while parts:
             crashed: list[Ints] = []
@@ -66,7 +67,7 @@ class VectorisedEngine(LocalEngine):
                     yield Failed(int(own[0]), answer.reason)
             # One client's crash is not its neighbours': each of them is tried alone, after everybody else.
             parts, longest = [client for part in crashed for client in part[:, None]], 1
-        self._store.drop(PROBE)
+        self._store.drop(*PROBES)
 
     def _carried_out(
         self, order: TrainOrder, parts: list[Ints], longest: int, memory: Memory
@@ -102,7 +103,7 @@ class VectorisedEngine(LocalEngine):
     ) -> Iterator[TrainedSlice]:
         if answer.present is not None:
             for client, slot, present in zip(clients.tolist(), slots.tolist(), answer.present, strict=True):
-                self._take_back(client, slot, present)
+                self._take_back(self._provisional, client, slot, present)
         contiguous = bool((np.diff(slots) == 1).all())
         # Rows must not be copied: the guard's clipping changes them where they are.
         for rows in [slice(0, len(slots))] if contiguous else [slice(k, k + 1) for k in range(len(slots))]:

@@ -18,8 +18,17 @@ class RowOptimiser:
     the direction that looks at the values, is added to the gradients before.
     """
 
-    def __init__(self, training: LocalTraining, lr: float | torch.Tensor, values: torch.Tensor) -> None:
-        """`lr`: of all clients, or clients × 1. `values`: clients × numbers; they are changed in place."""
+    def __init__(
+        self,
+        training: LocalTraining,
+        lr: float | torch.Tensor,
+        values: torch.Tensor,
+        velocity: torch.Tensor | None = None,
+    ) -> None:
+        """`lr`: of all clients, or clients × 1. `values`: clients × numbers; they are changed in place.
+
+        `velocity`: of SGD with momentum, clients × numbers; None: zero.
+        """
         self._rates = lr if isinstance(lr, torch.Tensor) else None
         self._lr = 1.0 if isinstance(lr, torch.Tensor) else lr
         self._decay = 0.0 if self._rates is None else training.weight_decay
@@ -27,6 +36,8 @@ class RowOptimiser:
         self._values = values
         self._parameter = self._walker()
         self._optimizer = self._training.make_optimizer([self._parameter], self._lr)
+        if velocity is not None:
+            self._optimizer.state[self._parameter]["momentum_buffer"] = velocity
 
     def narrow(self, active: int) -> None:
         """Only the first `active` clients go on."""

@@ -9,7 +9,7 @@ from typing import Literal
 import numpy as np
 import torch
 
-from muster.arrays import Floats, Ints, Vector
+from muster.arrays import Bools, Floats, Ints, Vector
 from muster.engine.base import Place
 from muster.engine.runtime import Job, numbers
 from muster.engine.tasks import Memory, Questions, Recipe, TaskRunner
@@ -18,7 +18,7 @@ from muster.engine.vectorised.chain import chain_of
 from muster.engine.vectorised.stack import Stack, one_or_each
 from muster.engine.vectorised.trainer import Cohort, Outcomes, needs_gradients, train_slice
 from muster.randomness import Words, seeded
-from muster.signals.base import PROBE, ClientContext, Signal, Trainings
+from muster.signals.base import PROBE, PROBE_VELOCITY, ClientContext, Signal, Trainings
 from muster.signals.losses import MeanLoss, mean_losses
 from muster.signals.start_loss import StartLoss
 
@@ -71,6 +71,24 @@ class SliceAnswer:
     present: tuple[dict[str, int], ...] | None
 
 
+@dataclass(frozen=True)
+class _Velocity:
+    """SGD's velocity that trainings go on with: clients × trained numbers, and who has one."""
+
+    values: torch.Tensor
+    known: Bools
+
+
+@dataclass(frozen=True)
+class _Work:
+    """What the clients of a slice have done, one number a client."""
+
+    outcomes: Outcomes
+    #: Steps of probes, and after how many steps the optimiser forgot its velocity.
+    probed: Ints
+    restarts: Ints
+
+
 class SliceRunner(TaskRunner):
     """A task runner that also takes slices."""
 
@@ -84,10 +102,12 @@ class SliceRunner(TaskRunner):
     def ask_all(self, questions: Questions) -> list[dict[str, Floats]]:
         """Losses under the global model in one pass over all clients; the rest client by client."""
         jobs = [Job(c, questions.place, questions.lr, questions.signals) for c in questions.clients.tolist()]
-        batched = [signal for signal in questions.signals if isinstance(signal, MeanLoss)]
-        if not batched or any(s.draws and not isinstance(s, MeanLoss) for s in questions.signals):
+        # A loss that comes out of the pass for another signal is measured with that one.
+        shared = any(signal.evaluates and not isinstance(signal, MeanLoss) for signal in questions.signals)
+        batched = [s for s in questions.signals if isinstance(s, MeanLoss) and not (shared and s.evaluates)]
+        rest = tuple(signal for signal in questions.signals if signal not in batched)
+        if not batched or any(signal.draws for signal in rest):
             return super().ask_all(questions)
-        rest = tuple(signal for signal in questions.signals if not isinstance(signal, MeanLoss))
         answers: list[dict[str, Floats]] = [{} for _ in jobs]
         if rest:
             others = Questions(questions.clients, questions.place, questions.lr, rest)
@@ -115,13 +135,14 @@ class SliceRunner(TaskRunner):
     @torch.no_grad()
     def _train(self, task: SliceTask) -> SliceAnswer:
         training, algorithm, layout = self.runtime.training, self.runtime.algorithm, self._chain.layout
-        skips = self._skips(task)
+        done, skips = self._probes(task)
         sizes = self.runtime.data.sizes[task.clients]
         # Clients that go on from a probe have fewer steps left; the trainer wants the longest first.
         left = np.array([training.steps_for(size) for size in sizes.tolist()]) - skips
         order = np.argsort(-left, kind="stable")
         task = task.arranged(order)
         states = self._states(task)
+        velocity = self._velocity(states)
         broadcast = self.memory.broadcast if task.with_broadcast else None
         pull = pull_of(algorithm, layout, states, broadcast, task.pull_factors)
         stack = self._stack(states, with_gradients=needs_gradients(training, pull))
@@ -134,6 +155,7 @@ class SliceRunner(TaskRunner):
             stack,
             lr=one_or_each(task.rates),
             pull=pull,
+            velocity=None if velocity is None else velocity.values,
             losses=_losses_for(task.report),
         )
         slots = torch.from_numpy(task.slots)
@@ -143,7 +165,9 @@ class SliceRunner(TaskRunner):
             rows = torch.zeros(len(jobs), layout.spec.size)
             layout.scatter(sent, rows)
             self.memory.extra[:, 0].index_copy_(0, slots, rows)
-        reports = self._reports(jobs, cohort, outcomes, states, task)
+        restarts = done[order] if velocity is None else np.where(velocity.known, 0, done[order])
+        work = _Work(outcomes, done[order], restarts)
+        reports = self._reports(jobs, cohort, work, states, task)
         back = np.argsort(order)
         kept = [
             self._keep(slot, state) if state else {}
@@ -152,20 +176,34 @@ class SliceRunner(TaskRunner):
         return SliceAnswer(
             steps=outcomes.steps[back],
             samples=outcomes.samples[back],
-            credited_steps=skips,
+            credited_steps=done,
             reports={name: rows[back] for name, rows in reports.items()},
             present=tuple(kept[k] for k in back) if any(kept) else None,
         )
 
-    def _skips(self, task: SliceTask) -> Ints:
-        """Mini-batches that probes have done, by client."""
-        skips = np.zeros(len(task.clients), dtype=np.int64)
+    def _probes(self, task: SliceTask) -> tuple[Ints, Ints]:
+        """Steps that probes took, and mini-batches that are left out for them, by client."""
+        probes = np.zeros((len(task.clients), 2), dtype=np.int64)
         if task.present is not None:
             row = self.names.index(PROBE)
             for k, present in enumerate(task.present):
                 if PROBE in present:
-                    skips[k] = int(self.memory.state[task.slots[k], row, present[PROBE] - 1])
-        return skips
+                    end = present[PROBE]
+                    probes[k] = self.memory.state[task.slots[k], row, end - 2 : end].numpy()
+        return probes[:, 0], probes[:, 1]
+
+    def _velocity(self, states: States) -> _Velocity | None:
+        """What the probes' optimisers go on with, zero for clients without; None where nobody has any."""
+        kept = [state.pop(PROBE_VELOCITY, None) for state in states]
+        known = np.array([flat is not None for flat in kept])
+        if not known.any():
+            return None
+        layout = self._chain.layout
+        values = torch.zeros(len(states), len(layout.gather(self.memory.origin)))
+        for row, flat in enumerate(kept):
+            if flat is not None:
+                values[row] = layout.gather(torch.from_numpy(flat))
+        return _Velocity(values, known)
 
     def _states(self, task: SliceTask) -> list[dict[str, Vector]]:
         if task.present is None:
@@ -181,7 +219,7 @@ class SliceRunner(TaskRunner):
         for row, state in enumerate(states):
             probed = state.pop(PROBE, None)
             if probed is not None:
-                flat = torch.from_numpy(probed[:-1])
+                flat = torch.from_numpy(probed[:-2])
                 values[row] = layout.gather(flat)
                 if buffers is not None:
                     buffers[row] = flat
@@ -219,12 +257,12 @@ class SliceRunner(TaskRunner):
         return moved
 
     def _reports(
-        self, jobs: list[Job], cohort: Cohort, outcomes: Outcomes, states: States, task: SliceTask
+        self, jobs: list[Job], cohort: Cohort, work: _Work, states: States, task: SliceTask
     ) -> dict[str, Floats]:
         """clients × width, by signal."""
         if not task.report:
             return {}
-        trainings = self._trainings(cohort, outcomes, task)
+        trainings = self._trainings(work, task)
         # One stream a client: the signals of a report draw from it one after the other.
         rngs = [self.runtime.report_rng(job) for job in jobs]
         found: dict[str, Floats] = {}
@@ -238,7 +276,8 @@ class SliceRunner(TaskRunner):
             found[signal.name] = rows
         return found
 
-    def _trainings(self, cohort: Cohort, outcomes: Outcomes, task: SliceTask) -> Trainings:
+    def _trainings(self, work: _Work, task: SliceTask) -> Trainings:
+        outcomes = work.outcomes
         first = int(task.slots[0])
         movements = self.memory.movements.numpy()
         neighbours = bool((np.diff(task.slots) == 1).all())
@@ -250,14 +289,13 @@ class SliceRunner(TaskRunner):
             samples=outcomes.samples,
             mean_loss=outcomes.mean_loss,
             mean_squared_loss=outcomes.mean_squared_loss,
-            progress=self._progress(cohort, outcomes, task),
+            progress=self._progress(work, task),
         )
 
-    def _progress(self, cohort: Cohort, outcomes: Outcomes, task: SliceTask) -> Floats:
+    def _progress(self, work: _Work, task: SliceTask) -> Floats:
         pulls = task.pull_factors * self.runtime.algorithm.pull
-        before = np.array(cohort.skips, dtype=np.int64)
-        # A probe's optimiser was another: its velocity did not reach the training.
-        return self.runtime.training.progress(outcomes.steps + before, task.rates, pulls, restart=before)
+        steps = work.probed + work.outcomes.steps
+        return self.runtime.training.progress(steps, task.rates, pulls, restart=work.restarts)
 
     def _start_losses(self, cohort: Cohort) -> Floats:
         self.runtime.model.load(self.memory.origin)

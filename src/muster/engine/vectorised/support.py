@@ -6,15 +6,21 @@ from torch import nn
 
 from muster.engine.vectorised.algorithms import SUPPORTED
 from muster.engine.vectorised.chain import Unsupported, chain_of
-from muster.training.base import LocalAlgorithm
+from muster.training.base import LocalAlgorithm, LocalTraining
 
 
-def why_not(module: nn.Module, algorithm: LocalAlgorithm, device: str) -> str | None:
+def why_not(
+    module: nn.Module, algorithm: LocalAlgorithm, device: str, training: LocalTraining | None = None
+) -> str | None:
     """Why the vectorised engine cannot run this; None when it can."""
     if device != "cpu":
         return f"it computes on the CPU, and the device is {device}"
     if type(algorithm) not in SUPPORTED:
         return f"the local algorithm {type(algorithm).__name__} works on single clients"
+    if training is not None and training.augmentation:
+        return "training.augmentation changes the pictures of single clients"
+    if training is not None and training.schedule_per == "batch":
+        return "training.schedule_per = 'batch' changes the learning rate within a training"
     try:
         chain_of(module)
     except Unsupported as reason:

@@ -112,14 +112,16 @@ def train_slice(
     *,
     lr: float | torch.Tensor,
     pull: Pull,
+    velocity: torch.Tensor | None = None,
     losses: Literal["none", "mean", "squared"] = "none",
 ) -> Outcomes:
     """Train all clients, in place: row k of the stack is client k's, before and after.
 
-    `lr`: of all clients, or clients × 1. `losses`: which by-products are wanted; the others are not a number.
+    `lr`: of all clients, or clients × 1. `velocity`: what SGD's momentum starts with; None: zero. `losses`: which
+    by-products are wanted; the others are not a number.
     """
     timetable = Timetable.of(cohort, training)
-    stepper = _Descent(chain, training, lr, stack, pull)
+    stepper = _Descent(chain, training, lr, stack, pull=pull, velocity=velocity)
     samples = _Samples(cohort, timetable, once=training.steps is None and training.epochs == 1)
     tally = _Tally(timetable, cohort.sizes, losses)
     for step, sizes in enumerate(timetable.sizes):
@@ -167,10 +169,17 @@ class _Descent:
     """Steps of the clients that are active."""
 
     def __init__(
-        self, chain: Chain, training: LocalTraining, lr: float | torch.Tensor, stack: Stack, pull: Pull
+        self,
+        chain: Chain,
+        training: LocalTraining,
+        lr: float | torch.Tensor,
+        stack: Stack,
+        *,
+        pull: Pull,
+        velocity: torch.Tensor | None,
     ) -> None:
         self._chain, self._training, self._stack, self._pull = chain, training, stack, pull
-        self._optimiser = None if stack.gradients is None else RowOptimiser(training, lr, stack.values)
+        self._optimiser = None if stack.gradients is None else RowOptimiser(training, lr, stack.values, velocity)
         self._update = descent(lr, training.weight_decay) if stack.gradients is None else Store()
 
     def narrow(self, active: int) -> None:

@@ -1,0 +1,50 @@
+"""One pass of a client's samples through the global model, for all signals of a request that look at it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import nn
+
+from muster.signals.base import ClientContext
+
+#: Samples that run through the model at once in an evaluation: large enough to be fast, small enough for memory.
+EVALUATION_BATCH = 512
+
+
+@dataclass(frozen=True)
+class Evaluated:
+    """What a pass over all local samples in evaluation mode shows."""
+
+    #: Mean cross-entropy.
+    loss: float
+    #: What enters the classification layer, one row a sample; None: no signal of the request looks at it.
+    embeddings: torch.Tensor | None
+
+
+@torch.no_grad()
+def evaluated(client: ClientContext, *, embeds: bool = False) -> Evaluated:
+    """The pass: done for the first signal that asks, and kept for the others of the same request.
+
+    Embeddings are caught where some signal of the request needs them, whoever asks first.
+    """
+    known = client.evaluation
+    if known is not None and (known.embeddings is not None or not embeds):
+        return known
+    module, caught = client.model.module.eval(), list[torch.Tensor]()
+    hook = None
+    if embeds or client.embeds:
+        layer = module.get_submodule(client.spec.final_layer_name)
+        hook = layer.register_forward_pre_hook(lambda _, inputs: caught.append(inputs[0].flatten(1)))
+    total = 0.0
+    try:
+        for start in range(0, client.size, EVALUATION_BATCH):
+            part = slice(start, start + EVALUATION_BATCH)
+            logits = module(client.features[part])
+            total += float(nn.functional.cross_entropy(logits, client.labels[part], reduction="sum"))
+    finally:
+        if hook is not None:
+            hook.remove()
+    client.evaluation = Evaluated(total / client.size, torch.cat(caught) if caught else None)
+    return client.evaluation

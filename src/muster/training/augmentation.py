@@ -1,0 +1,233 @@
+"""Augmentation: pictures are changed at random whenever a client trains on them.
+
+An operation is a function of a whole mini-batch and of a generator. It draws one number a picture with NumPy, on
+the processor, so that the same pictures come out on every device and with any number of workers.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+import torch
+from torch import nn
+
+from muster.data.federated import Dataset, Normalisation
+from muster.errors import ConfigError, DataError
+from muster.registry import Registry
+
+#: A name, or a table with the name and options.
+OperationConfig: TypeAlias = str | dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Palette:
+    """How numbers that a model sees and the brightness of pixels (0: black, 1: full) belong together."""
+
+    #: 1 × channels × 1 × 1.
+    mean: torch.Tensor
+    std: torch.Tensor
+
+    @classmethod
+    def of(cls, normalisation: Normalisation) -> Palette:
+        mean, std = torch.tensor(normalisation.mean), torch.tensor(normalisation.std)
+        return cls(mean.view(1, -1, 1, 1), std.view(1, -1, 1, 1))
+
+    def on(self, device: torch.device) -> Palette:
+        return Palette(self.mean.to(device), self.std.to(device))
+
+    @property
+    def black(self) -> torch.Tensor:
+        return -self.mean / self.std
+
+    def pixels(self, pictures: torch.Tensor) -> torch.Tensor:
+        return pictures * self.std + self.mean
+
+    def normalised(self, pixels: torch.Tensor) -> torch.Tensor:
+        return (pixels - self.mean) / self.std
+
+
+class Operation:
+    """One random change of pictures. Implementations are frozen dataclasses; options are fields."""
+
+    def check(self) -> None:
+        """Raise ConfigError where the options make no sense."""
+
+    @abstractmethod
+    def __call__(self, pictures: torch.Tensor, palette: Palette, rng: np.random.Generator) -> torch.Tensor:
+        """Other pictures of the same shape: samples × channels × height × width."""
+
+
+operations: Registry[Operation] = Registry("augmentation", "muster.training")
+
+
+@operations.register("crop")
+@dataclass(frozen=True)
+class Crop(Operation):
+    """Moves pictures by up to `padding` pixels in both directions; what comes in from outside is black."""
+
+    padding: int = 4
+
+    def check(self) -> None:
+        if self.padding < 1:
+            raise ConfigError(
+                f"bad value for 'training.augmentation.padding': {self.padding}", expected="1 or more"
+            )
+
+    def __call__(self, pictures: torch.Tensor, palette: Palette, rng: np.random.Generator) -> torch.Tensor:
+        count, channels, height, width = pictures.shape
+        pad = self.padding
+        moves = torch.from_numpy(rng.integers(0, 2 * pad, (2, count, 1), endpoint=True)).to(pictures.device)
+        framed = palette.black.expand(count, channels, height + 2 * pad, width + 2 * pad).clone()
+        framed[:, :, pad : pad + height, pad : pad + width] = pictures
+        rows = moves[0] + torch.arange(height, device=pictures.device)
+        columns = moves[1] + torch.arange(width, device=pictures.device)
+        which = torch.arange(count, device=pictures.device)
+        return framed.permute(0, 2, 3, 1)[which[:, None, None], rows[:, :, None], columns[:, None, :]].permute(
+            0, 3, 1, 2
+        )
+
+
+@operations.register("flip")
+@dataclass(frozen=True)
+class Flip(Operation):
+    """Mirrors pictures, left for right, with a chance of `chance`."""
+
+    chance: float = 0.5
+
+    def check(self) -> None:
+        if not 0 < self.chance <= 1:
+            raise ConfigError(
+                f"bad value for 'training.augmentation.chance': {self.chance}", expected="0 < chance ≤ 1"
+            )
+
+    def __call__(self, pictures: torch.Tensor, palette: Palette, rng: np.random.Generator) -> torch.Tensor:
+        mirrored = torch.from_numpy(rng.random(len(pictures)) < self.chance).to(pictures.device)
+        return torch.where(_each(mirrored), pictures.flip(3), pictures)
+
+
+@operations.register("colour-jitter")
+@dataclass(frozen=True)
+class ColourJitter(Operation):
+    """Changes brightness, contrast and saturation, in this order, by factors between 1 − option and 1 + option."""
+
+    brightness: float = 0.2
+    contrast: float = 0.2
+    saturation: float = 0.2
+
+    def check(self) -> None:
+        for key in ("brightness", "contrast", "saturation"):
+            if not 0 <= getattr(self, key) <= 1:
+                raise ConfigError(
+                    f"bad value for 'training.augmentation.{key}': {getattr(self, key)}", expected="0 to 1"
+                )
+
+    def __call__(self, pictures: torch.Tensor, palette: Palette, rng: np.random.Generator) -> torch.Tensor:
+        widths = np.array([[self.brightness], [self.contrast], [self.saturation]])
+        drawn = 1 + widths * rng.uniform(-1, 1, (3, len(pictures)))
+        brightness, contrast, saturation = map(_each, torch.from_numpy(drawn).float().to(pictures.device))
+        pixels = (palette.pixels(pictures) * brightness).clamp_(0, 1)
+        pixels = torch.lerp(_grey(pixels).mean(dim=(2, 3), keepdim=True), pixels, contrast).clamp_(0, 1)
+        pixels = torch.lerp(_grey(pixels), pixels, saturation).clamp_(0, 1)
+        return palette.normalised(pixels)
+
+
+@operations.register("rotation")
+@dataclass(frozen=True)
+class Rotation(Operation):
+    """Turns pictures about their centre by up to `degrees` either way; what comes in from outside is black."""
+
+    degrees: float = 15.0
+
+    def check(self) -> None:
+        if not 0 < self.degrees <= 180:
+            raise ConfigError(
+                f"bad value for 'training.augmentation.degrees': {self.degrees}", expected="0 < degrees ≤ 180"
+            )
+
+    def __call__(self, pictures: torch.Tensor, palette: Palette, rng: np.random.Generator) -> torch.Tensor:
+        _, _, height, width = pictures.shape
+        angles = np.radians(rng.uniform(-self.degrees, self.degrees, len(pictures)))
+        zeros, sines, cosines = np.zeros(len(pictures)), np.sin(angles), np.cos(angles)
+        # Where each pixel comes from, in coordinates from −1 to 1 along both sides, which may differ in length.
+        turns = np.array([[cosines, -sines * height / width, zeros], [sines * width / height, cosines, zeros]])
+        theta = torch.from_numpy(turns.transpose(2, 0, 1)).to(pictures)
+        grid = nn.functional.affine_grid(theta, list(pictures.shape), align_corners=False)
+        # Sampling takes zero for what is outside, so black has to be zero meanwhile.
+        seen = nn.functional.grid_sample(pictures - palette.black, grid, align_corners=False)
+        return seen + palette.black
+
+
+#: Changes the pictures of one training step; draws from the generator.
+Augmenter: TypeAlias = Callable[[torch.Tensor, np.random.Generator], torch.Tensor]
+
+
+def build_operations(configs: Sequence[OperationConfig]) -> tuple[Operation, ...]:
+    """The operations that `training.augmentation` lists, in its order."""
+    built = []
+    for config in configs:
+        options = {"name": config} if isinstance(config, str) else dict(config)
+        if "name" not in options:
+            raise ConfigError(
+                f"an entry of 'training.augmentation' has no name: {config!r}",
+                expected="a name, or a table such as { name = 'crop', padding = 4 }",
+            )
+        operation = operations.build(options.pop("name"), options, "training.augmentation")
+        operation.check()
+        built.append(operation)
+    return tuple(built)
+
+
+def augmenter(configs: Sequence[OperationConfig], dataset: Dataset, device: torch.device) -> Augmenter | None:
+    """What changes the pictures of this data set in training; None when nothing is to be changed."""
+    chosen = build_operations(configs)
+    if not chosen:
+        return None
+    _check_pictures(dataset, chosen)
+    palette = Palette.of(dataset.normalisation).on(device)
+
+    def augment(pictures: torch.Tensor, rng: np.random.Generator) -> torch.Tensor:
+        last = pictures.is_contiguous(memory_format=torch.channels_last) and not pictures.is_contiguous()
+        for operation in chosen:
+            pictures = operation(pictures, palette, rng)
+        return pictures.contiguous(memory_format=torch.channels_last if last else torch.contiguous_format)
+
+    return augment
+
+
+def _check_pictures(dataset: Dataset, chosen: tuple[Operation, ...]) -> None:
+    names, shape = ", ".join(operations.name_of(operation) for operation in chosen), dataset.sample_shape
+    if dataset.tokens or len(shape) != 3 or shape[0] not in (1, 3):
+        what = "are tokens" if dataset.tokens else f"have the shape {shape}"
+        raise DataError(
+            f"training.augmentation ({names}) changes pictures, but the samples of '{dataset.name}' {what}",
+            expected="samples of 1 or 3 channels × height × width",
+            fix="leave training.augmentation out",
+        )
+    if any(isinstance(operation, ColourJitter) for operation in chosen):
+        features, scale = dataset.train.features, dataset.normalisation.scale
+        full = 255.0 if features.dtype == np.uint8 else float(np.max(features, initial=0.0))
+        dark = 0.0 if features.dtype == np.uint8 else float(np.min(features, initial=0.0))
+        if dark < 0 or full * scale > 1 + 1e-6 or not math.isfinite(full):
+            raise DataError(
+                f"colour-jitter needs to know what is black and what is white, but the samples of "
+                f"'{dataset.name}' go from {dark * scale:g} to {full * scale:g} before normalisation",
+                expected="bytes with a normalisation that scales them by 1/255, or numbers from 0 to 1",
+            )
+
+
+def _each(values: torch.Tensor) -> torch.Tensor:
+    """One value a picture, for all its pixels."""
+    return values.view(-1, 1, 1, 1)
+
+
+def _grey(pixels: torch.Tensor) -> torch.Tensor:
+    """samples × 1 × height × width: the brightness as eyes see it (ITU-R 601)."""
+    if pixels.shape[1] == 1:
+        return pixels
+    weights = torch.tensor([0.299, 0.587, 0.114], device=pixels.device).view(1, 3, 1, 1)
+    return (pixels * weights).sum(dim=1, keepdim=True)
