@@ -23,8 +23,10 @@ def local_gradient(
     statistics = [buffer.clone() for buffer in module.buffers()]
     result = torch.zeros(model.spec.size, device=device)
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []), torch.enable_grad():
-        for rows, targets in zip(features.split(batch_size), labels.split(batch_size), strict=True):
-            loss = nn.functional.cross_entropy(forward(module, rows), targets, reduction="sum") / len(labels)
+        for start in range(0, len(labels), batch_size):
+            rows = slice(start, start + batch_size)
+            losses = nn.functional.cross_entropy(forward(module, features[rows]), labels[rows], reduction="sum")
+            loss = losses / len(labels)
             gradients = torch.autograd.grad(loss, parameters, allow_unused=True)
             for part, gradient in zip(model.views(result), gradients, strict=True):
                 if gradient is not None:
