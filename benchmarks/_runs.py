@@ -16,16 +16,16 @@ from typing import Any, TypeAlias
 import numpy as np
 from matplotlib.axes import Axes
 
-from muster.cli.console import err
-from muster.cli.progress import StopAfterRound, progress_for
-from muster.errors import ConfigError, nearest
-from muster.experiment.config import Experiment, from_dict
+from muster.config.experiment import Experiment, from_dict
+from muster.console.output import err
+from muster.console.progress import StopAfterRound, progress_for
+from muster.core.errors import ConfigError, nearest
 from muster.experiment.runner import run
 from muster.report.compare.measures import value
-from muster.report.files import holds_result, load_result
 from muster.report.render import cell_text
 from muster.report.tables import Column, over_seeds
-from muster.result import Result
+from muster.results.files import holds_result, load_result
+from muster.server.result import Result
 
 ROOT = Path(__file__).resolve().parents[1]
 BEGIN, END = "<!-- measured: begin -->", "<!-- measured: end -->"

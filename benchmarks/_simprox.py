@@ -29,7 +29,7 @@ from _runs import (
 from muster.report.plots import save_figure
 from muster.report.style import line_style, muster_style
 from muster.report.tables import markdown
-from muster.result import Result
+from muster.server.result import Result
 
 METRICS = ("accuracy", "precision", "recall", "f1")
 #: Averaging over so many last rounds: one round depends much on whose turn it was.

@@ -27,7 +27,7 @@ from muster.aggregation.krum import MultiKrum
 from muster.aggregation.median import Median
 from muster.aggregation.simagg import SimAgg
 from muster.aggregation.simprox import SimProx
-from muster.parameters import Entry, ParameterSpec
+from muster.core.parameters import Entry, ParameterSpec
 
 
 @dataclass(frozen=True)

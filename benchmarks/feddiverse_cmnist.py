@@ -32,15 +32,15 @@ from _runs import (
     table,
     write_measured,
 )
-from muster.arrays import Floats
+from muster.core.arrays import Floats
 from muster.engine.base import AskOrder, Place
 from muster.experiment.runner import build_parts
 from muster.heterogeneity.metrics import triplets
 from muster.report.plots import save_figure
 from muster.report.style import line_style, muster_style
 from muster.report.tables import markdown
-from muster.result import Result
 from muster.selection.feddiverse import FedDiverse
+from muster.server.result import Result
 
 CLIENTS, ROUNDS, SEEDS = 24, 40, (0, 1, 2)
 #: Rounds of training with everybody before the triplets are estimated (T₀).

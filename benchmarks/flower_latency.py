@@ -28,13 +28,13 @@ from typing import Any
 
 from _runs import write_measured
 from harness.report import as_markdown, as_text, machine
+from muster.config.flower import FlowerOptions
 from muster.engine.base import Failed, Trained, TrainOrder
-from muster.engine.flower.deploy.driver import Task, largest_answer
-from muster.engine.flower.deploy.federation import LocalFederation
-from muster.engine.flower.deploy.private import drive_run
-from muster.engine.flower.engine import FlowerEngine
-from muster.engine.flower.options import FlowerOptions
 from muster.experiment.runner import Ingredients, run
+from muster.flower.deploy.driver import Task, largest_answer
+from muster.flower.deploy.federation import LocalFederation
+from muster.flower.deploy.private import drive_run
+from muster.flower.engine import FlowerEngine
 
 NODES = 6
 PAGE = Path(__file__).parents[1] / "docs" / "flower-latency.md"

@@ -1,6 +1,6 @@
 """How the time of a selection grows with the number of clients, for every registered method.
 
-Clients are made-up numbers (`muster.testing.FakeFederation`), nothing is trained, and only the time inside the
+Clients are made-up numbers (`FakeFederation`), nothing is trained, and only the time inside the
 selector counts. Run it on a quiet machine, on one core:
 
     OMP_NUM_THREADS=1 python benchmarks/selection.py
@@ -24,7 +24,7 @@ import numpy as np
 
 from muster.selection.base import Selector, selectors
 from muster.selection.combinators import Combinator
-from muster.testing import FakeFederation, Played, small_spec
+from muster.server.testing import FakeFederation, Played, small_spec
 
 DOCS = Path(__file__).parents[1] / "docs"
 CHOSEN = 100

@@ -32,13 +32,13 @@ from _runs import (
     table,
     write_measured,
 )
-from muster.ledger import Costs
 from muster.report.compare.measures import Budget, participation, value
 from muster.report.plots import save_figure
 from muster.report.style import COLOURS, muster_style
 from muster.report.tables import markdown
-from muster.result import Result
 from muster.selection.base import selectors
+from muster.server.ledger import Costs
+from muster.server.result import Result
 
 CLIENTS, CLIENTS_PER_ROUND, ROUNDS = 50, 15, 30
 COMBINATORS = {"limit-gap", "mix", "warmup", "within"}

@@ -22,7 +22,7 @@ from _runs import write_measured as write
 from muster.report.plots import save_figure
 from muster.report.style import line_style, muster_style
 from muster.report.tables import markdown
-from muster.result import Result
+from muster.server.result import Result
 
 EXPERIMENT = ROOT / "examples" / "spurious-shapes.toml"
 SEEDS = (0, 1, 2, 3, 4)

@@ -10,6 +10,9 @@ import torch
 import muster
 from muster.experiment import from_dict
 
+#: Fixtures that tests of several rooms share.
+pytest_plugins = ("fixtures.clients", "fixtures.results")
+
 TINY: dict[str, Any] = {
     "rounds": 3,
     "data": {"source": "digits"},

@@ -11,9 +11,9 @@ import numpy as np
 import muster
 from harness.workload import MEAN, STD, Workload, arrays, network
 from muster.data.federated import Dataset, FederatedData, Index, Normalisation, Samples
-from muster.ledger import Ledger
-from muster.record import RoundRecord
-from muster.server import Observer
+from muster.server.ledger import Ledger
+from muster.server.loop import Observer
+from muster.server.record import RoundRecord
 
 
 def federation(workload: Workload) -> FederatedData:

@@ -20,8 +20,8 @@ from harness.allocator import keep_freed_memory
 from harness.side_muster import Stopwatch, experiment
 from harness.workload import Workload
 from muster.engine.tasks import TaskRunner
-from muster.ledger import Ledger
-from muster.record import RoundRecord
+from muster.server.ledger import Ledger
+from muster.server.record import RoundRecord
 
 #: Parts of the names of operators, and what they are; the first that fits counts.
 KINDS = (

@@ -1,9 +1,25 @@
 """Muster decides who trains next, and how much each answer counts, in federated learning on heterogeneous data."""
 
+from typing import TYPE_CHECKING
+
 from muster._version import __version__
-from muster.errors import MusterError
-from muster.experiment import Experiment, load, run
-from muster.result import Result
-from muster.server import Server
+from muster.core.errors import MusterError
+from muster.core.modules import imported_when_used
 
 __all__ = ["Experiment", "MusterError", "Result", "Server", "__version__", "load", "run"]
+
+if TYPE_CHECKING:
+    from muster.config.experiment import Experiment, load
+    from muster.experiment.runner import run
+    from muster.server.loop import Server
+    from muster.server.result import Result
+else:
+    # Names are looked up when they are used: `import muster` alone does not load PyTorch.
+    __getattr__ = imported_when_used(
+        __name__,
+        Experiment="muster.config.experiment",
+        Result="muster.server.result",
+        Server="muster.server.loop",
+        load="muster.config.experiment",
+        run="muster.experiment.runner",
+    )

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from muster.aggregation import Aggregated, Aggregator, Updates
-from muster.component import Population
-from muster.parameters import Entry, ParameterSpec
+from muster.core.component import Population
+from muster.core.parameters import Entry, ParameterSpec
 
 
 def _layout(parameters: list[int], buffers: int = 0, counters: int = 0) -> ParameterSpec:

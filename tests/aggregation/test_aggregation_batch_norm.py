@@ -15,8 +15,8 @@ from muster.aggregation import Updates
 from muster.aggregation.geometric_median import GeometricMedian
 from muster.aggregation.krum import Krum, MultiKrum
 from muster.aggregation.simprox import SimProx, weights
-from muster.guard import Guard
-from muster.parameters import FlatModel, ParameterSpec
+from muster.core.parameters import FlatModel, ParameterSpec
+from muster.updates.guard import Guard
 
 CLIENTS, STEPS = 7, 5
 #: Trains with a larger learning rate, on inputs of ordinary scale: its weights move most, its statistics least.

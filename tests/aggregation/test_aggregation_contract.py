@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from muster.aggregation import aggregators
 from muster.aggregation.base import StreamingAggregator
-from muster.errors import ConfigError, TrainingError
+from muster.core.errors import ConfigError, TrainingError
 
 ALL = aggregators.names()
 STREAMING = [name for name in ALL if aggregators.get(name).streaming]

@@ -5,7 +5,7 @@ import pytest
 
 from muster.aggregation._adaptive import adaptive_step
 from muster.aggregation.fedadam import FedAdam
-from muster.errors import ConfigError
+from muster.core.errors import ConfigError
 
 MEAN = [[0.1, -0.2]]
 

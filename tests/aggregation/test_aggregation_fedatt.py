@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from muster.aggregation.fedatt import FedAtt, attention
-from muster.errors import ConfigError
-from muster.parameters import Entry, ParameterSpec
+from muster.core.errors import ConfigError
+from muster.core.parameters import Entry, ParameterSpec
 
 
 def test_worked_example(advance) -> None:

@@ -6,8 +6,8 @@ import pytest
 from muster.aggregation._blocks import BLOCK, accumulate, column_blocks, combination, norms
 from muster.aggregation.base import normalised
 from muster.aggregation.fedavg import FedAvg
-from muster.errors import TrainingError
-from muster.guard import clip
+from muster.core.errors import TrainingError
+from muster.updates.guard import clip
 
 
 def test_worked_example(advance) -> None:

@@ -5,7 +5,7 @@ import pytest
 
 from muster.aggregation.fedavg import FedAvg
 from muster.aggregation.fedavgm import FedAvgM, velocity
-from muster.errors import ConfigError
+from muster.core.errors import ConfigError
 
 
 def test_worked_example(advance) -> None:

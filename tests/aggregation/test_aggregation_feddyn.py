@@ -4,7 +4,7 @@ import numpy as np
 
 from muster.aggregation.fedavg import FedAvg
 from muster.aggregation.feddyn import FedDyn
-from muster.component import Population
+from muster.core.component import Population
 
 
 def test_equals_the_papers_state_over_alpha(layout, cohort) -> None:

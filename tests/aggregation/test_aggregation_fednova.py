@@ -5,7 +5,7 @@ import pytest
 
 from muster.aggregation.fedavg import FedAvg
 from muster.aggregation.fednova import FedNova
-from muster.errors import ConfigError, TrainingError
+from muster.core.errors import ConfigError, TrainingError
 from muster.training import LocalTraining
 
 SIZES, STEPS = [5, 3, 2], [2, 5, 10]

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from muster.aggregation.fedyogi import FedYogi
-from muster.errors import ConfigError
+from muster.core.errors import ConfigError
 
 
 def test_worked_example(advance) -> None:

@@ -5,7 +5,7 @@ import pytest
 from scipy.optimize import minimize
 
 from muster.aggregation.geometric_median import GeometricMedian, weiszfeld
-from muster.errors import ConfigError
+from muster.core.errors import ConfigError
 
 POINTS = np.array([[0, 0], [0.1, 0], [0, 0.1], [0.1, 0.1], [10, 10]])
 EQUAL = np.full(5, 0.2)

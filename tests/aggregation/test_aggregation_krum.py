@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from muster.aggregation.krum import Krum, MultiKrum, krum_scores
-from muster.errors import ConfigError, TrainingError
+from muster.core.errors import ConfigError, TrainingError
 
 POINTS = np.array([[0, 0], [0.1, 0], [0, 0.1], [0.1, 0.1], [10, 10]])
 

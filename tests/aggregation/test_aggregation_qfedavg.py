@@ -5,7 +5,7 @@ import pytest
 
 from muster.aggregation.fedavg import FedAvg
 from muster.aggregation.qfedavg import QFedAvg
-from muster.errors import ConfigError, TrainingError
+from muster.core.errors import ConfigError, TrainingError
 
 MOVEMENTS = np.array([[1.0, 0.0], [0.0, -2.0], [0.5, 0.5]])
 LOSSES = np.array([0.5, 2.0, 1.0])

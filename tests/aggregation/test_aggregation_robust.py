@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from muster.aggregation import aggregators
-from muster.guard import Guard
+from muster.updates.guard import Guard
 
 #: Norm bounding limits how far attackers pull, but does not keep the result among the honest clients.
 RANGE_KEEPING = ["median", "trimmed-mean", "krum", "multi-krum", "geometric-median"]

@@ -7,8 +7,8 @@ import pytest
 
 import muster
 from muster.aggregation import aggregators
-from muster.errors import ConfigError
-from muster.server import Observer
+from muster.core.errors import ConfigError
+from muster.server.loop import Observer
 
 ALL = aggregators.names()
 SELECTORS = {

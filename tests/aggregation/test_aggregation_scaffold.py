@@ -5,8 +5,8 @@ import pytest
 
 from muster.aggregation.fedavg import FedAvg
 from muster.aggregation.scaffold import Scaffold
-from muster.component import Population
-from muster.errors import ConfigError
+from muster.core.component import Population
+from muster.core.errors import ConfigError
 
 
 def test_control_variate_is_the_mean_over_all_clients(layout, cohort) -> None:

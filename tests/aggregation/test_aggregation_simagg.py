@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from muster.aggregation.simagg import SimAgg, distances, mixed_weights
-from muster.errors import ConfigError
+from muster.core.errors import ConfigError
 
 MODELS = np.array([[0.0, 4.0], [3.0, 2.0], [6.0, 3.0]])
 SIZES = [10, 30, 60]

@@ -10,7 +10,7 @@ from hypothesis.extra.numpy import arrays
 
 from muster.aggregation._gram import InnerProducts
 from muster.aggregation.simprox import SimProx, cosines, gaussian, similarities, weights, weights_from
-from muster.errors import ConfigError
+from muster.core.errors import ConfigError
 
 MODELS = np.array([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]])
 GLOBAL = np.array([0.5, 0.5])

@@ -5,7 +5,7 @@ import pytest
 from scipy.stats import trim_mean
 
 from muster.aggregation.trimmed_mean import TrimmedMean, trimmed_mean
-from muster.errors import ConfigError
+from muster.core.errors import ConfigError
 
 POINTS = np.array([[0, 0], [0.1, 0], [0, 0.1], [0.1, 0.1], [10, 10]])
 

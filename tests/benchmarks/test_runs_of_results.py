@@ -8,7 +8,7 @@ import pytest
 
 import _runs
 from _runs import Case, Study, column, last_rounds, ordered, run_missing, spread, write_measured
-from muster.errors import ConfigError
+from muster.core.errors import ConfigError
 
 DIGITS = {
     "data": {"source": "digits"},

@@ -93,7 +93,7 @@ def test_json_has_null_where_nothing_was_measured(here):
 
 
 def test_the_command_to_go_on_with_is_the_one_that_was_stopped(here, monkeypatch):
-    monkeypatch.setattr("muster.cli.progress.StopAfterRound.wants_stop", lambda self: True)
+    monkeypatch.setattr("muster.console.progress.StopAfterRound.wants_stop", lambda self: True)
     Path("c.toml").write_text("rounds = 3\n")
     result = CliRunner().invoke(app, ["run", "c.toml", "-w", "0", "--out", "out", "--set", "training.lr=0.1"])
     assert result.exit_code == 130

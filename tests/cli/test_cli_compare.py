@@ -8,11 +8,11 @@ import pytest
 from typer.testing import CliRunner
 
 import muster
-from muster.cli import console
 from muster.cli.app import app
-from muster.errors import ConfigError, MusterError, StoreError
+from muster.console import output
+from muster.core.errors import ConfigError, MusterError, StoreError
 from muster.experiment.choice import chosen_results
-from muster.experiment.store import Store
+from muster.results.store import Store
 
 TERMINAL_WIDTH = 100
 
@@ -133,7 +133,7 @@ def test_no_store(tmp_path):
 
 
 def test_a_pipe_gets_plain_text_of_80_columns(workspace, monkeypatch):
-    monkeypatch.setattr(console.out, "_width", None)
+    monkeypatch.setattr(output.out, "_width", None)
     monkeypatch.delenv("COLUMNS", raising=False)
     result = CliRunner().invoke(app, ["compare", "digits", "--workspace", str(workspace)], catch_exceptions=False)
     assert "\x1b" not in result.output

@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 pytest.importorskip("flwr")
 from muster.cli.app import app
 from muster.cli.node import parse_node_config
-from muster.errors import ConfigError
+from muster.core.errors import ConfigError
 from muster.experiment import load, run
 
 pytestmark = [pytest.mark.flower, pytest.mark.timeout(600)]

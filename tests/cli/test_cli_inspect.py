@@ -8,7 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from muster.cli.app import app
-from muster.errors import ConfigError, DataError
+from muster.core.errors import ConfigError, DataError
 
 
 @pytest.fixture(autouse=True)

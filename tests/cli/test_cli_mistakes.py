@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from muster.cli.app import app
-from muster.errors import MusterError
+from muster.core.errors import MusterError
 
 CONFIG = """
 rounds = 2
@@ -107,8 +107,8 @@ def test_a_config_that_is_not_toml(invoke):
 def test_an_empty_client_is_refused():
     import numpy as np
 
+    from muster.core.errors import DataError
     from muster.data import Dataset, FederatedData, Index, Samples
-    from muster.errors import DataError
 
     samples = Samples(np.zeros((4, 2)), np.zeros(4, dtype=np.int64))
     with pytest.raises(DataError, match="1 of 3 clients have no training samples"):
@@ -182,7 +182,7 @@ def test_a_full_disk_in_the_middle_of_a_run_keeps_the_rounds_before(invoke, monk
         code, message = invoke("run", "config.toml", "--workers", "0", "--out", "small/out", "--set", "rounds=400")
         assert (code, "No space left on device" in message) == (5, True)
         assert "--resume" in message
-        from muster.experiment.store import Store
+        from muster.results.store import Store
 
         with Store("small/out") as store:
             (kept,) = store.results(status=None)

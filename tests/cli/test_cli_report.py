@@ -10,8 +10,8 @@ from typer.testing import CliRunner
 
 import muster
 from muster.cli.app import app
-from muster.errors import ConfigError
-from muster.experiment.store import Store
+from muster.core.errors import ConfigError
+from muster.results.store import Store
 
 
 @pytest.fixture(scope="module")

@@ -6,8 +6,8 @@ import pytest
 from typer.testing import CliRunner
 
 from muster.cli.app import app
-from muster.errors import ConfigError
-from muster.experiment.store import Store
+from muster.core.errors import ConfigError
+from muster.results.store import Store
 
 
 @pytest.fixture

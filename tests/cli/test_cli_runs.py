@@ -16,9 +16,9 @@ import pytest
 from typer.testing import CliRunner
 
 from muster.cli.app import app
-from muster.cli.console import out
-from muster.errors import ConfigError, MusterError, StoreError, SweepError
-from muster.experiment.store import Store
+from muster.console.output import out
+from muster.core.errors import ConfigError, MusterError, StoreError, SweepError
+from muster.results.store import Store
 
 SWEEP = """
 seeds = [0, 1]

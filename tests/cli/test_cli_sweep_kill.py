@@ -15,9 +15,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from muster.experiment.store import Run, Store
-from muster.ledger import Costs
-from muster.result import Result
+from muster.results.store import Run, Store
+from muster.server.ledger import Costs
+from muster.server.result import Result
 
 SWEEP = """
 name = "killed"

@@ -10,8 +10,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from muster.core.errors import OutputError
 from muster.data.cache import cache_dir, cached
-from muster.errors import OutputError
 
 
 class Decoder:

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 import muster
+from muster.core.randomness import generator
 from muster.data.partition import schemes
 from muster.data.sources import sources
 from muster.experiment import from_dict
-from muster.randomness import generator
 
 pytestmark = [pytest.mark.realdata, pytest.mark.timeout(600)]
 

@@ -14,12 +14,12 @@ import types
 import numpy as np
 import pytest
 
+from muster.core.errors import ConfigError, DataError, OutputError
 from muster.data import locate
 from muster.data.fetch import fetch, inventory
 from muster.data.locate import DataFiles, Layout, fetched_dir
 from muster.data.packages import Package, unpack
 from muster.data.sources import sources
-from muster.errors import ConfigError, DataError, OutputError
 
 
 def tarball(**files: bytes) -> bytes:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from muster.core.errors import DataError
 from muster.data import locate
 from muster.data.locate import DataFiles, Layout, places
 from muster.data.sources import sources
-from muster.errors import DataError
 
 
 @pytest.fixture
@@ -76,7 +76,7 @@ def test_no_source_makes_up_data(name):
 
 @pytest.mark.parametrize("name", sources.names())
 def test_every_source_takes_a_folder_and_has_a_summary(name):
-    from muster.registry import parameters_of
+    from muster.core.registry import parameters_of
 
     assert parameters_of(sources.get(name))["data_dir"].default is None
     assert sources.summary(name).endswith(".")

@@ -7,13 +7,13 @@ import pytest
 import torch
 
 import muster
+from muster.config.experiment import from_dict
+from muster.core.errors import ConfigError
+from muster.core.parameters import FlatModel
 from muster.data import Dataset, Samples
 from muster.data.validation import held_back
-from muster.errors import ConfigError
-from muster.experiment.config import from_dict
 from muster.experiment.runner import build_data
 from muster.models.base import build_model
-from muster.parameters import FlatModel
 
 DIGITS = {"data": {"source": "digits"}, "partition": {"scheme": "iid", "clients": 5}}
 

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from muster.aggregation.base import aggregators
-from muster.experiment.config import from_dict
+from muster.config.experiment import from_dict
+from muster.core.registry import build
 from muster.experiment.runner import build_selector
 from muster.experiment.sweep import load_sweep
-from muster.registry import build
 from muster.selection.base import selectors
 from muster.training.base import LocalTraining, algorithms
 

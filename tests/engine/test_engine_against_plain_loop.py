@@ -15,8 +15,8 @@ import torch
 from torch import nn
 
 import muster
+from muster.core.randomness import generator
 from muster.data.federated import Dataset, FederatedData, Index, Normalisation, Samples
-from muster.randomness import generator
 from muster.training.base import LocalTraining, batches
 
 SEED, CLASSES = 3, 4

@@ -10,8 +10,8 @@ import psutil
 import pytest
 import torch
 
+from muster.core.errors import ConfigError, TrainingError
 from muster.engine.pool import Crashed, Pool
-from muster.errors import ConfigError, TrainingError
 
 
 def handler_factory():

@@ -12,8 +12,8 @@ import muster
 from muster.data.federated import Dataset, FederatedData, Index, Samples
 from muster.engine.base import AskOrder, Place
 from muster.experiment import build_parts
-from muster.history import History
-from muster.server import Observer
+from muster.selection.history import History
+from muster.server.loop import Observer
 from muster.signals.labels import LabelEntropy, LabelHistogram
 
 SAMPLES, FEATURES, CLASSES, COHORT = 20, 10, 5, 100

@@ -15,10 +15,10 @@ from muster.engine.base import AskOrder, Place, Trained, TrainOrder
 from muster.engine.local import LocalEngine
 from muster.engine.vectorised import VectorisedEngine
 from muster.models.text_classifier import BagEncoder
+from muster.privacy.noise import private
 from muster.signals.gradients import MeanGradient
 from muster.signals.labels import LabelEntropy, LabelHistogram
 from muster.signals.losses import BatchLoss, Loss, SquaredLoss, TrainLoss
-from muster.signals.private import private
 from muster.signals.probe import ProbeNorm
 from muster.signals.progress import LocalProgress
 from muster.signals.start_loss import StartLoss

@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 from torch import nn
 
 import muster
+from muster.core.errors import CheckpointError, ConfigError
+from muster.core.randomness import generator, seeded, seeds
 from muster.engine.vectorised import why_not
 from muster.engine.vectorised.slices import PADDING_SHARE, batch_sizes, cut, longest_slice
 from muster.engine.vectorised.trainer import Cohort, Timetable
-from muster.errors import CheckpointError, ConfigError
 from muster.experiment import build_parts, from_dict
 from muster.models.base import build_model
-from muster.randomness import generator, seeded, seeds
 from muster.training.base import LocalTraining, Plain, batches
 from muster.training.moon import Moon
 

@@ -11,15 +11,15 @@ from torch import nn
 from torch.optim import lr_scheduler
 
 import muster
+from muster.config.centralised import pooled
+from muster.config.experiment import Experiment, from_dict
+from muster.core.errors import ConfigError
+from muster.core.randomness import generator
 from muster.engine.evaluation import summarise
-from muster.errors import ConfigError
-from muster.experiment.centralised import pooled
-from muster.experiment.config import Experiment, from_dict
 from muster.experiment.runner import build_data, build_parts
-from muster.ledger import MODEL_UPDATE, RAW_DATA
 from muster.models import build_model
-from muster.randomness import generator
-from muster.server import Observer
+from muster.server.ledger import MODEL_UPDATE, RAW_DATA
+from muster.server.loop import Observer
 from muster.training.base import LocalTraining, batches
 
 SEED, ROUNDS, LR = 4, 8, 0.05

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from muster.errors import OutputError
+from muster.core.errors import OutputError
 from muster.experiment.runner import checked_folder
 
 LOOK_OFTEN = """

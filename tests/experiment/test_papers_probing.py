@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from muster.experiment.papers.entries import entries, entry
-from muster.experiment.papers.planning import as_published, plan, undecided
-from muster.experiment.papers.published import Number, Range, paper
-from muster.experiment.provenance import leaves
-from muster.experiment.workloads import workload, workload_sources, workload_summaries
+from muster.config.provenance import leaves
+from muster.config.workloads import workload, workload_sources, workload_summaries
+from muster.papers.entries import entries, entry
+from muster.papers.planning import as_published, plan, undecided
+from muster.papers.published import Number, Range, paper
 from muster.training.base import LocalTraining
 
 

@@ -6,14 +6,14 @@ import dataclasses
 
 import pytest
 
-from muster.errors import ConfigError
-from muster.experiment.papers.entries import Decided, Entry, Scale, Value, entries
-from muster.experiment.papers.planning import decisions, plan, undecided
-from muster.experiment.papers.published import PAPERS, Published
-from muster.experiment.papers.settings import Difference, decisions_told, differences_told, options_told
-from muster.experiment.provenance import Provenance, Sources, leaves
-from muster.experiment.workloads import workload, workload_sources, workload_summaries
-from muster.report.reproduction import heading
+from muster.config.provenance import Provenance, Sources, leaves
+from muster.config.workloads import workload, workload_sources, workload_summaries
+from muster.core.errors import ConfigError
+from muster.papers.entries import Decided, Entry, Scale, Value, entries
+from muster.papers.planning import decisions, plan, undecided
+from muster.papers.published import PAPERS, Published
+from muster.papers.report import heading
+from muster.papers.settings import Difference, decisions_told, differences_told, options_told
 
 #: Papers whose tables are still being written.
 PENDING = PAPERS

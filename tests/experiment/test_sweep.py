@@ -8,12 +8,12 @@ import signal
 
 import pytest
 
-from muster.errors import ConfigError
+from muster.core.errors import ConfigError
 from muster.experiment import from_dict
 from muster.experiment.estimate import Pace, calibrate, kind_of, known_paces, seconds_left
 from muster.experiment.jobs import JobObserver, run_experiments, share_of_cores
-from muster.experiment.store import Store
 from muster.experiment.sweep import Sweep, load_sweep
+from muster.results.store import Store
 
 BASE = """
 name = "small"

@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from muster.errors import ConfigError
-from muster.experiment.papers import published as publishing
-from muster.experiment.papers.entries import Claim, Entry, Scale, Value, entries, entry
-from muster.experiment.papers.outcome import Compared, checked
-from muster.experiment.papers.planning import Plan
-from muster.experiment.papers.published import Number, Published, Range
-from muster.experiment.papers.verdicts import (
+from muster.core.errors import ConfigError
+from muster.papers import published as publishing
+from muster.papers.entries import Claim, Entry, Scale, Value, entries, entry
+from muster.papers.outcome import Compared, checked
+from muster.papers.planning import Plan
+from muster.papers.published import Number, Published, Range
+from muster.papers.verdicts import (
     NOTHING,
     Ours,
     corrected,

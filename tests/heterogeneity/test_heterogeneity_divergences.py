@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scipy.spatial.distance import jensenshannon
 from scipy.stats import wasserstein_distance
 
-from muster.errors import DataError
+from muster.core.errors import DataError
 from muster.heterogeneity import cohort, divergences
 
 P, Q = np.array([0.5, 0.5, 0.0]), np.array([0.25, 0.25, 0.5])

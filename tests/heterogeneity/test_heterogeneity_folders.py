@@ -5,7 +5,7 @@ import pytest
 from typer.testing import CliRunner
 
 from muster.cli.app import app
-from muster.errors import ConfigError, DataError
+from muster.core.errors import ConfigError, DataError
 from muster.experiment.inspection import inspect_source
 from muster.heterogeneity.folders import count_files
 

@@ -7,8 +7,8 @@ import pytest
 from scipy.stats import hypergeom
 
 from muster.aggregation.base import aggregators
+from muster.core.errors import ConfigError, DataError
 from muster.data.partition.group_skew import named_tables
-from muster.errors import ConfigError, DataError
 from muster.heterogeneity import advice
 from muster.heterogeneity.divergences import js_divergence
 from muster.heterogeneity.inspection import chance_divergence, compared, inspect, most_unusual

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from muster.errors import DataError
+from muster.core.errors import DataError
 from muster.heterogeneity import metrics
 
 CI_A, CI_B = [[90, 90], [10, 10]], [[10, 10], [90, 90]]

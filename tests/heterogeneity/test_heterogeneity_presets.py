@@ -5,8 +5,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from muster.config.workloads import workload, workload_summaries
 from muster.data.partition.group_skew import named_tables
-from muster.experiment.workloads import workload, workload_summaries
 from muster.heterogeneity.metrics import summary, triplets
 
 PAGE = Path(__file__).parents[2] / "docs" / "feddiverse-data.md"

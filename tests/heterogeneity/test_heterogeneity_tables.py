@@ -5,8 +5,8 @@ import json
 import numpy as np
 import pytest
 
+from muster.core.errors import DataError
 from muster.data.federated import Dataset, FederatedData, Index, Samples
-from muster.errors import DataError
 from muster.heterogeneity.tables import Counts, read_counts
 
 LONG = "client,class,attribute,count\nA,cat,day,3\nA,dog,night,4\nB,cat,night,5\nA,cat,day,1\n"

@@ -11,9 +11,9 @@ import pytest
 
 import muster
 from muster.aggregation.base import aggregators
-from muster.errors import ConfigError
+from muster.core.errors import ConfigError
 from muster.selection.base import selectors
-from muster.server import Observer
+from muster.server.loop import Observer
 from muster.signals.base import signals
 from muster.training.base import algorithms
 

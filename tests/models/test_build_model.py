@@ -5,9 +5,9 @@ import pytest
 import torch
 from torch import nn
 
-from muster.errors import ConfigError
+from muster.core.errors import ConfigError
+from muster.core.parameters import FlatModel
 from muster.models import build_model
-from muster.parameters import FlatModel
 
 
 class OwnModel(nn.Module):

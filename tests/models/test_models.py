@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 import torch
 
-from muster.errors import ConfigError
+from muster.core.errors import ConfigError
+from muster.core.parameters import FlatModel
 from muster.models import build_model, models
-from muster.parameters import FlatModel
 
 IMAGES = (3, 32, 32)
 

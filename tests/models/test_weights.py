@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import nn
 
-from muster.errors import ConfigError
+from muster.core.errors import ConfigError
 from muster.models import build_model
 
 IMAGES = (3, 32, 32)

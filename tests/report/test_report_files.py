@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 import muster
-from muster.errors import DataError
+from muster.core.errors import DataError
 from muster.report.compare import compare
-from muster.report.files import holds_result, load_result
+from muster.results.files import holds_result, load_result
 
 
 @pytest.fixture

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from rich.console import Console
 
+from muster.core.errors import OutputError
 from muster.data.partition.group_skew import named_tables
-from muster.errors import OutputError
 from muster.heterogeneity.inspection import inspect
 from muster.heterogeneity.tables import Counts
 from muster.report.html import marked

@@ -13,16 +13,16 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from muster.errors import ConfigError, OutputError
-from muster.experiment.config import from_dict, load
+from muster.config.experiment import from_dict, load
+from muster.core.errors import ConfigError, OutputError
 from muster.experiment.sweep import load_sweep
-from muster.provenance import Provenance
-from muster.report.cases import cases
 from muster.report.compare import Options, compare
 from muster.report.gallery import MOST_LINES, drawn, gallery, target
 from muster.report.page import report_page, write_report
-from muster.report.settings import nested, own_settings, recipe, shared_settings
 from muster.report.warnings import warnings
+from muster.results.cases import cases
+from muster.results.settings import nested, own_settings, recipe, shared_settings
+from muster.server.origin import Provenance
 
 EVIL = ('<script>alert("1")</script>', "a\"b' onload='x' & $5$ `code` _")
 VOID = {"meta", "img", "source", "br", "hr", "link", "input"}

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from rich.console import Console
 
+from muster.core.errors import OutputError
 from muster.data.federated import Dataset, FederatedData, Index, Normalisation, Samples
 from muster.data.partition.iid import iid
-from muster.errors import OutputError
 from muster.report.partition import partition_summary, partition_table, plot_partition
 
 

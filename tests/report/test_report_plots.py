@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
-from muster.errors import ConfigError, OutputError
+from muster.core.errors import ConfigError, OutputError
 from muster.report.plots import KINDS, draw
 from muster.report.plots.canvas import amount, shortened, spread, time_unit
 from muster.report.plots.clusters import NOBODY, aligned, depths

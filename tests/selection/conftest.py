@@ -2,7 +2,7 @@
 
 import pytest
 
-from muster.testing import FakeFederation, check_selector
+from muster.server.testing import FakeFederation, check_selector
 
 
 @pytest.fixture

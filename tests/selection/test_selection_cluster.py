@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from muster.errors import ConfigError
+from muster.core.errors import ConfigError
 from muster.selection.cluster import Cluster, centrality
 
 

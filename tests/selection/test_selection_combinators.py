@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from muster.component import state
-from muster.errors import ConfigError
+from muster.core.component import state
+from muster.core.errors import ConfigError
 from muster.selection.base import Ask, Selector, Train, selectors
 from muster.selection.combinators import LimitGap, Mix, Warmup, Within, due
 from muster.selection.oort import Oort
@@ -18,8 +18,8 @@ from muster.selection.random import RandomSelection
 from muster.selection.round_robin import RoundRobin
 from muster.selection.size_weighted import SizeWeighted
 from muster.selection.terraform import Terraform
+from muster.server.testing import FakeFederation
 from muster.signals.losses import BatchLoss, Loss, TrainLoss
-from muster.testing import FakeFederation
 
 
 @dataclass

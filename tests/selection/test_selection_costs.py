@@ -2,7 +2,7 @@
 
 import pytest
 
-from muster.experiment.config import from_dict
+from muster.config.experiment import from_dict
 from muster.experiment.runner import run
 
 CLIENTS, CHOSEN, ROUNDS, BATCH = 12, 3, 3, 16

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from muster.errors import ConfigError
+from muster.core.errors import ConfigError
 from muster.selection.dirichlet_participation import DirichletParticipation, log_gammas
 
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from muster.errors import ConfigError
+from muster.core.errors import ConfigError
 from muster.heterogeneity.divergences import js_distance, js_divergence, pairwise, shares
 from muster.selection import _mean_js, diversity
 from muster.selection._scaling import min_max

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.spatial.distance import cdist
 
-from muster.errors import ConfigError
+from muster.core.errors import ConfigError
 from muster.selection.divfl import DivFL, gradient_distances, greedy, represented
 
 GRADIENTS = np.array([[0, 0], [1, 0], [0, 1], [5, 5], [6, 5]], dtype=float)

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from muster.errors import ConfigError
+from muster.core.errors import ConfigError
 from muster.selection.fedcbs import FLOOR, Candidates, FedCBS, build_group, draw_by_log_weight, imbalance
 
 EXAMPLE = np.array(

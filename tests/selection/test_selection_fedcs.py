@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from muster.errors import ConfigError
+from muster.core.errors import ConfigError
 from muster.selection.fedcs import FedCS, schedule
 
 COMPUTE, UP, DOWN = (5, 10, 2, 20), (3, 2, 4, 1), (1, 1, 2, 1)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from muster.errors import ConfigError
+from muster.core.errors import ConfigError
 from muster.selection.feddiverse import FedDiverse, _closeness, _directions, pick, pick_released
 
 TRIPLETS = np.array(

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.optimize import minimize
 
-from muster.errors import ConfigError
+from muster.core.errors import ConfigError
 from muster.selection.feddiverse_qp import FedDiverseQP, greedy, weights
 
 A, B = [90, 10, 10, 90], [10, 90, 90, 10]

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from muster.errors import ConfigError
+from muster.core.errors import ConfigError
 from muster.selection.fedpns import FedPNS, expectations, opposed, shifted
 
 GRADIENTS = np.array([[1, 0], [0.9, 0.1], [1, 0.2], [-1, 0.5]])

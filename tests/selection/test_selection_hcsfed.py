@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from muster.errors import ConfigError
+from muster.core.errors import ConfigError
 from muster.selection.hcsfed import HCSFed, allocate, centres, shares, variability
 
 A = np.array([[1, 0], [1.2, 0], [0.8, 0], [1, 1]])

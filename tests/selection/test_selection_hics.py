@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from muster.errors import ConfigError
+from muster.core.errors import ConfigError
 from muster.selection._clustering import cut, ward_on_distances, ward_on_rows
 from muster.selection.hics import (
     Hics,
@@ -15,7 +15,7 @@ from muster.selection.hics import (
     group_shares,
     sample_from_groups,
 )
-from muster.testing import small_spec
+from muster.server.testing import small_spec
 
 BIAS = np.array([[0.02, -0.01, -0.01], [0.001, 0.0, -0.001], [-0.01, 0.02, -0.01]])
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from muster.errors import ConfigError
+from muster.core.errors import ConfigError
 from muster.selection.oort import Oort, preferred_duration, scores, speed_penalty, utility
 
 REWARDS = np.array([10.0, 20.0, 30.0, 100.0])

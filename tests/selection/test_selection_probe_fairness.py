@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.special import softmax
 
-from muster.errors import ConfigError
+from muster.core.errors import ConfigError
 from muster.selection._scaling import min_max
 from muster.selection.probe_fairness import NEVER, ProbeFairness, blend, explore_slots
 

@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from muster.selection.round_robin import RoundRobin
-from muster.testing import FakeFederation
+from muster.server.testing import FakeFederation
 
 
 def test_contract(keeps_contract):

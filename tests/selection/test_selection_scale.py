@@ -3,7 +3,7 @@
 import pytest
 
 from muster.selection.base import selectors
-from muster.testing import FakeFederation
+from muster.server.testing import FakeFederation
 
 METHODS = {
     "random": {},

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from muster.selection.sliding_window import SlidingWindow
-from muster.testing import FakeFederation
+from muster.server.testing import FakeFederation
 
 
 @pytest.mark.parametrize("pad", ["wrap", "short", "carry"])

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from muster.errors import ConfigError
+from muster.core.errors import ConfigError
 from muster.selection.terraform import Terraform, intra_variance, split
 
 RANGES = [(0.25, 0.75), (0.0, 1.0), (0.0, 0.75), (0.25, 1.0), (0.75, 1.0)]

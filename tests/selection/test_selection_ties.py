@@ -5,7 +5,7 @@ import pytest
 from scipy.stats import chi2
 
 from muster.selection.base import selectors
-from muster.testing import FakeFederation
+from muster.server.testing import FakeFederation
 
 CLIENTS, CHOSEN, ROUNDS, SEEDS = 10, 3, 5, 120
 #: A correct method passes all tests here but for a chance of about one in a thousand, and the seeds are fixed.

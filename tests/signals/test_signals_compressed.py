@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.cluster import KMeans
 
-from muster.component import Population
+from muster.core.component import Population
 from muster.signals.compressed import CompressedUpdate, centres
 
 

@@ -7,9 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from muster.component import Population
-from muster.ledger import Bookkeeper, Ledger
-from muster.parameters import spec_of
+from muster.core.component import Population
+from muster.core.parameters import spec_of
+from muster.server.ledger import Bookkeeper, Ledger
 from muster.signals._evaluation import evaluated
 from muster.signals.content import ContentDiversity, diversity
 from muster.signals.losses import Loss, mean_loss

@@ -5,9 +5,9 @@ import dataclasses
 import numpy as np
 import pytest
 
-from muster.errors import ConfigError
+from muster.core.errors import ConfigError
+from muster.server.testing import FakeFederation
 from muster.signals.device import DeviceTime
-from muster.testing import FakeFederation
 
 
 def test_times_as_modelled(make_client):

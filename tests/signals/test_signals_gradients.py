@@ -5,10 +5,10 @@ import pytest
 import torch
 from torch import nn
 
-from muster.component import Population
-from muster.errors import ConfigError
-from muster.signals.base import TrainOutcome
+from muster.core.component import Population
+from muster.core.errors import ConfigError
 from muster.signals.gradients import Gradient, MeanGradient
+from muster.training.context import TrainOutcome
 
 
 def test_gradient_is_that_of_the_mean_loss_in_evaluation_mode(make_client):

@@ -7,13 +7,13 @@ import pytest
 import torch
 from torch import nn
 
-from muster.errors import ConfigError
+from muster.core.errors import ConfigError
+from muster.core.parameters import Entry, ParameterSpec
 from muster.heterogeneity.estimate import Recipe
 from muster.heterogeneity.metrics import triplet
-from muster.parameters import Entry, ParameterSpec
+from muster.server.testing import FakeFederation
 from muster.signals.base import signals
 from muster.signals.heterogeneity import HeterogeneityTriplet, InteractionMatrix
-from muster.testing import FakeFederation
 
 ATTRIBUTES = np.arange(30) % 2
 

@@ -5,9 +5,9 @@ import pytest
 import torch
 from torch import nn
 
-from muster.errors import ConfigError
-from muster.signals.base import TrainOutcome
+from muster.core.errors import ConfigError
 from muster.signals.losses import EVALUATION_BATCH, BatchLoss, Loss, SquaredLoss, TrainLoss, mean_loss
+from muster.training.context import TrainOutcome
 
 
 def textbook_loss(client):

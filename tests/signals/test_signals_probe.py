@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 import torch
 
-from muster.errors import ConfigError
-from muster.experiment.config import from_dict
+from muster.config.experiment import from_dict
+from muster.core.errors import ConfigError
 from muster.experiment.runner import run
-from muster.signals.base import PROBE, PROBE_VELOCITY
 from muster.signals.probe import ProbeNorm
 from muster.training.base import LocalTraining, Plain, Probed, batches, train
+from muster.training.context import PROBE, PROBE_VELOCITY
 
 
 @pytest.fixture

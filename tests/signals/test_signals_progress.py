@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from muster.errors import ConfigError
+from muster.core.errors import ConfigError
 from muster.signals.progress import LocalProgress
 from muster.training.base import LocalTraining, Plain, Probed, train
 from muster.training.fedprox import FedProx

@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 from torch import nn
 
-from muster.component import Population
-from muster.errors import ConfigError
-from muster.parameters import spec_of
-from muster.signals.base import TrainOutcome, signals
+from muster.core.component import Population
+from muster.core.errors import ConfigError
+from muster.core.parameters import spec_of
+from muster.signals.base import signals
 from muster.signals.compressed import CompressedUpdate
 from muster.signals.gradients import MeanGradient
 from muster.signals.updates import (
@@ -19,6 +19,7 @@ from muster.signals.updates import (
     PartOfUpdate,
     WholeUpdate,
 )
+from muster.training.context import TrainOutcome
 
 
 def population(model):

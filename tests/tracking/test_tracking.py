@@ -12,9 +12,9 @@ from typer.testing import CliRunner
 
 import muster
 from muster.cli.app import app
-from muster.errors import ConfigError, TrainingError
-from muster.experiment.config import Experiment, from_dict
-from muster.server import Observer
+from muster.config.experiment import Experiment, from_dict
+from muster.core.errors import ConfigError, TrainingError
+from muster.server.loop import Observer
 from muster.tracking import RunFacts, Tracker, Tracking, trackers
 from muster.tracking.observer import flat
 

@@ -8,11 +8,11 @@ import torch
 from torch import nn
 
 from muster.aggregation import Aggregator, Updates
-from muster.component import Population
-from muster.parameters import FlatModel
-from muster.randomness import generator
-from muster.signals.base import ClientContext
+from muster.core.component import Population
+from muster.core.parameters import FlatModel
+from muster.core.randomness import generator
 from muster.training.base import LocalAlgorithm, LocalTraining, train
+from muster.training.context import ClientContext
 
 FEATURES, CLASSES, SAMPLES = 3, 3, 12
 

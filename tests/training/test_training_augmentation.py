@@ -9,14 +9,14 @@ import pytest
 import torch
 
 import muster
+from muster.core.errors import ConfigError, DataError
 from muster.data import Dataset, Normalisation, Samples
 from muster.data.federated import FederatedData, Index
 from muster.engine.base import Place
 from muster.engine.runtime import ClientRuntime, Job
-from muster.errors import ConfigError, DataError
 from muster.experiment.runner import build_parts
 from muster.models.base import build_model
-from muster.server import Observer
+from muster.server.loop import Observer
 from muster.signals.probe import ProbeNorm
 from muster.training.augmentation import (
     ColourJitter,

@@ -10,12 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from muster.errors import ConfigError, DataError, TrainingError
+from muster.core.errors import ConfigError, DataError, TrainingError
+from muster.core.parameters import FlatModel
+from muster.core.randomness import generator
 from muster.models import build_model
-from muster.parameters import FlatModel
-from muster.randomness import generator
-from muster.signals.base import ClientContext
 from muster.training.base import LocalAlgorithm, LocalTraining, Plain, Probed, batches, train
+from muster.training.context import ClientContext
 
 OPTIMIZERS = {
     "sgd": LocalTraining(lr=0.1, batch_size=8, epochs=2),

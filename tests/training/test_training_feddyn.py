@@ -6,7 +6,7 @@ import torch
 
 from muster.aggregation.fedavg import FedAvg
 from muster.aggregation.feddyn import FedDyn as Server
-from muster.errors import ConfigError
+from muster.core.errors import ConfigError
 from muster.training.base import Plain
 from muster.training.feddyn import GRADIENT, FedDyn
 

@@ -7,13 +7,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from muster.component import Population
-from muster.errors import ConfigError
+from muster.core.component import Population
+from muster.core.errors import ConfigError
+from muster.core.parameters import FlatModel, spec_of
+from muster.core.randomness import generator
 from muster.models import build_model
-from muster.parameters import FlatModel, spec_of
-from muster.randomness import generator
-from muster.signals.base import ClientContext
 from muster.training.base import Job, LocalAlgorithm, LocalTraining, Plain, algorithms, train
+from muster.training.context import ClientContext
 from muster.training.fedprox import FedProx
 
 

@@ -7,8 +7,8 @@ import pytest
 import torch
 from torch import nn
 
-from muster.errors import ConfigError
-from muster.parameters import FlatModel, ParameterSpec
+from muster.core.errors import ConfigError
+from muster.core.parameters import FlatModel, ParameterSpec
 from muster.training.base import Plain
 from muster.training.moon import PREVIOUS, Moon, contrastive_loss
 

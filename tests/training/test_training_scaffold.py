@@ -7,8 +7,8 @@ from torch import nn
 
 from muster.aggregation.fedavg import FedAvg
 from muster.aggregation.scaffold import Scaffold as Server
-from muster.errors import ConfigError
-from muster.parameters import FlatModel
+from muster.core.errors import ConfigError
+from muster.core.parameters import FlatModel
 from muster.training.base import LocalTraining, Plain
 from muster.training.gradient import local_gradient
 from muster.training.scaffold import CONTROL, CONTROL_CHANGE, Scaffold

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.optim import lr_scheduler
 
-from muster.errors import ConfigError
+from muster.core.errors import ConfigError
 from muster.training.base import LocalTraining
 from muster.training.schedules import plateaus
 

@@ -8,11 +8,11 @@ import pytest
 import torch
 from torch import nn
 
+from muster.core.parameters import FlatModel
+from muster.core.randomness import generator
 from muster.models import build_model
-from muster.parameters import FlatModel
-from muster.randomness import generator
-from muster.signals.base import ClientContext
 from muster.training.base import LocalTraining, Plain, train
+from muster.training.context import ClientContext
 
 
 def by_hand(context):

@@ -2,7 +2,6 @@
 
 from typing import TYPE_CHECKING
 
-from muster._modules import imported_when_used
 from muster.aggregation.base import (
     Aggregated,
     Aggregator,
@@ -12,6 +11,7 @@ from muster.aggregation.base import (
     Updates,
     aggregators,
 )
+from muster.core.modules import imported_when_used
 
 __all__ = [
     "Aggregated",

@@ -9,8 +9,8 @@ from typing import Literal
 import numpy as np
 
 from muster.aggregation.fedavg import FedAvg
-from muster.arrays import Floats
-from muster.component import Population, state
+from muster.core.arrays import Floats
+from muster.core.component import Population, state
 
 
 def adaptive_step(first: Floats, second: Floats, tau: float) -> Floats:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from muster.arrays import Floats, Vector
+from muster.core.arrays import Floats, Vector
 
 #: Columns in a block: two float64 rows of it fit into a core's second-level cache.
 BLOCK = 32768

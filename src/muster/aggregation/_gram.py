@@ -14,8 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 from muster.aggregation._blocks import cached_width, column_blocks
-from muster.arrays import Floats, Vector
-from muster.randomness import generator
+from muster.core.arrays import Floats, Vector
+from muster.core.randomness import generator
 
 #: Matrices with fewer entries go straight to float64: it costs next to nothing there.
 SMALL = 2**22

@@ -19,11 +19,11 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from muster.aggregation._blocks import accumulate, combination
-from muster.arrays import Floats, Ints, Vector
-from muster.component import Component, Population
-from muster.errors import ConfigError, TrainingError
-from muster.parameters import ParameterSpec
-from muster.registry import Registry
+from muster.core.arrays import Floats, Ints, Vector
+from muster.core.component import Component, Population
+from muster.core.errors import ConfigError, TrainingError
+from muster.core.parameters import ParameterSpec
+from muster.core.registry import Registry
 from muster.signals.base import Signal
 from muster.training.base import LocalAlgorithm, LocalTraining
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from muster.aggregation._adaptive import AdaptiveAggregator
 from muster.aggregation.base import aggregators
-from muster.arrays import Floats
+from muster.core.arrays import Floats
 
 
 @aggregators.register("fedadagrad")

@@ -8,8 +8,8 @@ from typing import Literal
 
 from muster.aggregation._adaptive import AdaptiveAggregator
 from muster.aggregation.base import aggregators
-from muster.arrays import Floats
-from muster.component import Population
+from muster.core.arrays import Floats
+from muster.core.component import Population
 
 
 @aggregators.register("fedadam")

@@ -10,9 +10,9 @@ from scipy.special import softmax
 
 from muster.aggregation._blocks import accumulate, norms
 from muster.aggregation.base import Aggregated, Aggregator, Updates, aggregators, buffers_of, normalised
-from muster.arrays import Floats, Vector
-from muster.component import Population
-from muster.parameters import Entry, ParameterSpec
+from muster.core.arrays import Floats, Vector
+from muster.core.component import Population
+from muster.core.parameters import Entry, ParameterSpec
 
 
 def attention(lengths: Floats) -> Floats:

@@ -8,7 +8,7 @@ from typing import Literal
 import numpy as np
 
 from muster.aggregation.base import MeanAggregator, Update, Updates, aggregators
-from muster.arrays import Floats
+from muster.core.arrays import Floats
 
 
 @aggregators.register("fedavg")

@@ -8,8 +8,8 @@ import numpy as np
 
 from muster.aggregation.base import aggregators
 from muster.aggregation.fedavg import FedAvg
-from muster.arrays import Floats
-from muster.component import Population, state
+from muster.core.arrays import Floats
+from muster.core.component import Population, state
 
 
 def velocity(previous: Floats, mean: Floats, momentum: float) -> Floats:

@@ -8,9 +8,9 @@ from typing import ClassVar
 import numpy as np
 
 from muster.aggregation.base import MeanAggregator, Update, aggregators
-from muster.arrays import Floats
-from muster.component import Population, state
-from muster.errors import ConfigError
+from muster.core.arrays import Floats
+from muster.core.component import Population, state
+from muster.core.errors import ConfigError
 
 
 @aggregators.register("feddyn")

@@ -10,10 +10,10 @@ import numpy as np
 from muster.aggregation.base import Update, Updates, aggregators
 from muster.aggregation.fedavg import FedAvg
 from muster.aggregation.fedavgm import velocity
-from muster.arrays import Floats, Vector
-from muster.component import Population, state
-from muster.errors import ConfigError
-from muster.parameters import ParameterSpec
+from muster.core.arrays import Floats, Vector
+from muster.core.component import Population, state
+from muster.core.errors import ConfigError
+from muster.core.parameters import ParameterSpec
 from muster.signals.base import Signal
 from muster.signals.progress import LocalProgress
 from muster.training.base import LocalAlgorithm, LocalTraining

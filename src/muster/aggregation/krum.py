@@ -11,10 +11,10 @@ import numpy as np
 from muster.aggregation._gram import inner_products
 from muster.aggregation.base import Aggregated, Aggregator, Updates, aggregators
 from muster.aggregation.median import coordinate_median
-from muster.arrays import Floats, Vector
-from muster.component import Population
-from muster.errors import TrainingError
-from muster.parameters import ParameterSpec
+from muster.core.arrays import Floats, Vector
+from muster.core.component import Population
+from muster.core.errors import TrainingError
+from muster.core.parameters import ParameterSpec
 
 
 def krum_scores(squared_distances: Floats, attackers: int) -> Floats:

@@ -9,8 +9,8 @@ import numpy as np
 
 from muster.aggregation._blocks import cached_width, column_blocks
 from muster.aggregation.base import Aggregated, Aggregator, Updates, aggregators
-from muster.arrays import Floats, Vector
-from muster.parameters import ParameterSpec
+from muster.core.arrays import Floats, Vector
+from muster.core.parameters import ParameterSpec
 
 
 def coordinate_median(rows: Vector) -> Floats:

@@ -9,9 +9,9 @@ import numpy as np
 
 from muster.aggregation._blocks import accumulate, norms
 from muster.aggregation.base import Aggregated, Aggregator, Updates, aggregators, buffers_of
-from muster.arrays import Floats, Vector
-from muster.component import Population
-from muster.parameters import ParameterSpec
+from muster.core.arrays import Floats, Vector
+from muster.core.component import Population
+from muster.core.parameters import ParameterSpec
 
 
 def shortening(lengths: Floats, bound: float) -> Floats:

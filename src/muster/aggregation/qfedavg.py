@@ -10,10 +10,10 @@ import numpy as np
 
 from muster.aggregation._blocks import norms
 from muster.aggregation.base import MeanAggregator, Update, Updates, aggregators
-from muster.arrays import Floats, Vector
-from muster.component import Population
-from muster.errors import ConfigError
-from muster.parameters import ParameterSpec
+from muster.core.arrays import Floats, Vector
+from muster.core.component import Population
+from muster.core.errors import ConfigError
+from muster.core.parameters import ParameterSpec
 from muster.signals.base import Signal
 from muster.signals.start_loss import StartLoss
 

@@ -10,10 +10,10 @@ import numpy as np
 from muster.aggregation._blocks import accumulate
 from muster.aggregation.base import Aggregated, Update, aggregators
 from muster.aggregation.fedavg import FedAvg
-from muster.arrays import Floats, Vector
-from muster.component import Population, state
-from muster.errors import ConfigError
-from muster.parameters import ParameterSpec
+from muster.core.arrays import Floats, Vector
+from muster.core.component import Population, state
+from muster.core.errors import ConfigError
+from muster.core.parameters import ParameterSpec
 from muster.training.scaffold import CONTROL_CHANGE
 
 

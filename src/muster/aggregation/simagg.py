@@ -9,9 +9,9 @@ import numpy as np
 
 from muster.aggregation._blocks import accumulate, cached_width, column_blocks
 from muster.aggregation.base import Aggregated, Aggregator, Updates, aggregators, buffers_of, normalised
-from muster.arrays import Floats, Ints, Vector
-from muster.component import Population
-from muster.parameters import ParameterSpec
+from muster.core.arrays import Floats, Ints, Vector
+from muster.core.component import Population
+from muster.core.parameters import ParameterSpec
 
 
 def mixed_weights(

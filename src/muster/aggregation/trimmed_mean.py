@@ -10,9 +10,9 @@ import numpy as np
 
 from muster.aggregation._blocks import cached_width, column_blocks
 from muster.aggregation.base import Aggregated, Aggregator, Updates, aggregators
-from muster.arrays import Floats, Vector
-from muster.component import Population
-from muster.parameters import ParameterSpec
+from muster.core.arrays import Floats, Vector
+from muster.core.component import Population
+from muster.core.parameters import ParameterSpec
 
 
 def trimmed_mean(rows: Vector, ratio: float = 0.2) -> Floats:

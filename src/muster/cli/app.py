@@ -10,7 +10,6 @@ import typer
 
 from muster._version import __version__
 from muster.cli.compare import compare
-from muster.cli.console import err, out
 from muster.cli.data import data_app
 from muster.cli.deploy import deploy_app
 from muster.cli.flower import flower_app
@@ -31,6 +30,7 @@ from muster.cli.running import (
 )
 from muster.cli.runs import export, runs_app
 from muster.cli.sweep import sweep
+from muster.console.output import err, out
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -98,11 +98,11 @@ def run(  # noqa: PLR0917 (the options are what they are)
 
     Example: `muster run examples/digits.toml --set selection.method=terraform --set seed=1`
     """
-    from muster.cli.progress import StopAfterRound, progress_for
+    from muster.console.progress import StopAfterRound, progress_for
     from muster.experiment import load
     from muster.experiment import run as run_experiment
-    from muster.experiment.store import plain_folder
-    from muster.experiment.store import workspace as workspace_folder
+    from muster.results.store import plain_folder
+    from muster.results.store import workspace as workspace_folder
 
     experiment = load(config, settings or [])
     if experiment.centralised:
@@ -135,8 +135,8 @@ def quickstart(
 
     Uses the digits that come with scikit-learn: nothing is downloaded.
     """
-    from muster.cli.progress import progress_for
     from muster.cli.show import show_comparison
+    from muster.console.progress import progress_for
     from muster.experiment.quickstart import experiments
     from muster.experiment.runner import checked_folder
     from muster.experiment.runner import run as run_experiment

@@ -8,8 +8,8 @@ from typing import Annotated
 import typer
 
 from muster.cli.choosing import Baseline, By, Last, Metric, Runs, Targets, Unfinished, Where
-from muster.cli.console import err, out
 from muster.cli.running import Workspace
+from muster.console.output import err, out
 
 
 def compare(  # noqa: PLR0917 (the options are what they are)

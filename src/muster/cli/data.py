@@ -9,7 +9,7 @@ import typer
 from rich.progress import BarColumn, DownloadColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from muster.cli.console import err, out
+from muster.console.output import err, out
 
 data_app = typer.Typer(no_args_is_help=True, help="Look at data sets, fetch them, and see who gets what.")
 

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from muster.cli.console import err, out
 from muster.cli.running import (
     Config,
     Folder,
@@ -23,12 +22,13 @@ from muster.cli.running import (
     conclude,
     tell_if_anew,
 )
-from muster.errors import ConfigError
+from muster.console.output import err, out
+from muster.core.errors import ConfigError
 
 if TYPE_CHECKING:
-    from muster.engine.flower.deploy.driver import Task
-    from muster.experiment.config import Experiment
-    from muster.server import Observer
+    from muster.config.experiment import Experiment
+    from muster.flower.deploy.driver import Task
+    from muster.server.loop import Observer
 
 deploy_app = typer.Typer(no_args_is_help=True, help="Run an experiment on a federation of real processes.")
 
@@ -57,9 +57,9 @@ def local(  # noqa: PLR0917 (the options are what they are)
     Example: `muster deploy local examples/digits.toml --set partition.clients=5
     --set selection.clients_per_round=4`
     """
-    from muster.engine.flower.deploy.driver import run_on_link
-    from muster.engine.flower.deploy.federation import LocalFederation
-    from muster.engine.flower.deploy.stock import run_stock
+    from muster.flower.deploy.driver import run_on_link
+    from muster.flower.deploy.federation import LocalFederation
+    from muster.flower.deploy.stock import run_stock
 
     task = _task(config, settings, resume, folder, workspace)
     experiment = task.experiment
@@ -97,8 +97,8 @@ def run_there(  # noqa: PLR0917 (the options are what they are)
     The SuperLink must have been started with `--isolation process`. Its control interface has no login: run this
     where the SuperLink runs, or through a tunnel.
     """
-    from muster.engine.flower.deploy.driver import run_on_link
-    from muster.engine.flower.deploy.link import Link
+    from muster.flower.deploy.driver import run_on_link
+    from muster.flower.deploy.link import Link
 
     task = _task(config, settings, resume, folder, workspace)
     with _watched(task.experiment, json_lines) as observers:
@@ -122,7 +122,7 @@ def keys(
 
     A folder that has an authority already keeps it: new nodes and a renewed certificate are made beside.
     """
-    from muster.engine.flower.deploy import pki
+    from muster.flower.deploy import pki
 
     authority = pki.Authority(folder / "ca.crt", folder / "ca.key")
     if not authority.key.exists():
@@ -139,10 +139,10 @@ def keys(
 def _task(
     config: Path, settings: list[str] | None, resume: bool, folder: Path | None, workspace: Path | None
 ) -> Task:
-    from muster.engine.flower.deploy.driver import Task
     from muster.experiment import load
-    from muster.experiment.store import plain_folder
-    from muster.experiment.store import workspace as workspace_folder
+    from muster.flower.deploy.driver import Task
+    from muster.results.store import plain_folder
+    from muster.results.store import workspace as workspace_folder
 
     logging.getLogger("flwr").setLevel(logging.WARNING)  # it tells about every connection
     experiment = load(config, settings or [])
@@ -155,7 +155,7 @@ def _task(
 
 @contextmanager
 def _watched(experiment: Experiment, json_lines: bool) -> Iterator[list[Observer]]:
-    from muster.cli.progress import StopAfterRound, progress_for
+    from muster.console.progress import StopAfterRound, progress_for
 
     with progress_for(err, experiment.title, json_lines) as progress, StopAfterRound() as stopper:
         yield [progress, stopper]

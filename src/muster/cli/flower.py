@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from muster.cli.console import out
-from muster.errors import ConfigError
+from muster.console.output import out
+from muster.core.errors import ConfigError
 
 flower_app = typer.Typer(no_args_is_help=True, help="Take an experiment to a Flower federation.")
 
@@ -32,7 +32,7 @@ def new(
     Example: `muster flower new digits-app --config examples/digits.toml`
     """
     try:
-        from muster.engine.flower.scaffold import DEFAULT_EXPERIMENT, write_app
+        from muster.flower.scaffold import DEFAULT_EXPERIMENT, write_app
     except ImportError as error:
         raise ConfigError("Flower is not installed", fix="pip install 'muster-fl[flower]'") from error
     text = DEFAULT_EXPERIMENT

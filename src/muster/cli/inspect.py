@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from muster.cli.console import out
+from muster.console.output import out
 
 
 def inspect(

@@ -5,8 +5,8 @@ from __future__ import annotations
 import sys
 
 from muster.cli.app import app
-from muster.cli.console import complain
-from muster.errors import MusterError
+from muster.console.output import complain
+from muster.core.errors import MusterError
 
 INTERRUPTED = 130
 

@@ -9,13 +9,13 @@ from typing import Annotated, Any
 
 import typer
 
-from muster.errors import ConfigError
-from muster.experiment.config import apply_setting
+from muster.config.experiment import apply_setting
+from muster.core.errors import ConfigError
 
 #: A pair as Flower reads it: the value may be quoted.
 _PAIR = re.compile(r"""[\w-]+=(?:"[^"]*"|'[^']*'|[^\s"']+)""")
 #: Muster's client app, which runs the same code as the local engine.
-CLIENT_APP = "muster.engine.flower.client_app:app"
+CLIENT_APP = "muster.flower.client_app:app"
 
 
 def node(  # noqa: PLR0917 (the options are what they are)
@@ -45,8 +45,8 @@ def node(  # noqa: PLR0917 (the options are what they are)
     Takes the options of `flower-supernode`. Only the app that is installed here runs: code from the server is
     never executed. SIGTERM and Ctrl-C sign the node off.
     """
-    from muster.engine.flower.deploy.link import Link
-    from muster.engine.flower.deploy.node import load_app, run_node
+    from muster.flower.deploy.link import Link
+    from muster.flower.deploy.node import load_app, run_node
 
     logging.getLogger("muster.node").setLevel(logging.INFO)
     logging.getLogger("flwr").propagate = False  # it writes its messages itself

@@ -8,8 +8,8 @@ from typing import Annotated
 import typer
 
 from muster.cli.choosing import Baseline, By, Last, Metric, Runs, Targets, Unfinished, Where
-from muster.cli.console import out
 from muster.cli.running import Workspace
+from muster.console.output import out
 
 
 def report(  # noqa: PLR0917 (the options are what they are)
@@ -72,8 +72,8 @@ def plot(  # noqa: PLR0917 (the options are what they are)
 
     Example: `muster plot curves digits --set metric=loss --set per=client_trainings -o loss.png`
     """
+    from muster.config.experiment import apply_setting
     from muster.experiment.choice import chosen_results
-    from muster.experiment.config import apply_setting
     from muster.report.plots import check_kind, draw
 
     options: dict[str, object] = {}

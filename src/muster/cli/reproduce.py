@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from muster.cli.console import err, out
 from muster.cli.running import Workspace
+from muster.console.output import err, out
 
 if TYPE_CHECKING:
-    from muster.experiment.papers.outcome import Outcome
-    from muster.experiment.papers.planning import Plan
-    from muster.experiment.store import Store
-    from muster.report.reproduction import Page
+    from muster.papers.outcome import Outcome
+    from muster.papers.planning import Plan
+    from muster.papers.report import Page
+    from muster.results.store import Store
 
 
 def reproduce(  # noqa: PLR0917 (the options are what they are)
@@ -46,11 +46,11 @@ def reproduce(  # noqa: PLR0917 (the options are what they are)
     Runs are kept in the workspace: what is there is not run again, so a large table can be made in pieces.
     Example: `muster reproduce terraform/table2 --cells "1*,4"`
     """
-    from muster.experiment.papers.entries import entries, entry
-    from muster.experiment.papers.planning import plan
-    from muster.experiment.papers.published import PAPERS
-    from muster.experiment.store import Store
-    from muster.experiment.store import workspace as workspace_folder
+    from muster.papers.entries import entries, entry
+    from muster.papers.planning import plan
+    from muster.papers.published import PAPERS
+    from muster.results.store import Store
+    from muster.results.store import workspace as workspace_folder
 
     named = PAPERS if id is None else [name for name in PAPERS if name == id.rstrip("/")]
     if named and not everything:
@@ -69,8 +69,8 @@ def reproduce(  # noqa: PLR0917 (the options are what they are)
 
 
 def _conclude(outcomes: Sequence[Outcome], complete: bool, file: Path | None) -> None:
-    from muster.errors import SweepError
-    from muster.report.reproduction import page, write_pages
+    from muster.core.errors import SweepError
+    from muster.papers.report import page, write_pages
 
     pages = [page(outcome) for outcome in outcomes]
     for one in pages:
@@ -92,8 +92,8 @@ def _list(papers: Iterable[str]) -> None:
     from rich.box import SIMPLE_HEAD
     from rich.table import Table
 
-    from muster.experiment.papers.entries import entries
-    from muster.experiment.papers.published import paper
+    from muster.papers.entries import entries
+    from muster.papers.published import paper
 
     for name in papers:
         of = paper(name)
@@ -110,8 +110,8 @@ def _list(papers: Iterable[str]) -> None:
 
 
 def _show_plans(plans: Sequence[Plan], store: Store) -> None:
-    from muster.experiment.papers.reproduce import missing
-    from muster.report.reproduction import heading
+    from muster.papers.report import heading
+    from muster.papers.reproduce import missing
 
     for plan in plans:
         out.print(f"{plan.entry.id}: {plan.entry.published.caption}", style="bold", soft_wrap=True, markup=False)
@@ -126,8 +126,8 @@ def _show_plans(plans: Sequence[Plan], store: Store) -> None:
 
 
 def _run(plans: Sequence[Plan], store: Store, jobs: int | None, workers: int | None) -> tuple[list[Outcome], bool]:
-    from muster.cli.sweep_progress import sweep_progress
-    from muster.experiment.papers.reproduce import reproduce as run_plans
+    from muster.console.sweeps import sweep_progress
+    from muster.papers.reproduce import reproduce as run_plans
 
     name = f"{plans[0].entry.id if len(plans) == 1 else 'all tables and figures'}, {plans[0].scale}"
     with sweep_progress(err, name, jobs, workers) as progress:

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from muster.cli.console import err
+from muster.console.output import err
 
 if TYPE_CHECKING:
-    from muster.experiment.config import Experiment
-    from muster.result import Result
+    from muster.config.experiment import Experiment
+    from muster.server.result import Result
 
 Config = Annotated[Path, typer.Argument(help="The experiment, a TOML file.", metavar="CONFIG.toml")]
 Settings = Annotated[
@@ -36,7 +36,7 @@ JsonLines = Annotated[bool, typer.Option("--json", help="One JSON object a round
 
 def tell_if_anew(experiment: Experiment, folder: Path) -> None:
     """Where `--resume` finds nothing to go on with, say so, and which run may have been meant."""
-    from muster.experiment.store import DATABASE, Store
+    from muster.results.store import DATABASE, Store
 
     others = []
     if (folder / DATABASE).exists():
@@ -65,7 +65,7 @@ def again(
 def conclude(result: Result, folder: Path, json_lines: bool, command: Sequence[str]) -> None:
     """Show a result; where the run was stopped, say how to go on, and leave with its exit code."""
     from muster.cli.show import show_result
-    from muster.report.files import to_json
+    from muster.results.files import to_json
 
     if json_lines:
         print(to_json({"event": "result", "out": str(folder), **result.summary()}))

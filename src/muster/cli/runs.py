@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from muster.cli.choosing import Where
-from muster.cli.console import out
 from muster.cli.running import Workspace
+from muster.console.output import out
 
 if TYPE_CHECKING:
-    from muster.experiment.store import Run, Store
+    from muster.results.store import Run, Store
 
 runs_app = typer.Typer(
     no_args_is_help=False, invoke_without_command=True, help="List, show and delete the runs of a workspace."
@@ -69,7 +69,7 @@ def list_runs(  # noqa: PLR0917 (the options are what they are)
         context.obj = workspace
         return
     from muster.cli.show_runs import show_runs
-    from muster.report.files import to_json
+    from muster.results.files import to_json
 
     with _store(workspace) as store:
         runs = _chosen(store, sweep, name, method, seed, status, where)
@@ -106,7 +106,7 @@ def delete(  # noqa: PLR0917 (the options are what they are)
     Example: `muster runs delete --status failed`
     """
     from muster.cli.show_runs import show_runs
-    from muster.errors import ConfigError
+    from muster.core.errors import ConfigError
 
     if not (ids or sweep or status):
         raise ConfigError("nothing was chosen to delete", expected="runs, --sweep or --status")
@@ -139,8 +139,8 @@ def export(  # noqa: PLR0917 (the options are what they are)
 
     Example: `muster export tables --sweep sweep-digits --format csv`
     """
-    from muster.errors import ConfigError
-    from muster.experiment.export import export as export_runs
+    from muster.core.errors import ConfigError
+    from muster.results.export import export as export_runs
 
     with _store(workspace) as store:
         runs = _chosen(store, sweep, name, method, seed, status, where)
@@ -151,8 +151,8 @@ def export(  # noqa: PLR0917 (the options are what they are)
 
 
 def _store(workspace: Path | None) -> Store:
-    from muster.experiment.store import Store
-    from muster.experiment.store import workspace as workspace_folder
+    from muster.results.store import Store
+    from muster.results.store import workspace as workspace_folder
 
     return Store(workspace_folder(workspace), create=False)
 

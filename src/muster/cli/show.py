@@ -11,23 +11,23 @@ from rich.table import Table
 from rich.text import Text
 
 from muster.aggregation.base import aggregators
-from muster.availability import availabilities
-from muster.cli.console import out
+from muster.config.workloads import workload_summaries
+from muster.console.output import out
+from muster.core.errors import ConfigError, nearest
+from muster.core.registry import Registry
 from muster.data.partition.base import schemes
 from muster.data.sources.base import sources
-from muster.disclosures import ROUNDS, Disclosure, of_aggregation, of_selection
-from muster.errors import ConfigError, nearest
-from muster.experiment.workloads import workload_summaries
 from muster.models.base import models
-from muster.privacy import PrivacyAccount
-from muster.registry import Registry
+from muster.privacy.account import PrivacyAccount
 from muster.report.compare import Options, compare, for_terminal
 from muster.report.tables import readable_bytes
-from muster.result import Result
 from muster.selection.base import selectors
+from muster.server.disclosures import ROUNDS, Disclosure, of_aggregation, of_selection
+from muster.server.result import Result
 from muster.signals.base import signals
 from muster.tracking import trackers
 from muster.training.base import algorithms
+from muster.world.availability import availabilities
 
 KINDS: dict[str, Registry[Any]] = {
     "selection": selectors,

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from rich.table import Table
 from rich.text import Text
 
-from muster.cli.console import out
 from muster.cli.show import show_result
-from muster.cli.times import moment, readable_time
-from muster.experiment.store import Event, Run, Store
-from muster.experiment.toml import to_toml
+from muster.config.toml import to_toml
+from muster.console.output import out
+from muster.console.times import moment, readable_time
+from muster.results.store import Event, Run, Store
 
 #: Colours of what needs attention.
 _STYLES = {"failed": "red", "interrupted": "yellow", "stopped": "yellow", "running": "cyan", "planned": "dim"}

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from muster.cli.console import err, out
 from muster.cli.running import Settings, Workspace
-from muster.cli.times import readable_time
+from muster.console.output import err, out
+from muster.console.times import readable_time
 
 if TYPE_CHECKING:
-    from muster.experiment.config import Experiment
+    from muster.config.experiment import Experiment
     from muster.experiment.jobs import Outcome
     from muster.experiment.sweep import Sweep
 
@@ -38,11 +38,11 @@ def sweep(  # noqa: PLR0917 (the options are what they are)
 
     Example: `muster sweep examples/sweep-digits.toml --dry-run`
     """
-    from muster.cli.sweep_progress import sweep_progress
+    from muster.console.sweeps import sweep_progress
     from muster.experiment.jobs import run_experiments
-    from muster.experiment.store import Store
-    from muster.experiment.store import workspace as workspace_folder
     from muster.experiment.sweep import load_sweep
+    from muster.results.store import Store
+    from muster.results.store import workspace as workspace_folder
 
     plan = load_sweep(file)
     experiments = [experiment.with_options(settings or []) for experiment in plan.experiments()]
@@ -67,7 +67,7 @@ def _conclude(
     there: Sequence[str],
     again: Sequence[str],
 ) -> None:
-    from muster.errors import SweepError
+    from muster.core.errors import SweepError
 
     titles = {experiment.fingerprint: f"{experiment.title}, seed {experiment.seed}" for experiment in experiments}
     skipped = f" ({len(outcome.skipped)} before)" if outcome.skipped else ""
@@ -99,7 +99,7 @@ def _show_plan(
 
     from muster.experiment.estimate import calibrate, kind_of, known_paces, seconds_left
     from muster.experiment.jobs import share_of_cores
-    from muster.experiment.store import DATABASE, Store
+    from muster.results.store import DATABASE, Store
 
     runs = []
     if (folder / DATABASE).exists():

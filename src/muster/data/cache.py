@@ -24,7 +24,7 @@ import numpy as np
 import numpy.typing as npt
 
 from muster._version import __version__
-from muster.errors import OutputError
+from muster.core.errors import OutputError
 
 log = logging.getLogger(__name__)
 

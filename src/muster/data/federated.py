@@ -10,8 +10,8 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from muster.arrays import Bools, Ints
-from muster.errors import DataError
+from muster.core.arrays import Bools, Ints
+from muster.core.errors import DataError
 
 _COUNTED_AT_ONCE = 65_536
 

@@ -7,11 +7,11 @@ import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
+from muster.core.errors import ConfigError, DataError, OutputError, nearest
 from muster.data.locate import DataFiles, fetched_dir, known, places
 from muster.data.packages import Progress, folder_bytes
 from muster.data.sources import sources
 from muster.data.sources._parquet import split_of
-from muster.errors import ConfigError, DataError, OutputError, nearest
 
 log = logging.getLogger(__name__)
 

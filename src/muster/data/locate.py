@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
 
+from muster.core.errors import DataError
 from muster.data.cache import Arrays, cache_dir, cached
 from muster.data.packages import Package
-from muster.errors import DataError
 
 #: The files of a data set in a folder (or the folders that hold its many files); empty when it is not there.
 Find: TypeAlias = Callable[[Path], Sequence[Path]]

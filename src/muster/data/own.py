@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from muster.core.errors import ConfigError
 from muster.data.federated import Dataset, FederatedData, Index, Normalisation, Samples
-from muster.errors import ConfigError
 
 #: What `[data] source = …` says when every client has its own.
 OWN = "own"

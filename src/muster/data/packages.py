@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import TypeAlias
 
-from muster.errors import DataError
+from muster.core.errors import DataError
 
 #: Told what is going on: a phrase, bytes so far, bytes in all where known.
 Progress: TypeAlias = Callable[[str, int, int | None], None]

@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from muster.arrays import Ints
+from muster.core.arrays import Ints
+from muster.core.errors import ConfigError
 from muster.data.federated import Dataset, Index, Samples
 from muster.data.partition.base import Partition, Scheme
-from muster.errors import ConfigError
 
 
 def held_back(samples: int, validation: float, rng: np.random.Generator) -> Ints:

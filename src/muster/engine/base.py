@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from muster.arrays import Bools, Floats, Ints, State, Vector, read_only
-from muster.component import Population
+from muster.core.arrays import Bools, Floats, Ints, State, Vector, read_only
+from muster.core.component import Population
 from muster.signals.base import Replies, Signal
 from muster.training.base import LocalAlgorithm, LocalTraining
 
 if TYPE_CHECKING:
     from muster.aggregation.base import Aggregator
-    from muster.guard import Guard
     from muster.selection.base import Selector
+    from muster.updates.guard import Guard
 
 
 @dataclass(frozen=True)

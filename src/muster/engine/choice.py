@@ -6,11 +6,11 @@ from typing import Any, Literal
 
 from torch import nn
 
+from muster.core.errors import ConfigError
 from muster.data.federated import FederatedData
 from muster.engine.device import resolve_device
 from muster.engine.local import LocalEngine
 from muster.engine.vectorised import VectorisedEngine, why_not
-from muster.errors import ConfigError
 from muster.training.base import LocalAlgorithm, LocalTraining
 
 Kind = Literal["auto", "vectorised", "processes", "inline"]

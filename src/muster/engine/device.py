@@ -8,7 +8,7 @@ from contextlib import contextmanager
 
 import torch
 
-from muster.errors import ConfigError
+from muster.core.errors import ConfigError
 
 WORKERS_PER_ACCELERATOR = 2
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from muster.arrays import Floats, Ints
+from muster.core.arrays import Floats, Ints
 from muster.data.federated import FederatedData
 from muster.engine.base import Evaluation, HeldBack
 

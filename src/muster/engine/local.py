@@ -14,11 +14,11 @@ import numpy as np
 import torch
 from torch import nn
 
-from muster.arrays import Floats, Ints, State, Vector
-from muster.clientstate import ClientStore
-from muster.component import Population
+from muster.core.arrays import Floats, Ints, State, Vector
+from muster.core.component import Population
+from muster.core.errors import CheckpointError, ConfigError, DataError, EngineError
+from muster.core.parameters import FlatModel, ParameterSpec
 from muster.data.federated import FederatedData
-from muster.devices import Devices
 from muster.engine.base import (
     AskOrder,
     Engine,
@@ -35,11 +35,12 @@ from muster.engine.evaluation import summarise, summarise_validation
 from muster.engine.pool import Crashed, Handler, Pool, as_muster_error
 from muster.engine.runtime import EVALUATION_BATCH, Job
 from muster.engine.tasks import Memory, Message, Questions, Recipe, TaskRunner, question_groups
-from muster.errors import CheckpointError, ConfigError, DataError, EngineError
-from muster.parameters import FlatModel, ParameterSpec
-from muster.signals.base import PROBES, Replies
+from muster.signals.base import Replies
 from muster.training.augmentation import augmenter
 from muster.training.base import LocalAlgorithm, LocalTraining, Plain
+from muster.training.context import PROBES
+from muster.updates.clientstate import ClientStore
+from muster.world.devices import Devices
 
 
 class LocalEngine(Engine):

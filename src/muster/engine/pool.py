@@ -20,8 +20,8 @@ from typing import Any, TypeAlias
 
 import torch
 
-from muster.allocator import keep_freed_memory
-from muster.errors import EngineError, MusterError, TrainingError
+from muster.core.errors import EngineError, MusterError, TrainingError
+from muster.engine.allocator import keep_freed_memory
 
 #: Carries out one message in a worker and gives an answer that can be pickled.
 Handler: TypeAlias = Callable[[Any], Any]

@@ -10,17 +10,18 @@ import numpy as np
 import torch
 from torch import nn
 
-from muster.arrays import Floats, Ints, Vector
+from muster.core.arrays import Floats, Ints, Vector
+from muster.core.parameters import FlatModel
+from muster.core.randomness import generator, torch_seed
 from muster.data.federated import FederatedData
-from muster.devices import Devices
 from muster.engine.base import Place
-from muster.parameters import FlatModel
-from muster.randomness import generator, torch_seed
-from muster.signals.base import PROBE, PROBE_VELOCITY, ClientContext, Signal
+from muster.signals.base import Signal
 from muster.training.augmentation import augmenter
 from muster.training.base import LocalAlgorithm, LocalTraining, Probed, train
+from muster.training.context import PROBE, PROBE_VELOCITY, ClientContext
 from muster.training.descent import allow_fused_steps
 from muster.training.gradient import local_gradient
+from muster.world.devices import Devices
 
 #: Samples per forward pass in evaluation: fixed, so that results do not depend on how work is divided.
 EVALUATION_BATCH = 500

@@ -12,13 +12,13 @@ import numpy as np
 import torch
 from torch import nn
 
-from muster.arrays import Floats, Ints, Vector
+from muster.core.arrays import Floats, Ints, Vector
 from muster.data.federated import FederatedData
-from muster.devices import Devices
 from muster.engine.base import Place
 from muster.engine.runtime import ClientRuntime, Facts, Job
 from muster.signals.base import Signal
 from muster.training.base import LocalAlgorithm, LocalTraining
+from muster.world.devices import Devices
 
 
 @dataclass

@@ -1,10 +1,10 @@
 """Experiments: their description, how they are run, one by one or in sweeps, and where results are kept."""
 
-from muster.experiment.config import Experiment, from_dict, load
+from muster.config.experiment import Experiment, from_dict, load
 from muster.experiment.jobs import run_experiments
 from muster.experiment.runner import build_parts, run
-from muster.experiment.store import Store
 from muster.experiment.sweep import Sweep, load_sweep
+from muster.results.store import Store
 
 __all__ = [
     "Experiment",

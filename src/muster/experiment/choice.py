@@ -6,13 +6,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from muster.errors import ConfigError, nearest
-from muster.experiment.config import apply_setting
-from muster.experiment.store import DATABASE, Run, Store, workspace
-from muster.experiment.store.runs import fits
-from muster.report.cases import flat
-from muster.report.files import holds_result, load_result
-from muster.result import Result
+from muster.config.experiment import apply_setting
+from muster.core.errors import ConfigError, nearest
+from muster.results.cases import flat
+from muster.results.files import holds_result, load_result
+from muster.results.store import DATABASE, Run, Store, workspace
+from muster.results.store.runs import fits
+from muster.server.result import Result
 
 #: A shorter beginning of a fingerprint is more likely a misspelt name.
 _SHORTEST_PREFIX = 4

@@ -12,10 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from muster.errors import MusterError
-from muster.experiment.config import Experiment
+from muster.config.experiment import Experiment
+from muster.core.errors import MusterError
 from muster.experiment.runner import run
-from muster.experiment.store import Run
+from muster.results.store import Run
 
 #: The first round of a trial warms up, the second counts.
 TRIAL_ROUNDS = 2

@@ -6,8 +6,8 @@ import math
 from collections.abc import Sequence
 from pathlib import Path
 
-from muster.errors import ConfigError
-from muster.experiment.config import Experiment, Section, load
+from muster.config.experiment import Experiment, Section, load
+from muster.core.errors import ConfigError
 from muster.experiment.runner import build_data
 from muster.heterogeneity.folders import count_files
 from muster.heterogeneity.inspection import Inspection, inspect

@@ -21,14 +21,14 @@ from pathlib import Path
 
 import torch
 
+from muster.config.experiment import Experiment
+from muster.core.errors import ConfigError, MusterError
 from muster.engine.device import available_cores
-from muster.errors import ConfigError, MusterError
-from muster.experiment.config import Experiment
 from muster.experiment.runner import run
-from muster.experiment.store import Run, Store
-from muster.ledger import Ledger
-from muster.record import RoundRecord
-from muster.server import Observer, Server
+from muster.results.store import Run, Store
+from muster.server.ledger import Ledger
+from muster.server.loop import Observer, Server
+from muster.server.record import RoundRecord
 
 #: How often to look whether a run that another process had is free or complete.
 _POLL_SECONDS = 0.5

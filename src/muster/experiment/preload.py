@@ -11,7 +11,6 @@ import torch
 from torch import nn
 
 from muster.aggregation.base import aggregators
-from muster.availability import availabilities
 from muster.data.partition.base import schemes
 from muster.data.sources.base import sources
 from muster.experiment.runner import run
@@ -19,6 +18,7 @@ from muster.models.base import models
 from muster.selection.base import selectors
 from muster.signals.base import signals
 from muster.training.base import algorithms
+from muster.world.availability import availabilities
 
 for registry in (aggregators, algorithms, availabilities, models, schemes, selectors, signals, sources):
     registry.names()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from muster.experiment.config import Experiment, from_dict
+from muster.config.experiment import Experiment, from_dict
 
 _FEDERATION: dict[str, Any] = {
     "data": {"source": "digits"},

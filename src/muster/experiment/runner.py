@@ -15,33 +15,33 @@ from typing import Any
 from torch import nn
 
 from muster.aggregation.base import Aggregator, aggregators
-from muster.availability import Availability, availabilities
+from muster.config.centralised import pooled
+from muster.config.experiment import EngineOptions, EvaluationOptions, Experiment, Section
+from muster.config.flower import FlowerOptions
+from muster.core.errors import CheckpointError, ConfigError, MusterError, OutputError
+from muster.core.randomness import generator
+from muster.core.registry import build
 from muster.data.federated import Dataset, FederatedData
 from muster.data.own import OWN, own_dataset, without_clients
 from muster.data.partition.base import schemes
 from muster.data.sources.base import sources
 from muster.data.validation import divide_rest, held_back
-from muster.devices import Devices, from_config
 from muster.engine.base import Engine
 from muster.engine.choice import choose_engine
-from muster.engine.flower.options import FlowerOptions
 from muster.engine.local import LocalEngine
-from muster.errors import CheckpointError, ConfigError, MusterError, OutputError
-from muster.experiment.centralised import pooled
-from muster.experiment.config import EngineOptions, EvaluationOptions, Experiment, Section
-from muster.experiment.store import Recorder, Store
-from muster.experiment.store.environment import code_version, environment
-from muster.guard import Guard
 from muster.models.base import build_model
-from muster.privacy import Privacy
-from muster.provenance import Provenance
-from muster.randomness import generator
-from muster.registry import build
-from muster.result import Result
+from muster.privacy.account import Privacy
+from muster.results.store import Recorder, Store
+from muster.results.store.environment import code_version, environment
 from muster.selection.base import Selector, selectors
-from muster.server import Observer, Server
+from muster.server.loop import Observer, Server
+from muster.server.origin import Provenance
+from muster.server.result import Result
 from muster.tracking import tracking
 from muster.training.base import LocalAlgorithm, LocalTraining, algorithms
+from muster.updates.guard import Guard
+from muster.world.availability import Availability, availabilities
+from muster.world.devices import Devices, from_config
 
 #: Where versions before the results store kept a run.
 EARLIER_CHECKPOINT = "checkpoint.muster"

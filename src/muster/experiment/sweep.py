@@ -22,8 +22,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from muster.errors import ConfigError, nearest
-from muster.experiment.config import NAMING_KEYS, Experiment, from_dict, merged, on_workload
+from muster.config.experiment import NAMING_KEYS, Experiment, from_dict, merged, on_workload
+from muster.core.errors import ConfigError, nearest
 
 _KEYS = ("name", "base", "seeds", "repeats", "grid", "cases")
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from scipy.special import gammaln
 
-from muster.arrays import Floats, Ints
+from muster.core.arrays import Floats, Ints
 from muster.heterogeneity.metrics import effective_clients, size_gini
 
 #: A client is strongly skewed from here on: about a split of 80 to 20 of two classes.

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from muster.arrays import Floats, Ints
+from muster.core.arrays import Floats, Ints
 from muster.heterogeneity.divergences import js_divergence, pairwise
 from muster.heterogeneity.metrics import COMPONENTS, entropies
 

@@ -12,8 +12,8 @@ from typing import Any, Literal
 import numpy as np
 from scipy.special import rel_entr
 
-from muster.arrays import Floats
-from muster.errors import DataError
+from muster.core.arrays import Floats
+from muster.core.errors import DataError
 
 Divergence = Callable[[Floats, Floats], Floats]
 

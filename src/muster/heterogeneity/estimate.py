@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from muster.arrays import Bools, Ints
+from muster.core.arrays import Bools, Ints
 
 Loss: TypeAlias = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 

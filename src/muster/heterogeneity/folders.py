@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from muster.errors import DataError
+from muster.core.errors import DataError
 from muster.heterogeneity.tables import Counts
 
 _LAYOUT = "CLIENT/CLASS/files or CLIENT/CLASS/ATTRIBUTE/files, the same depth everywhere"

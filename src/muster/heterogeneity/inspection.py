@@ -8,13 +8,13 @@ import numpy as np
 from scipy.cluster.hierarchy import leaves_list, linkage
 from scipy.spatial.distance import squareform
 
-from muster.arrays import Floats, Ints
-from muster.errors import ConfigError
+from muster.core.arrays import Floats, Ints
+from muster.core.errors import ConfigError
+from muster.core.randomness import generator
 from muster.heterogeneity.advice import Advice, Facts, advise
 from muster.heterogeneity.divergences import earth_mover, hellinger, js_divergence, pairwise, to_pooled
 from muster.heterogeneity.metrics import effective_clients, size_gini, summary, triplets
 from muster.heterogeneity.tables import Counts
-from muster.randomness import generator
 
 #: Clients in the heat map; of more, this many are drawn.
 MOST_COMPARED = 200

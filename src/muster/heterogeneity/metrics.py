@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from muster.arrays import Floats
-from muster.errors import DataError
-from muster.fairness import gini
+from muster.core.arrays import Floats
+from muster.core.errors import DataError
+from muster.core.inequality import gini
 
 #: Clients per block: the tables of a block and their logarithms stay in the processor's cache.
 _BLOCK = 1 << 13

@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from muster.arrays import Ints
+from muster.core.arrays import Ints
+from muster.core.errors import DataError
 from muster.data.federated import FederatedData
-from muster.errors import DataError
 
 FORMATS = (".csv", ".json", ".npy")
 _SHAPES = "(clients, classes) or (clients, classes, attribute values)"

@@ -7,7 +7,7 @@ from typing import Literal, TypeAlias
 
 from torch import nn
 
-from muster.errors import ConfigError
+from muster.core.errors import ConfigError
 
 Norm: TypeAlias = Literal["batch", "group"]
 Stem: TypeAlias = Literal["imagenet", "cifar"]

@@ -10,10 +10,10 @@ from typing import Any
 import torch
 from torch import nn
 
-from muster import randomness
-from muster.errors import ConfigError
-from muster.parameters import spec_of
-from muster.registry import Registry, build
+from muster.core import randomness
+from muster.core.errors import ConfigError
+from muster.core.parameters import spec_of
+from muster.core.registry import Registry, build
 
 #: Entries are callables `(input_shape: tuple[int, ...], classes: int, **options) -> nn.Module`.
 models: Registry[nn.Module] = Registry("model", "muster.models")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from muster.errors import ConfigError
+from muster.core.errors import ConfigError
 from muster.models.base import models, vector_width
 
 

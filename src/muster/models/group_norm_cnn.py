@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import nn
 
-from muster.errors import ConfigError
+from muster.core.errors import ConfigError
 from muster.models._layers import normalisation, pool_and_relu
 from muster.models.base import image_size, models
 

@@ -7,7 +7,7 @@ import math
 import torch
 from torch import nn
 
-from muster.errors import ConfigError
+from muster.core.errors import ConfigError
 from muster.models.base import image_size, models, unfit, vector_width
 from muster.models.group_norm_cnn import convolutions
 

@@ -7,7 +7,7 @@ from itertools import pairwise
 
 from torch import nn
 
-from muster.errors import ConfigError
+from muster.core.errors import ConfigError
 from muster.models.base import models
 
 

@@ -7,7 +7,7 @@ from typing import Literal
 import torch
 from torch import nn
 
-from muster.errors import ConfigError
+from muster.core.errors import ConfigError
 from muster.models.base import models, vector_width
 from muster.models.mlp import mlp
 

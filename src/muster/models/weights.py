@@ -15,8 +15,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from muster.errors import ConfigError
-from muster.parameters import spec_of
+from muster.core.errors import ConfigError
+from muster.core.parameters import spec_of
 
 log = logging.getLogger(__name__)
 

@@ -9,7 +9,6 @@ from statistics import fmean
 
 from matplotlib.figure import Figure
 
-from muster.report.cases import Case, by_settings, differing, flat
 from muster.report.compare import Comparison
 from muster.report.compare.measures import better, known_metrics, metric_column, total, value
 from muster.report.plots import (
@@ -23,7 +22,8 @@ from muster.report.plots import (
     plot_time_to_target,
 )
 from muster.report.plots.canvas import label
-from muster.result import Result
+from muster.results.cases import Case, by_settings, differing, flat
+from muster.server.result import Result
 
 #: More lines than this in one picture cannot be told apart, and more maps make a page heavy.
 MOST_LINES, MOST_MAPS, MOST_PARAMETERS = 12, 6, 3

@@ -18,8 +18,8 @@ from rich.markup import escape
 from rich.padding import Padding
 from rich.table import Table
 
-from muster.arrays import Ints
-from muster.errors import OutputError
+from muster.core.arrays import Ints
+from muster.core.errors import OutputError
 from muster.heterogeneity.inspection import Inspection, Unusual, compared
 from muster.report import html
 from muster.report.partition import size_histogram

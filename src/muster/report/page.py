@@ -10,16 +10,16 @@ from itertools import groupby
 from pathlib import Path
 
 from muster._version import __version__
-from muster.errors import OutputError
-from muster.experiment.toml import to_toml, toml_value
+from muster.config.toml import to_toml, toml_value
+from muster.core.errors import OutputError
 from muster.report import html
-from muster.report.cases import Case, seed_of
 from muster.report.compare import Comparison, Options, compare
 from muster.report.gallery import MOST_LINES, MOST_MAPS, drawn, gallery
 from muster.report.render import to_html
-from muster.report.settings import own_settings, recipe, shared_settings
 from muster.report.warnings import warnings
-from muster.result import Result
+from muster.results.cases import Case, seed_of
+from muster.results.settings import own_settings, recipe, shared_settings
+from muster.server.result import Result
 
 
 @dataclass(frozen=True)

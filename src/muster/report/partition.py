@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 from rich.table import Table
 
-from muster.arrays import Floats, Ints
+from muster.core.arrays import Floats, Ints
 from muster.data.federated import FederatedData
 from muster.heterogeneity.metrics import entropies, summary
 from muster.report.plots import save_figure

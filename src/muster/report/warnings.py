@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from muster.experiment.store import Run
-from muster.report.cases import seed_of
-from muster.result import Result
+from muster.results.cases import seed_of
+from muster.results.store import Run
+from muster.server.result import Result
 
 _MOST_REASONS, _MOST_NAMES = 3, 6
 

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from muster._modules import imported_when_used
+from muster.core.modules import imported_when_used
 from muster.selection.base import Ask, Plan, Selector, Train, View, selectors
 
 __all__ = ["Ask", "Plan", "Selector", "Train", "View", "selectors"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from muster.arrays import Floats, Ints
+from muster.core.arrays import Floats, Ints
 
 #: Remainders closer than this are ties: they differ only by rounding of the shares.
 _DECIMALS = 9

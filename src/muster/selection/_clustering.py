@@ -15,7 +15,7 @@ from scipy.sparse.csgraph import connected_components
 from scipy.spatial.distance import squareform
 from sklearn.metrics import silhouette_score
 
-from muster.arrays import Floats, Ints
+from muster.core.arrays import Floats, Ints
 from muster.selection.base import View
 
 #: Columns that are widened to float64 at a time: the Gram matrix is exact enough for angles of nearly equal

@@ -15,7 +15,7 @@ from functools import cache
 import numpy as np
 from scipy.special import entr
 
-from muster.arrays import Floats, Ints
+from muster.core.arrays import Floats, Ints
 
 #: Up to so many distinct shares of a class all pairs of them are visited.
 EXACT = 512

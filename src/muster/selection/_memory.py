@@ -6,8 +6,8 @@ from collections.abc import Generator
 
 import numpy as np
 
-from muster.arrays import Bools, Floats
-from muster.component import grown
+from muster.core.arrays import Bools, Floats
+from muster.core.component import grown
 from muster.selection.base import Ask, Request, View
 from muster.signals.base import Replies, Signal
 

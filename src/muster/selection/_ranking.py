@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from muster.arrays import Floats, Ints
+from muster.core.arrays import Floats, Ints
 
 
 def lowest(values: Floats | Ints, count: int, rng: np.random.Generator | None) -> Ints:

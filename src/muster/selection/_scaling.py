@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from muster.arrays import Floats
+from muster.core.arrays import Floats
 
 #: A range of values below this is no range.
 _FLAT = 1e-12

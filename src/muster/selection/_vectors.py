@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from muster.arrays import Bools, Floats, Ints, State, Vector
+from muster.core.arrays import Bools, Floats, Ints, State, Vector
 from muster.signals.base import Replies
 
 

@@ -13,9 +13,9 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from muster.arrays import Bools, Floats, Ints
-from muster.component import Population, grown, state
-from muster.errors import ConfigError
+from muster.core.arrays import Bools, Floats, Ints
+from muster.core.component import Population, grown, state
+from muster.core.errors import ConfigError
 from muster.heterogeneity.divergences import euclidean, shares
 from muster.heterogeneity.metrics import entropies
 from muster.selection._allocation import largest_remainder

@@ -14,13 +14,13 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from muster.arrays import Bools, Floats, Ints
-from muster.component import Component, Population
-from muster.errors import ConfigError
-from muster.history import History
-from muster.parameters import ParameterSpec
-from muster.registry import Registry
-from muster.selection._sampling import weighted_sample
+from muster.core.arrays import Bools, Floats, Ints
+from muster.core.component import Component, Population
+from muster.core.errors import ConfigError
+from muster.core.parameters import ParameterSpec
+from muster.core.registry import Registry
+from muster.core.sampling import weighted_sample
+from muster.selection.history import History
 from muster.signals.base import Replies, Signal
 
 

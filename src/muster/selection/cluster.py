@@ -10,9 +10,9 @@ from typing import Literal
 
 import numpy as np
 
-from muster.arrays import Floats, Ints, State
-from muster.component import Population, state
-from muster.errors import ConfigError
+from muster.core.arrays import Floats, Ints, State
+from muster.core.component import Population, state
+from muster.core.errors import ConfigError
 from muster.selection import _vectors
 from muster.selection._allocation import largest_remainder
 from muster.selection._clustering import cosine_clusters, cosines, note_clusters, silhouette_clusters

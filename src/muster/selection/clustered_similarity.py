@@ -14,8 +14,8 @@ from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 from scipy.spatial.distance import cdist
 
-from muster.arrays import Floats, Ints, State, Vector
-from muster.component import Population, state
+from muster.core.arrays import Floats, Ints, State, Vector
+from muster.core.component import Population, state
 from muster.selection import _vectors
 from muster.selection._clustering import angles, renumbered, squared_distances, ward_on_rows
 from muster.selection.base import Plan, Selector, View, selectors

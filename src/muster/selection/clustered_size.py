@@ -9,9 +9,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from muster.arrays import Floats, Ints
-from muster.component import Population
-from muster.errors import ConfigError
+from muster.core.arrays import Floats, Ints
+from muster.core.component import Population
+from muster.core.errors import ConfigError
 from muster.selection.base import Plan, Selector, Train, View, selectors
 
 

@@ -9,9 +9,9 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from muster.arrays import Bools, Floats, Ints, State
-from muster.component import Population, grown, state
-from muster.errors import ConfigError
+from muster.core.arrays import Bools, Floats, Ints, State
+from muster.core.component import Population, grown, state
+from muster.core.errors import ConfigError
 from muster.selection.base import Ask, Plan, Request, Selector, Train, View, selectors
 from muster.signals.base import Replies, Signal
 

@@ -8,9 +8,9 @@ from typing import Literal
 
 import numpy as np
 
-from muster.arrays import Floats
-from muster.component import Population, state
-from muster.errors import ConfigError
+from muster.core.arrays import Floats
+from muster.core.component import Population, state
+from muster.core.errors import ConfigError
 from muster.selection.base import Plan, Selector, Train, View, check_count, selectors
 
 

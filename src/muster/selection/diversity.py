@@ -11,9 +11,9 @@ from typing import Literal
 import numpy as np
 from scipy.special import entr
 
-from muster.arrays import Floats
-from muster.component import Population, grown, state
-from muster.errors import ConfigError
+from muster.core.arrays import Floats
+from muster.core.component import Population, grown, state
+from muster.core.errors import ConfigError
 from muster.heterogeneity.divergences import js_distance, shares
 from muster.selection._mean_js import mean_js
 from muster.selection._memory import ask_histograms, told

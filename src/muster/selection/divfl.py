@@ -11,9 +11,9 @@ from typing import Literal
 
 import numpy as np
 
-from muster.arrays import Bools, Floats, Ints, State, Vector
-from muster.component import Population, state
-from muster.errors import ConfigError
+from muster.core.arrays import Bools, Floats, Ints, State, Vector
+from muster.core.component import Population, state
+from muster.core.errors import ConfigError
 from muster.selection import _vectors
 from muster.selection._clustering import squared_distances
 from muster.selection.base import Ask, Plan, Selector, Train, View, check_count, selectors

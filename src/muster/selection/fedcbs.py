@@ -12,9 +12,9 @@ from typing import Literal
 
 import numpy as np
 
-from muster.arrays import Floats, Ints, Vector
-from muster.component import Population, state
-from muster.errors import ConfigError
+from muster.core.arrays import Floats, Ints, Vector
+from muster.core.component import Population, state
+from muster.core.errors import ConfigError
 from muster.heterogeneity.cohort import imbalance
 from muster.selection._memory import ask_histograms
 from muster.selection.base import Plan, Selector, Train, View, check_count, selectors

@@ -11,9 +11,9 @@ from typing import Literal
 
 import numpy as np
 
-from muster.arrays import Floats, Ints
-from muster.component import Population, grown, state
-from muster.errors import ConfigError
+from muster.core.arrays import Floats, Ints
+from muster.core.component import Population, grown, state
+from muster.core.errors import ConfigError
 from muster.selection.base import Ask, Plan, Selector, Train, View, check_count, selectors
 from muster.signals.base import Replies, Signal, signals
 

@@ -8,9 +8,9 @@ from typing import Literal
 import numpy as np
 from scipy.optimize import nnls
 
-from muster.arrays import Floats, Ints
-from muster.component import Population, grown, state
-from muster.errors import ConfigError
+from muster.core.arrays import Floats, Ints
+from muster.core.component import Population, grown, state
+from muster.core.errors import ConfigError
 from muster.selection._memory import ask_once, told
 from muster.selection.base import Plan, Selector, Train, View, check_count, selectors
 from muster.signals.base import Signal

@@ -12,12 +12,12 @@ import numpy as np
 from scipy.spatial.distance import cdist
 from sklearn.cluster import KMeans
 
-from muster.arrays import Bools, Floats, Ints, State
-from muster.component import Population, grown, state
-from muster.errors import ConfigError
+from muster.core.arrays import Bools, Floats, Ints, State
+from muster.core.component import Population, grown, state
+from muster.core.errors import ConfigError
+from muster.core.sampling import weighted_sample
 from muster.selection import _vectors
 from muster.selection._clustering import note_clusters
-from muster.selection._sampling import weighted_sample
 from muster.selection.base import Plan, Selector, Train, View, check_count, selectors
 from muster.signals.base import Signal, signals
 

@@ -8,10 +8,10 @@ from typing import Literal
 import numpy as np
 from scipy.special import entr, log_softmax, softmax
 
-from muster.arrays import Bools, Floats, Ints, State, Vector
-from muster.component import Population, grown, state
-from muster.errors import ConfigError
-from muster.parameters import ParameterSpec
+from muster.core.arrays import Bools, Floats, Ints, State, Vector
+from muster.core.component import Population, grown, state
+from muster.core.errors import ConfigError
+from muster.core.parameters import ParameterSpec
 from muster.selection import _vectors
 from muster.selection._clustering import angles, cut, note_clusters, ward_on_distances, ward_on_rows
 from muster.selection.base import Plan, Selector, Train, View, check_count, selectors

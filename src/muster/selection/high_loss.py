@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from muster.component import Population
+from muster.core.component import Population
 from muster.selection._ranking import highest
 from muster.selection.base import Plan, Selector, Train, View, check_count, selectors
 from muster.selection.power_of_choice import answers, last_losses

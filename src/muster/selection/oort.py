@@ -8,9 +8,9 @@ from typing import Literal
 
 import numpy as np
 
-from muster.arrays import Bools, Floats, Ints
-from muster.component import Population, grown, state
-from muster.errors import ConfigError
+from muster.core.arrays import Bools, Floats, Ints
+from muster.core.component import Population, grown, state
+from muster.core.errors import ConfigError
 from muster.selection._ranking import highest, lowest
 from muster.selection.base import Ask, Plan, Selector, Train, View, check_count, selectors
 from muster.signals.base import Replies, Signal

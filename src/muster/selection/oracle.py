@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from muster.arrays import Floats, Ints
-from muster.component import Population, state
+from muster.core.arrays import Floats, Ints
+from muster.core.component import Population, state
 from muster.selection._memory import ask_histograms
 from muster.selection.base import Plan, Selector, Train, View, check_count, selectors
 from muster.selection.fedcbs import Candidates

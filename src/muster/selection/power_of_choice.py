@@ -8,9 +8,9 @@ from typing import Literal
 
 import numpy as np
 
-from muster.arrays import Floats, Ints
-from muster.component import Population
-from muster.errors import ConfigError
+from muster.core.arrays import Floats, Ints
+from muster.core.component import Population
+from muster.core.errors import ConfigError
 from muster.selection._ranking import highest
 from muster.selection.base import Ask, Plan, Request, Selector, Train, View, check_count, selectors
 from muster.signals.base import Replies, Signal

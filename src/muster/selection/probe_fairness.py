@@ -12,10 +12,10 @@ from typing import Literal
 import numpy as np
 from scipy.special import softmax
 
-from muster.arrays import Floats, Ints
-from muster.component import Population, grown, state
-from muster.errors import ConfigError
-from muster.selection._sampling import weighted_sample
+from muster.core.arrays import Floats, Ints
+from muster.core.component import Population, grown, state
+from muster.core.errors import ConfigError
+from muster.core.sampling import weighted_sample
 from muster.selection._scaling import min_max
 from muster.selection.base import Ask, Plan, Selector, Train, View, check_count, selectors
 from muster.signals.base import Signal

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from muster.component import Population
+from muster.core.component import Population
 from muster.selection.base import Plan, Selector, Train, View, check_count, selectors
 
 

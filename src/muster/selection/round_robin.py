@@ -7,8 +7,8 @@ from typing import Literal
 
 import numpy as np
 
-from muster.arrays import Ints
-from muster.component import Population, grown, state
+from muster.core.arrays import Ints
+from muster.core.component import Population, grown, state
 from muster.selection._ranking import lowest
 from muster.selection.base import Plan, Selector, Train, View, check_count, selectors
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from muster.component import Population
+from muster.core.component import Population
 from muster.selection.base import Plan, Selector, Train, View, check_count, selectors
 
 

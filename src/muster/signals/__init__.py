@@ -2,8 +2,9 @@
 
 from typing import TYPE_CHECKING
 
-from muster._modules import imported_when_used
-from muster.signals.base import ClientContext, Signal, TrainOutcome, signals
+from muster.core.modules import imported_when_used
+from muster.signals.base import Signal, signals
+from muster.training.context import ClientContext, TrainOutcome
 
 __all__ = ["ClientContext", "Signal", "TrainOutcome", "signals"]
 

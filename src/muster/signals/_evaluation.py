@@ -2,25 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import torch
 from torch import nn
 
-from muster.signals.base import ClientContext
+from muster.training.context import ClientContext, Evaluated
 
 #: Samples that run through the model at once in an evaluation: large enough to be fast, small enough for memory.
 EVALUATION_BATCH = 512
-
-
-@dataclass(frozen=True)
-class Evaluated:
-    """What a pass over all local samples in evaluation mode shows."""
-
-    #: Mean cross-entropy.
-    loss: float
-    #: What enters the classification layer, one row a sample; None: no signal of the request looks at it.
-    embeddings: torch.Tensor | None
 
 
 @torch.no_grad()

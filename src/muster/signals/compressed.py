@@ -7,10 +7,11 @@ from typing import ClassVar, Literal
 
 import numpy as np
 
-from muster.arrays import Floats
-from muster.component import Population
-from muster.signals.base import ClientContext, Signal, signals
+from muster.core.arrays import Floats
+from muster.core.component import Population
+from muster.signals.base import Signal, signals
 from muster.signals.updates import moved
+from muster.training.context import ClientContext
 
 ITERATIONS = 300
 

@@ -9,12 +9,13 @@ from typing import ClassVar, Literal
 import numpy as np
 import torch
 
-from muster.arrays import Floats
-from muster.component import Population
-from muster.errors import ConfigError
-from muster.randomness import generator
+from muster.core.arrays import Floats
+from muster.core.component import Population
+from muster.core.errors import ConfigError
+from muster.core.randomness import generator
 from muster.signals._evaluation import evaluated
-from muster.signals.base import ClientContext, Signal, signals
+from muster.signals.base import Signal, signals
+from muster.training.context import ClientContext
 
 PROJECTED = 64
 

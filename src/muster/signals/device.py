@@ -7,10 +7,11 @@ from typing import ClassVar
 
 import numpy as np
 
-from muster.arrays import Floats
-from muster.component import Population
-from muster.errors import ConfigError
-from muster.signals.base import ClientContext, Signal, signals
+from muster.core.arrays import Floats
+from muster.core.component import Population
+from muster.core.errors import ConfigError
+from muster.signals.base import Signal, signals
+from muster.training.context import ClientContext
 
 NO_DEVICES = "the run has no model of client devices: add a section [devices]"
 

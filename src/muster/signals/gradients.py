@@ -9,13 +9,14 @@ import numpy as np
 import torch
 from torch import nn
 
-from muster.arrays import Floats
-from muster.component import Population
-from muster.parameters import ParameterSpec
+from muster.core.arrays import Floats
+from muster.core.component import Population
+from muster.core.parameters import ParameterSpec
 from muster.signals._evaluation import EVALUATION_BATCH
-from muster.signals.base import ClientContext, Signal, Trainings, signals
+from muster.signals.base import Signal, signals
 from muster.signals.losses import only_after_training
 from muster.signals.updates import moved
+from muster.training.context import ClientContext, Trainings
 
 Part = Literal["all", "final_layer"]
 

@@ -9,12 +9,13 @@ import numpy as np
 import torch
 from torch import nn
 
-from muster.arrays import Floats, Ints
-from muster.component import Population
-from muster.errors import ConfigError
+from muster.core.arrays import Floats, Ints
+from muster.core.component import Population
+from muster.core.errors import ConfigError
 from muster.heterogeneity.estimate import Estimator, Recipe
 from muster.heterogeneity.metrics import triplet
-from muster.signals.base import ClientContext, Sensitivity, Signal, signals
+from muster.signals.base import Sensitivity, Signal, signals
+from muster.training.context import ClientContext
 
 if TYPE_CHECKING:
     from muster.data.federated import FederatedData

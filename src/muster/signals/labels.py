@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, ClassVar
 import numpy as np
 from scipy.stats import entropy
 
-from muster.arrays import Floats, Ints
-from muster.component import Population
-from muster.signals.base import ClientContext, Sensitivity, Signal, signals
+from muster.core.arrays import Floats, Ints
+from muster.core.component import Population
+from muster.signals.base import Sensitivity, Signal, signals
+from muster.training.context import ClientContext
 
 if TYPE_CHECKING:
     from muster.data.federated import FederatedData

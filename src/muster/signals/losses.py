@@ -10,10 +10,11 @@ import numpy as np
 import torch
 from torch import nn
 
-from muster.arrays import Floats, Ints
-from muster.errors import ConfigError
+from muster.core.arrays import Floats, Ints
+from muster.core.errors import ConfigError
 from muster.signals._evaluation import EVALUATION_BATCH, evaluated
-from muster.signals.base import ClientContext, Signal, Trainings, TrainOutcome, signals
+from muster.signals.base import Signal, signals
+from muster.training.context import ClientContext, Trainings, TrainOutcome
 
 
 @torch.no_grad()

@@ -11,9 +11,10 @@ import numpy as np
 import torch
 from torch import nn
 
-from muster.arrays import Floats, Ints, Vector
-from muster.signals.base import PROBE, PROBE_VELOCITY, PROBES, ClientContext, Signal, signals
+from muster.core.arrays import Floats, Ints, Vector
+from muster.signals.base import Signal, signals
 from muster.training.base import batches
+from muster.training.context import PROBE, PROBE_VELOCITY, PROBES, ClientContext
 
 
 @signals.register("probe_norm")

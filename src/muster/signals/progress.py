@@ -7,9 +7,10 @@ from typing import ClassVar
 
 import numpy as np
 
-from muster.arrays import Floats
-from muster.signals.base import ClientContext, Signal, Trainings, signals
+from muster.core.arrays import Floats
+from muster.signals.base import Signal, signals
 from muster.signals.losses import only_after_training
+from muster.training.context import ClientContext, Trainings
 
 
 @signals.register("local_progress")

@@ -8,9 +8,10 @@ from typing import ClassVar
 import numpy as np
 import torch
 
-from muster.arrays import Floats
-from muster.signals.base import ClientContext, Signal, signals
+from muster.core.arrays import Floats
+from muster.signals.base import Signal, signals
 from muster.signals.losses import mean_loss
+from muster.training.context import ClientContext
 
 
 @signals.register("start_loss")

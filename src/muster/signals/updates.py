@@ -8,12 +8,13 @@ from typing import ClassVar
 
 import numpy as np
 
-from muster.arrays import Floats
-from muster.component import Population
-from muster.errors import ConfigError
-from muster.parameters import ParameterSpec
-from muster.signals.base import ClientContext, Signal, Trainings, signals
+from muster.core.arrays import Floats
+from muster.core.component import Population
+from muster.core.errors import ConfigError
+from muster.core.parameters import ParameterSpec
+from muster.signals.base import Signal, signals
 from muster.signals.losses import only_after_training
+from muster.training.context import ClientContext, Trainings
 
 
 class PartOfUpdate(Signal):

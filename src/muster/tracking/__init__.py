@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from muster._modules import imported_when_used
+from muster.core.modules import imported_when_used
 from muster.tracking.base import RunFacts, Tracker, trackers
 from muster.tracking.observer import Tracking, TrackingOptions, tracking
 

@@ -10,8 +10,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import ClassVar, Literal, TypeAlias
 
-from muster.errors import ConfigError
-from muster.registry import Registry
+from muster.core.errors import ConfigError
+from muster.core.registry import Registry
 
 Outcome: TypeAlias = Literal["complete", "stopped", "failed"]
 

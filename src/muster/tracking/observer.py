@@ -9,15 +9,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from muster.ledger import Costs, Ledger
-from muster.record import RoundRecord
-from muster.registry import build
-from muster.result import CUMULATED
-from muster.server import Observer, Server
+from muster.core.registry import build
+from muster.server.ledger import Costs, Ledger
+from muster.server.loop import Observer, Server
+from muster.server.record import RoundRecord
+from muster.server.result import CUMULATED
 from muster.tracking.base import Outcome, RunFacts, Tracker, trackers
 
 if TYPE_CHECKING:
-    from muster.experiment.config import Experiment
+    from muster.config.experiment import Experiment
 
 log = logging.getLogger("muster")
 

@@ -2,7 +2,7 @@
 
 from typing import TYPE_CHECKING
 
-from muster._modules import imported_when_used
+from muster.core.modules import imported_when_used
 from muster.training.base import Job, LocalAlgorithm, LocalTraining, algorithms
 
 __all__ = ["Job", "LocalAlgorithm", "LocalTraining", "algorithms"]

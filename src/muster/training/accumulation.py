@@ -12,7 +12,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from muster.arrays import Floats, Ints
+from muster.core.arrays import Floats, Ints
 
 
 def accumulation_norm(

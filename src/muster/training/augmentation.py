@@ -16,9 +16,9 @@ import numpy as np
 import torch
 from torch import nn
 
+from muster.core.errors import ConfigError, DataError
+from muster.core.registry import Registry
 from muster.data.federated import Dataset, Normalisation
-from muster.errors import ConfigError, DataError
-from muster.registry import Registry
 
 #: A name, or a table with the name and options.
 OperationConfig: TypeAlias = str | dict[str, Any]

@@ -13,13 +13,13 @@ import numpy as np
 import torch
 from torch import nn
 
-from muster.arrays import Floats, Ints, Vector
-from muster.component import Component, Population
-from muster.errors import ConfigError, DataError, TrainingError
-from muster.registry import Registry
-from muster.signals.base import ClientContext, TrainOutcome
+from muster.core.arrays import Floats, Ints, Vector
+from muster.core.component import Component, Population
+from muster.core.errors import ConfigError, DataError, TrainingError
+from muster.core.registry import Registry
 from muster.training.accumulation import accumulation_norm
 from muster.training.augmentation import OperationConfig, build_operations
+from muster.training.context import ClientContext, TrainOutcome
 from muster.training.descent import PlainDescent, fused_steps
 from muster.training.schedules import Schedule
 

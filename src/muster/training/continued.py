@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import torch
 
-from muster.component import Population
+from muster.core.component import Population
 from muster.training.base import Job, LocalAlgorithm, algorithms
 
 #: SGD's velocity, or Adam's mean of the gradients and of their squares; Adam's number of steps stands at the end.

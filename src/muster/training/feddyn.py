@@ -7,8 +7,8 @@ from typing import ClassVar
 
 import torch
 
-from muster.component import Population
-from muster.errors import ConfigError
+from muster.core.component import Population
+from muster.core.errors import ConfigError
 from muster.training.base import Job, LocalAlgorithm, algorithms
 
 #: The client's estimate of its gradient at the last model that it sent.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from muster.parameters import FlatModel
+from muster.core.parameters import FlatModel
 from muster.training.base import forward
 
 

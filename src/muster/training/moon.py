@@ -10,10 +10,10 @@ import numpy as np
 import torch
 from torch import nn
 
-from muster.arrays import Vector
-from muster.component import Population
-from muster.errors import ConfigError
-from muster.parameters import FlatModel
+from muster.core.arrays import Vector
+from muster.core.component import Population
+from muster.core.errors import ConfigError
+from muster.core.parameters import FlatModel
 from muster.training.base import Job, LocalAlgorithm, algorithms
 
 #: The model that the client sent the last time it trained.

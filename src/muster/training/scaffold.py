@@ -8,9 +8,9 @@ from typing import ClassVar, Literal
 import numpy as np
 import torch
 
-from muster.arrays import Floats, Ints
-from muster.component import Population
-from muster.errors import ConfigError
+from muster.core.arrays import Floats, Ints
+from muster.core.component import Population
+from muster.core.errors import ConfigError
 from muster.training.accumulation import accumulation_norm
 from muster.training.base import Job, LocalAlgorithm, LocalTraining, algorithms
 from muster.training.gradient import local_gradient

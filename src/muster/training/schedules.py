@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
-from muster.errors import ConfigError
+from muster.core.errors import ConfigError
 
 ScheduleName = Literal[
     "constant", "step", "multistep", "exponential", "plateau", "cosine", "warm-restarts", "one-cycle", "linear"

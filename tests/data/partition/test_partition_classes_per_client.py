@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from muster.core.errors import ConfigError, DataError
 from muster.data.federated import Index
 from muster.data.partition.classes_per_client import ClassesPerClient, label_shards, random_class_sets, truncated
-from muster.errors import ConfigError, DataError
 
 
 def test_one_class_each(make_dataset, check_partition):

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from muster.core.errors import ConfigError, DataError
 from muster.data.partition.dirichlet import Dirichlet, dirichlet_over_clients, fill
-from muster.errors import ConfigError, DataError
 
 
 @settings(max_examples=40, deadline=None)

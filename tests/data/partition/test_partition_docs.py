@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from muster.availability import availabilities
+from muster.config.workloads import workload_summaries
+from muster.core.registry import parameters_of
 from muster.data.partition import schemes
-from muster.experiment.workloads import workload_summaries
-from muster.registry import parameters_of
+from muster.world.availability import availabilities
 
 DOCS = Path(__file__).parents[3] / "docs"
 

@@ -6,8 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import entropy
 
+from muster.core.errors import ConfigError
 from muster.data.partition.fixed_size_dirichlet import FixedSizeDirichlet, capped, fixed_size_dirichlet
-from muster.errors import ConfigError
 
 
 @pytest.mark.parametrize(

@@ -6,9 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import entropy
 
+from muster.core.errors import ConfigError, DataError
 from muster.data.partition._group_tables import blueprints
 from muster.data.partition.group_skew import GroupSkew, named_tables, skewed_table
-from muster.errors import ConfigError, DataError
 from muster.heterogeneity.metrics import triplets
 
 PUBLISHED = {

@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from muster.core.errors import ConfigError
 from muster.data.partition import schemes
 from muster.data.partition.iid import IID, iid
-from muster.errors import ConfigError
 
 
 def test_sizes_differ_by_one_at_most_and_the_first_are_larger():

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from muster.core.errors import ConfigError, DataError
 from muster.data.partition.multi_dirichlet import MultiDirichlet, multi_dirichlet
-from muster.errors import ConfigError, DataError
 
 TERRAFORM = (0.001, 0.002, 0.005, 0.01, 0.5)
 

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from muster.core.errors import ConfigError, DataError
 from muster.data.partition.natural import Natural, clients_of_keys, deal_keys, shared_keys
-from muster.errors import ConfigError, DataError
 
 
 @pytest.fixture

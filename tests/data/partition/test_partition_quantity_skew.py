@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from muster.core.errors import ConfigError
 from muster.data.partition.quantity_skew import QuantitySkew, size_weights, skewed_sizes
-from muster.errors import ConfigError
 
 
 def test_the_minimum_is_reserved_first():

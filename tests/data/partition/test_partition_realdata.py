@@ -6,10 +6,10 @@ from functools import cache
 import numpy as np
 import pytest
 
+from muster.config.workloads import workload, workload_summaries
 from muster.data.federated import Dataset, FederatedData
 from muster.data.partition import schemes
 from muster.data.sources.base import sources
-from muster.experiment.workloads import workload, workload_summaries
 
 pytestmark = [
     pytest.mark.realdata,

@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from muster.core.errors import ConfigError
 from muster.data.partition._filling import fill_in_order
 from muster.data.partition.sampled_shards import SampledShards, from_fullest, sampled_shards
-from muster.errors import ConfigError
 
 
 @pytest.mark.parametrize("seed", range(10))

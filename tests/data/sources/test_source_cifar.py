@@ -8,8 +8,8 @@ import pickle
 import numpy as np
 import pytest
 
+from muster.core.errors import DataError
 from muster.data.sources import sources
-from muster.errors import DataError
 
 
 def pixels(count: int, seed: int = 0) -> np.ndarray:

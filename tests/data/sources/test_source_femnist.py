@@ -7,8 +7,8 @@ import json
 import numpy as np
 import pytest
 
+from muster.core.errors import DataError
 from muster.data.sources import sources
-from muster.errors import DataError
 
 
 def write_leaf(path, users: dict[str, tuple[list, list]]) -> None:

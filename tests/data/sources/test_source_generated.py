@@ -8,11 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.linear_model import LogisticRegression
 
+from muster.core.errors import ConfigError
 from muster.data.sources import sources
 from muster.data.sources._build import held_out
 from muster.data.sources.spurious_shapes import draw_shapes, group_probabilities, group_sizes
 from muster.data.sources.synthetic import fedprox_federation
-from muster.errors import ConfigError
 
 
 class TestHeldOut:

@@ -7,10 +7,10 @@ import csv
 import numpy as np
 import pytest
 
+from muster.core.errors import ConfigError, DataError
 from muster.data.sources import sources
 from muster.data.sources._pictures import IMAGENET_MEAN, IMAGENET_STD
 from muster.data.sources._text import encode_texts
-from muster.errors import ConfigError, DataError
 
 OPTIONS = {"encoder": "hashing", "width": 16, "image_size": 4}
 

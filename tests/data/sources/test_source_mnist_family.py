@@ -8,9 +8,9 @@ import struct
 import numpy as np
 import pytest
 
+from muster.core.errors import DataError
 from muster.data.sources import sources
 from muster.data.sources._idx import read_idx
-from muster.errors import DataError
 
 
 def idx(array: np.ndarray) -> bytes:

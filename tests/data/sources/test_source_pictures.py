@@ -7,9 +7,9 @@ import csv
 import numpy as np
 import pytest
 
+from muster.core.errors import ConfigError, DataError
 from muster.data.sources import sources
 from muster.data.sources._pictures import picture
-from muster.errors import ConfigError, DataError
 
 
 def solid(size: int, *colour: int) -> np.ndarray:

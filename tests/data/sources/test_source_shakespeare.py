@@ -7,12 +7,12 @@ import json
 import numpy as np
 import pytest
 
+from muster.config.experiment import from_dict
+from muster.core.errors import ConfigError, DataError
 from muster.data.sources import sources
 from muster.data.sources._leaf_plays import speaker_of
 from muster.data.sources._plays import is_play, speeches
 from muster.data.sources.shakespeare import VOCABULARY, encode, windows
-from muster.errors import ConfigError, DataError
-from muster.experiment.config import from_dict
 from muster.experiment.runner import build_data
 
 PLAY = """THE PLAY

@@ -10,9 +10,9 @@ import types
 import numpy as np
 import pytest
 
+from muster.core.errors import ConfigError, DataError
 from muster.data.sources import _text, sources
 from muster.data.sources._text import encode_texts
-from muster.errors import ConfigError, DataError
 
 TRAIN = [("Where is my card?", "card"), ("My card, please!", "card"), ("Top up my account", "top_up")]
 TEST = [("a card", "card"), ("Top up", "top_up")]

@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from muster.history import History
-from muster.ledger import MODEL_UPDATE, Costs, Ledger
-from muster.parameters import ParameterSpec
-from muster.record import RoundRecord, TrainingRecord
-from muster.result import Result
+from muster.core.parameters import ParameterSpec
+from muster.selection.history import History
+from muster.server.ledger import MODEL_UPDATE, Costs, Ledger
+from muster.server.record import RoundRecord, TrainingRecord
+from muster.server.result import Result
 
 CLIENTS = 4
 #: Numbers of the model: 40 bytes.

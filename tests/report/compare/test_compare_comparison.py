@@ -10,11 +10,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from muster.errors import ConfigError, OutputError
-from muster.ledger import Costs
+from muster.core.errors import ConfigError, OutputError
 from muster.report.compare import TABLES, Options, compare, render, write_comparison
 from muster.report.compare.sections import censored
 from muster.report.tables import Mark
+from muster.server.ledger import Costs
 
 NAN = math.nan
 

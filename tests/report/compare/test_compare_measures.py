@@ -10,9 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import muster
-from muster import fairness
-from muster.errors import ConfigError
-from muster.ledger import Costs
+from muster.core import inequality
+from muster.core.errors import ConfigError
 from muster.report.compare.measures import (
     Budget,
     better,
@@ -26,6 +25,7 @@ from muster.report.compare.measures import (
     value,
 )
 from muster.report.tables import Better
+from muster.server.ledger import Costs
 
 NAN = math.nan
 X, Y = np.array([1.0, 2.0, 4.0]), np.array([0.1, 0.5, 0.9])
@@ -123,7 +123,7 @@ def test_participation_is_counted_by_round(run_of):
     run = run_of("a", 0, [0.1] * 3, selections=[[0, 1, 0], [0, 2, 0], [0, 1, 0]])
     facts = participation(run)
     counts = np.array([3, 2, 1, 0])
-    assert facts["gini"] == pytest.approx(fairness.gini(counts))
+    assert facts["gini"] == pytest.approx(inequality.gini(counts))
     assert (facts["coverage"], facts["longest_wait"]) == (0.75, 4)
 
 

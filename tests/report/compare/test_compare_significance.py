@@ -10,7 +10,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import bootstrap, rankdata, wilcoxon
 
-from muster.report.cases import Case
 from muster.report.compare.pairs import pairs, seeds_needed, significance, verdicts
 from muster.report.compare.significance import (
     bootstrap_interval,
@@ -19,6 +18,7 @@ from muster.report.compare.significance import (
     signed_rank_p,
     smallest_p,
 )
+from muster.results.cases import Case
 
 differences = st.lists(st.integers(-6, 6), min_size=1, max_size=8).map(lambda values: np.array(values) / 100)
 

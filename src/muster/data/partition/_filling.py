@@ -8,7 +8,7 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from muster.arrays import Floats, Ints
+from muster.core.arrays import Floats, Ints
 from muster.data.federated import Index
 
 #: (classes in stock, samples that each of some clients needs) ↦ counts and weights, clients × classes in stock.

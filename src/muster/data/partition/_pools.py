@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from muster.arrays import Ints
+from muster.core.arrays import Ints
 from muster.data.federated import Dataset, Index
 
 

@@ -7,8 +7,8 @@ from typing import Literal
 
 import numpy as np
 
-from muster.arrays import Bools, Floats, Ints
-from muster.errors import ConfigError
+from muster.core.arrays import Bools, Floats, Ints
+from muster.core.errors import ConfigError
 
 #: What happens when a draw leaves no mass on the clients that still have room.
 OnDegenerate = Literal["redraw", "ref"]

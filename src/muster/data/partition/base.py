@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from muster.core.errors import ConfigError
+from muster.core.registry import Registry
 from muster.data.federated import Dataset, Index
-from muster.errors import ConfigError
-from muster.registry import Registry
 
 
 @dataclass(frozen=True)

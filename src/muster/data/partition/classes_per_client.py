@@ -7,13 +7,13 @@ from typing import Literal
 
 import numpy as np
 
-from muster.arrays import Bools, Ints
+from muster.core.arrays import Bools, Ints
+from muster.core.errors import ConfigError, DataError
 from muster.data.federated import Dataset, Index
 from muster.data.partition._pools import matching_test, shuffled_pools
 from muster.data.partition._rounding import even
 from muster.data.partition.base import Partition, Scheme, check_clients, schemes
 from muster.data.partition.sampled_shards import sampled_shards
-from muster.errors import ConfigError, DataError
 
 
 def random_class_sets(clients: int, classes: int, per_client: int, rng: np.random.Generator) -> Bools:

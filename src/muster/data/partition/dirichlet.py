@@ -8,13 +8,13 @@ from typing import Literal
 
 import numpy as np
 
-from muster.arrays import Floats, Ints
+from muster.core.arrays import Floats, Ints
+from muster.core.errors import ConfigError, DataError
 from muster.data.federated import Dataset, Index
 from muster.data.partition._filling import deal, fill_in_order
 from muster.data.partition._pools import matching_test, shuffled_pools
 from muster.data.partition._rounding import bounded_tries, check_alpha, cut, even, shares_with_room
 from muster.data.partition.base import Partition, Scheme, check_clients, schemes
-from muster.errors import ConfigError, DataError
 
 OnSmall = Literal["retry", "fill"]
 

@@ -9,13 +9,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from muster.arrays import Floats, Ints
+from muster.core.arrays import Floats, Ints
+from muster.core.errors import ConfigError
 from muster.data.federated import Dataset, Index
 from muster.data.partition._filling import deal
 from muster.data.partition._pools import matching_test, shuffled_pools
 from muster.data.partition._rounding import bounded_tries, check_alpha, largest_remainder
 from muster.data.partition.base import Partition, Scheme, check_clients, schemes
-from muster.errors import ConfigError
 
 
 def fixed_size_dirichlet(

@@ -10,14 +10,14 @@ from typing import Literal
 
 import numpy as np
 
-from muster.arrays import Ints
+from muster.core.arrays import Ints
+from muster.core.errors import ConfigError, DataError, nearest
 from muster.data.federated import Dataset, Index
 from muster.data.partition._filling import deal
 from muster.data.partition._group_tables import blueprints
 from muster.data.partition._pools import matching_shares, shuffled_pools
 from muster.data.partition._rounding import largest_remainder
 from muster.data.partition.base import Partition, Scheme, schemes
-from muster.errors import ConfigError, DataError, nearest
 
 Skew = Literal["class", "attribute", "correlation"]
 

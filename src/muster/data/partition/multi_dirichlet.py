@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from muster.arrays import Ints
+from muster.core.arrays import Ints
+from muster.core.errors import ConfigError, DataError
 from muster.data.federated import Dataset, Index
 from muster.data.partition._pools import class_pools
 from muster.data.partition._rounding import (
@@ -18,7 +19,6 @@ from muster.data.partition._rounding import (
     shares_with_room,
 )
 from muster.data.partition.base import Partition, Scheme, check_clients, schemes
-from muster.errors import ConfigError, DataError
 
 
 def multi_dirichlet(

@@ -11,10 +11,10 @@ from typing import Literal
 
 import numpy as np
 
-from muster.arrays import Ints
+from muster.core.arrays import Ints
+from muster.core.errors import ConfigError, DataError
 from muster.data.federated import Dataset, Index
 from muster.data.partition.base import Partition, Scheme, schemes
-from muster.errors import ConfigError, DataError
 
 Small = Literal["drop", "merge"]
 

@@ -8,11 +8,11 @@ from typing import Literal
 
 import numpy as np
 
-from muster.arrays import Floats, Ints
+from muster.core.arrays import Floats, Ints
+from muster.core.errors import ConfigError
 from muster.data.federated import Dataset, Index
 from muster.data.partition._rounding import check_alpha, largest_remainder, symmetric_dirichlet
 from muster.data.partition.base import Partition, Scheme, check_clients, schemes
-from muster.errors import ConfigError
 
 Distribution = Literal["dirichlet", "lognormal", "power-law"]
 

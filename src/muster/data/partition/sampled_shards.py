@@ -11,13 +11,13 @@ from typing import Literal
 
 import numpy as np
 
-from muster.arrays import Bools, Floats, Ints
+from muster.core.arrays import Bools, Floats, Ints
+from muster.core.errors import ConfigError
 from muster.data.federated import Dataset, Index
 from muster.data.partition._filling import deal, fill_in_order
 from muster.data.partition._pools import matching_test, shuffled_pools
 from muster.data.partition._rounding import check_alpha, even, largest_remainder
 from muster.data.partition.base import Partition, Scheme, check_clients, schemes
-from muster.errors import ConfigError
 
 Sampler = Literal["uniform", "poisson"]
 Allocation = Literal["equal", "dirichlet", "random"]

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import numpy as np
 
-from muster.arrays import Ints
+from muster.core.arrays import Ints
+from muster.core.errors import DataError
 from muster.data.cache import Arrays
 from muster.data.federated import Dataset, Normalisation, Samples
-from muster.errors import DataError
 
 
 def samples(arrays: Arrays, split: str) -> Samples:

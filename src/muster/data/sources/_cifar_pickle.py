@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from muster.core.errors import DataError
 from muster.data.cache import Arrays
-from muster.errors import DataError
 
 #: All that a pickled NumPy array refers to, under the module names of old and new NumPy.
 _ALLOWED = {

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from muster.core.errors import DataError
 from muster.data.cache import Arrays, NewArray
-from muster.errors import DataError
 
 _UNSIGNED_BYTES = 0x08
 FILES = (

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from muster.errors import DataError
+from muster.core.errors import DataError
 
 
 def find_leaf(folder: Path) -> Sequence[Path]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from muster.errors import DataError
+from muster.core.errors import DataError
 
 #: The titles in the edition that LEAF was made from; no name says where the title ends and the speaker begins.
 TITLES = (

@@ -11,10 +11,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from muster.arrays import Ints
+from muster.core.arrays import Ints
+from muster.core.errors import DataError
 from muster.data.cache import Arrays, NewArray
 from muster.data.sources._pictures import MARGIN, fill_pictures, picture
-from muster.errors import DataError
 
 PICTURE_COLUMNS = ("img", "image")
 _SPLITS = {"train": ("train",), "test": ("test", "valid", "validation", "val")}

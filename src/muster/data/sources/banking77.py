@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 
+from muster.core.errors import DataError
 from muster.data.cache import Arrays, NewArray
 from muster.data.federated import Dataset, Normalisation
 from muster.data.locate import DataFiles, Layout
@@ -16,7 +17,6 @@ from muster.data.sources._build import labelled
 from muster.data.sources._parquet import class_names, column, find_parquet, integers, of_split
 from muster.data.sources._text import encode_texts
 from muster.data.sources.base import sources
-from muster.errors import DataError
 
 
 def _find_csv(folder: Path) -> Sequence[Path]:

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeAlias
 
+from muster.core.registry import Registry
 from muster.data.federated import Dataset
-from muster.registry import Registry
 
 #: A source takes its own options and `data_dir` (None: look in the usual places) and gives the data set.
 Source: TypeAlias = Callable[..., Dataset]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from muster.arrays import Ints
+from muster.core.arrays import Ints
 from muster.data.cache import Arrays, NewArray, cached
 from muster.data.federated import Dataset, Normalisation
 from muster.data.sources._build import labelled

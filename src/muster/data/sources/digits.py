@@ -6,9 +6,9 @@ import numpy as np
 from sklearn.datasets import load_digits
 from sklearn.model_selection import train_test_split
 
+from muster.core.errors import ConfigError
 from muster.data.federated import Dataset, Normalisation, Samples
 from muster.data.sources.base import sources
-from muster.errors import ConfigError
 
 
 @sources.register("digits")

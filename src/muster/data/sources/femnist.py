@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pyarrow.compute as pc
 
+from muster.core.errors import DataError
 from muster.data.cache import Arrays, NewArray
 from muster.data.federated import Dataset, Normalisation
 from muster.data.locate import DataFiles, Layout
@@ -17,7 +18,6 @@ from muster.data.sources._build import held_out, labelled
 from muster.data.sources._leaf import find_leaf, leaf_split, leaf_users
 from muster.data.sources._parquet import column, fill_from_parquet, find_unsplit_parquet, integers
 from muster.data.sources.base import sources
-from muster.errors import DataError
 
 CLASS_NAMES = tuple(string.digits + string.ascii_uppercase + string.ascii_lowercase)
 #: Share of every writer's characters that is kept for testing, where the files have no test split.

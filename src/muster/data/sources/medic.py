@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from muster.core.errors import ConfigError, DataError
 from muster.data.cache import Arrays, NewArray
 from muster.data.federated import Dataset, Normalisation
 from muster.data.locate import DataFiles, Layout
@@ -16,7 +17,6 @@ from muster.data.sources._build import held_out, labelled
 from muster.data.sources._pictures import IMAGENET_MEAN, IMAGENET_STD, fill_pictures, pictures_in
 from muster.data.sources._text import encode_texts
 from muster.data.sources.base import sources
-from muster.errors import ConfigError, DataError
 
 _TEXT_COLUMNS = ("tweet_text", "text")
 

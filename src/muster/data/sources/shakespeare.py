@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow.compute as pc
 
+from muster.core.errors import ConfigError, DataError
 from muster.data.cache import Arrays, NewArray
 from muster.data.federated import Dataset, Normalisation
 from muster.data.locate import DataFiles, Layout
@@ -20,7 +21,6 @@ from muster.data.sources._leaf_plays import speaker_of
 from muster.data.sources._parquet import column, find_unsplit_parquet
 from muster.data.sources._plays import is_play, speeches
 from muster.data.sources.base import sources
-from muster.errors import ConfigError, DataError
 
 #: LEAF's 80 characters, so that ids mean the same with its files and with plain text.
 VOCABULARY = "\n !\"&'(),-.0123456789:;>?ABCDEFGHIJKLMNOPQRSTUVWXYZ[]abcdefghijklmnopqrstuvwxyz}"

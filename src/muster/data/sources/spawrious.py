@@ -7,13 +7,13 @@ from pathlib import Path
 
 import numpy as np
 
+from muster.core.errors import ConfigError, DataError, nearest
 from muster.data.cache import Arrays, NewArray
 from muster.data.federated import Dataset, Normalisation
 from muster.data.locate import DataFiles, Layout
 from muster.data.sources._build import held_out, labelled
 from muster.data.sources._pictures import IMAGENET_MEAN, IMAGENET_STD, fill_pictures, pictures_in
 from muster.data.sources.base import sources
-from muster.errors import ConfigError, DataError, nearest
 
 BREEDS = ("bulldog", "corgi", "dachshund", "labrador")
 BACKGROUNDS = ("beach", "desert", "dirt", "jungle", "mountain", "snow")

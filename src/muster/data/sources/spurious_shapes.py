@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from muster.arrays import Floats, Ints
+from muster.core.arrays import Floats, Ints
+from muster.core.errors import ConfigError
 from muster.data.federated import Dataset, Normalisation, Samples
 from muster.data.sources.base import sources
-from muster.errors import ConfigError
 
 SHAPES = ("disc", "square", "cross", "ring")
 BACKGROUNDS = ("sand", "snow", "grass", "sea")

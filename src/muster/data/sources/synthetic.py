@@ -6,11 +6,11 @@ from typing import Literal
 
 import numpy as np
 
-from muster.arrays import Floats, Ints
+from muster.core.arrays import Floats, Ints
+from muster.core.errors import ConfigError
 from muster.data.federated import Dataset, Samples
 from muster.data.sources._build import held_out
 from muster.data.sources.base import sources
-from muster.errors import ConfigError
 
 
 @sources.register("synthetic")

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
+from muster.core.errors import DataError
 from muster.data.cache import Arrays, NewArray
 from muster.data.federated import Dataset, Normalisation
 from muster.data.locate import DataFiles, Layout
@@ -15,7 +16,6 @@ from muster.data.sources._build import labelled
 from muster.data.sources._parquet import find_parquet, read_picture_parquet
 from muster.data.sources._pictures import IMAGENET_MEAN, IMAGENET_STD, fill_pictures, pictures_in
 from muster.data.sources.base import sources
-from muster.errors import DataError
 
 SIZE = 64
 

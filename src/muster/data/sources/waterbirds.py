@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
+from muster.core.errors import ConfigError, DataError
 from muster.data.cache import Arrays, NewArray
 from muster.data.federated import Dataset, Normalisation
 from muster.data.locate import DataFiles, Layout
@@ -15,7 +16,6 @@ from muster.data.sources._build import labelled
 from muster.data.sources._parquet import columns_of, fill_from_parquet, find_parquet, integers, of_split
 from muster.data.sources._pictures import IMAGENET_MEAN, IMAGENET_STD, MARGIN, fill_pictures
 from muster.data.sources.base import sources
-from muster.errors import ConfigError, DataError
 
 #: The codes of the column `split`; 1 is the validation split.
 _SPLITS = {"train": "0", "test": "2"}

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import torch
 
-from muster.arrays import Floats, Ints, Vector
+from muster.core.arrays import Floats, Ints, Vector
 from muster.engine.vectorised.stack import Layout, one_or_each
 from muster.engine.vectorised.trainer import Pull
 from muster.training.base import LocalAlgorithm, LocalTraining, Plain

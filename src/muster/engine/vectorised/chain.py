@@ -12,10 +12,10 @@ from typing import Any
 import torch
 from torch import fx, nn
 
+from muster.core.parameters import Entry, ParameterSpec, spec_of
 from muster.engine.vectorised import layers, norms
 from muster.engine.vectorised.layers import Batch, Layer
 from muster.engine.vectorised.stack import Layout, Stack, Step
-from muster.parameters import Entry, ParameterSpec, spec_of
 
 #: Functions of single numbers without parameters.
 POINTWISE: tuple[type[nn.Module], ...] = (

@@ -7,7 +7,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from muster.arrays import Ints
+from muster.core.arrays import Ints
+from muster.core.errors import ConfigError
+from muster.core.randomness import seeds
 from muster.engine.base import Failed, Trained, TrainedSlice, TrainOrder, schedule
 from muster.engine.local import LocalEngine
 from muster.engine.pool import Crashed
@@ -15,9 +17,7 @@ from muster.engine.tasks import Memory, TaskRunner
 from muster.engine.vectorised.runner import SliceAnswer, SliceRunner, SliceTask
 from muster.engine.vectorised.slices import cut, longest_slice
 from muster.engine.vectorised.support import why_not
-from muster.errors import ConfigError
-from muster.randomness import seeds
-from muster.signals.base import PROBES
+from muster.training.context import PROBES
 
 
 class VectorisedEngine(LocalEngine):

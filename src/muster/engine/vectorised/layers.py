@@ -14,8 +14,8 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
+from muster.core.parameters import Entry
 from muster.engine.vectorised.stack import Stack, Step, Tensors
-from muster.parameters import Entry
 
 
 @dataclass(frozen=True)

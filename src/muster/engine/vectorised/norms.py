@@ -8,9 +8,9 @@ from collections.abc import Sequence
 
 import torch
 
+from muster.core.parameters import Entry
 from muster.engine.vectorised.layers import Batch, Layer
 from muster.engine.vectorised.stack import Stack, Step, Tensors
-from muster.parameters import Entry
 from muster.training.base import single_sample_error
 
 

@@ -9,7 +9,8 @@ from typing import Literal
 import numpy as np
 import torch
 
-from muster.arrays import Bools, Floats, Ints, Vector
+from muster.core.arrays import Bools, Floats, Ints, Vector
+from muster.core.randomness import Words, seeded
 from muster.engine.base import Place
 from muster.engine.runtime import Job, numbers
 from muster.engine.tasks import Memory, Questions, Recipe, TaskRunner
@@ -17,10 +18,10 @@ from muster.engine.vectorised.algorithms import Done, States, finish, pull_of
 from muster.engine.vectorised.chain import chain_of
 from muster.engine.vectorised.stack import Stack, one_or_each
 from muster.engine.vectorised.trainer import Cohort, Outcomes, needs_gradients, train_slice
-from muster.randomness import Words, seeded
-from muster.signals.base import PROBE, PROBE_VELOCITY, ClientContext, Signal, Trainings
+from muster.signals.base import Signal
 from muster.signals.losses import MeanLoss, mean_losses
 from muster.signals.start_loss import StartLoss
+from muster.training.context import PROBE, PROBE_VELOCITY, ClientContext, Trainings
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from muster.arrays import Ints
+from muster.core.arrays import Ints
 from muster.training.base import LocalTraining
 
 #: Largest share of the computed samples that may be padding (clients in a slice end their epochs at other steps).

@@ -8,8 +8,8 @@ from functools import cached_property
 
 import torch
 
-from muster.arrays import Floats
-from muster.parameters import Entry, ParameterSpec
+from muster.core.arrays import Floats
+from muster.core.parameters import Entry, ParameterSpec
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from typing import Literal
 import numpy as np
 import torch
 
-from muster.arrays import Floats, Ints
+from muster.core.arrays import Floats, Ints
 from muster.engine.vectorised.chain import Chain
 from muster.engine.vectorised.layers import Batch
 from muster.engine.vectorised.optimiser import RowOptimiser

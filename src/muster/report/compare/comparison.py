@@ -6,8 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean
 
-from muster.errors import ConfigError, nearest
-from muster.report.cases import Case
+from muster.core.errors import ConfigError, nearest
 from muster.report.compare.grouping import grouped
 from muster.report.compare.measures import (
     Budget,
@@ -23,7 +22,8 @@ from muster.report.compare.pairs import significance
 from muster.report.compare.remarks import about_cases, about_results
 from muster.report.compare.sections import budgets, fairness, overheads, scores, targets
 from muster.report.tables import Table
-from muster.result import Result
+from muster.results.cases import Case
+from muster.server.result import Result
 
 #: The tables by name, in their order.
 TABLES = ("scores", "budgets", "targets", "significance", "participation", "overhead")

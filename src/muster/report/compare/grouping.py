@@ -6,9 +6,9 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from muster.errors import ConfigError, nearest
-from muster.report.cases import Case, cases, differing, flat, relevant
-from muster.result import Result
+from muster.core.errors import ConfigError, nearest
+from muster.results.cases import Case, cases, differing, flat, relevant
+from muster.server.result import Result
 
 #: Keys that name a component say enough by their value: "oort", not "selection.method=oort".
 _NAMING = ("name", "method", "scheme", "source")

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from muster import fairness
-from muster.arrays import Floats
-from muster.errors import ConfigError, nearest
-from muster.ledger import BYTES_PER_NUMBER, MODEL_UPDATE
-from muster.metrics import LOWER_IS_BETTER
+from muster.core import inequality
+from muster.core.arrays import Floats
+from muster.core.errors import ConfigError, nearest
 from muster.report.tables import Better, Column, bytes_column
-from muster.result import Result
+from muster.server.ledger import BYTES_PER_NUMBER, MODEL_UPDATE
+from muster.server.metrics import LOWER_IS_BETTER
+from muster.server.result import Result
 
 NAN = math.nan
 
@@ -177,7 +177,7 @@ def participation(result: Result) -> dict[str, float]:
     clients = result.history.clients
     rounds = [np.array([client for training in chosen for client in training]) for chosen in result.selections]
     highest = max((int(ids.max(initial=-1)) for ids in rounds), default=-1)
-    facts = fairness.summary(rounds, max(clients, highest + 1))
+    facts = inequality.summary(rounds, max(clients, highest + 1))
     return facts if clients and federated(result) else dict.fromkeys(facts, NAN)
 
 

@@ -8,10 +8,10 @@ from pathlib import Path
 from rich.console import Group
 from rich.text import Text
 
-from muster.errors import ConfigError, OutputError
+from muster.core.errors import ConfigError, OutputError
 from muster.report.compare.comparison import Comparison
-from muster.report.files import to_json
 from muster.report.render import escape_latex, to_csv, to_data, to_latex, to_markdown, to_rich
+from muster.results.files import to_json
 
 #: Suffix of a file → format.
 FORMATS = {".md": "markdown", ".tex": "latex", ".csv": "csv", ".json": "json"}

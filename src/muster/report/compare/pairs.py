@@ -10,13 +10,13 @@ from statistics import fmean
 
 import numpy as np
 
-from muster.arrays import Floats
-from muster.report.cases import Case, flat, seed_of
+from muster.core.arrays import Floats
 from muster.report.compare.grouping import varying
 from muster.report.compare.measures import Budget, better, metric_column, value
 from muster.report.compare.significance import PairedTest, holm, paired_test, smallest_p
 from muster.report.tables import Cell, Column, Table, from_columns, over_seeds, text_column
-from muster.result import Result
+from muster.results.cases import Case, flat, seed_of
+from muster.server.result import Result
 
 #: The chance of a false alarm that people accept.
 LEVEL = 0.05

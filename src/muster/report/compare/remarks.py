@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from muster.report.cases import Case, differing, relevant
 from muster.report.compare.grouping import varying
 from muster.report.compare.measures import UNITS, federated, spends
 from muster.report.compare.sections import shared_units
-from muster.result import Result
+from muster.results.cases import Case, differing, relevant
+from muster.server.result import Result
 
 #: Settings that make the problem itself another one.
 _PROBLEM = ("data.", "partition.", "model.", "availability.", "devices.")

@@ -8,7 +8,6 @@ from dataclasses import asdict
 from statistics import fmean
 from typing import Any
 
-from muster.report.cases import Case
 from muster.report.compare.measures import (
     UNITS,
     Budget,
@@ -38,7 +37,8 @@ from muster.report.tables import (
     over_seeds,
     text_column,
 )
-from muster.result import Result
+from muster.results.cases import Case
+from muster.server.result import Result
 
 #: Beside the metric that is compared: the other accuracies that people take for each other, and the worst off.
 _BESIDE = (

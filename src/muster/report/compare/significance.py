@@ -11,8 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.stats import rankdata
 
-from muster.arrays import Floats
-from muster.randomness import generator
+from muster.core.arrays import Floats
+from muster.core.randomness import generator
 
 #: Differences of shares that are equal on paper differ in the last bits.
 _DECIMALS = 12

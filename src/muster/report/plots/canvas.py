@@ -14,7 +14,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter, FuncFormatter, MaxNLocator, PercentFormatter
 
-from muster.errors import OutputError
+from muster.core.errors import OutputError
 from muster.report.style import muster_style
 
 P = ParamSpec("P")

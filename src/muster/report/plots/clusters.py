@@ -11,16 +11,16 @@ from matplotlib.colors import BoundaryNorm, ListedColormap, to_rgb
 from matplotlib.figure import Figure
 from scipy.optimize import linear_sum_assignment
 
-from muster.arrays import Ints
-from muster.errors import ConfigError
-from muster.report.cases import seed_of
+from muster.core.arrays import Ints
+from muster.core.errors import ConfigError
 from muster.report.plots.canvas import WHOLE, panels, picture, shortened, spread, whole_ticks
 from muster.report.plots.data import population, required
 from muster.report.plots.participation import MOST_CLIENTS, MOST_ROUNDS, Events, draw_events
 from muster.report.style import COLOURS, colour
+from muster.results.cases import seed_of
 
 if TYPE_CHECKING:
-    from muster.result import Result
+    from muster.server.result import Result
 
 #: Label of a client that was in no cluster in a round.
 NOBODY = -1

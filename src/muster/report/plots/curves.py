@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 from matplotlib.figure import Figure
 
-from muster.report.cases import Case, cases
 from muster.report.plots.canvas import PANEL, legend_below, panels, picture, shortened, show_unit, show_work
 from muster.report.plots.data import averaged, required, series
 from muster.report.style import line_style
+from muster.results.cases import Case, cases
 
 if TYPE_CHECKING:
-    from muster.result import Result
+    from muster.server.result import Result
 
 #: Fewer measurements than this are marked one by one.
 _FEW = 30

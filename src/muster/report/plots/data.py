@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from muster.arrays import Floats, Ints
-from muster.errors import ConfigError
+from muster.core.arrays import Floats, Ints
+from muster.core.errors import ConfigError
 
 if TYPE_CHECKING:
-    from muster.result import Result
+    from muster.server.result import Result
 
 Series = tuple[Floats, Floats]
 

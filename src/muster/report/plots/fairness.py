@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING
 import numpy as np
 from matplotlib.figure import Figure
 
-from muster.errors import ConfigError
-from muster.fairness import summary
-from muster.report.cases import cases
+from muster.core.errors import ConfigError
+from muster.core.inequality import summary
 from muster.report.plots.canvas import PANEL, label, legend_below, panels, picture, shortened, show_unit
 from muster.report.plots.curves import seeds_note
 from muster.report.plots.data import participants, population, required
 from muster.report.style import marker_style
+from muster.results.cases import cases
 
 if TYPE_CHECKING:
-    from muster.result import Result
+    from muster.server.result import Result
 
 #: Measures of participation; everything else is a metric of the run.
 PARTICIPATION = {

@@ -9,15 +9,15 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
-from muster.arrays import Floats, Ints
-from muster.fairness import gini
-from muster.report.cases import Case, cases
+from muster.core.arrays import Floats, Ints
+from muster.core.inequality import gini
 from muster.report.plots.canvas import WHOLE, panels, picture, shortened, whole_ticks
 from muster.report.plots.data import client_accuracy, participants, population, required
 from muster.report.style import colour
+from muster.results.cases import Case, cases
 
 if TYPE_CHECKING:
-    from muster.result import Result
+    from muster.server.result import Result
 
 _MOST_BARS = 30
 #: Edges of the bars of accuracies: 5 % each.

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from matplotlib.figure import Figure
 
-from muster.errors import ConfigError, nearest
+from muster.core.errors import ConfigError, nearest
 from muster.report.plots.canvas import save_figure
 from muster.report.plots.clusters import plot_clusters
 from muster.report.plots.curves import plot_curves
@@ -20,7 +20,7 @@ from muster.report.plots.sensitivity import plot_sensitivity
 from muster.report.plots.targets import plot_time_to_target
 
 if TYPE_CHECKING:
-    from muster.result import Result
+    from muster.server.result import Result
 
 KINDS: dict[str, Callable[..., Figure]] = {
     "curves": plot_curves,

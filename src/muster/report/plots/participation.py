@@ -11,15 +11,15 @@ from matplotlib.colors import BoundaryNorm, ListedColormap, Normalize
 from matplotlib.figure import Figure
 from matplotlib.image import AxesImage
 
-from muster.arrays import Floats, Ints
-from muster.errors import ConfigError
-from muster.report.cases import seed_of
+from muster.core.arrays import Floats, Ints
+from muster.core.errors import ConfigError
 from muster.report.plots.canvas import WHOLE, panels, picture, shortened, spread, whole_ticks
 from muster.report.plots.data import participants, population, required
 from muster.report.style import shades
+from muster.results.cases import seed_of
 
 if TYPE_CHECKING:
-    from muster.result import Result
+    from muster.server.result import Result
 
 #: A map of more clients or rounds than this shows means over neighbours …
 MOST_CLIENTS, MOST_ROUNDS = 200, 300

@@ -11,16 +11,16 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator, NullLocator
 
-from muster.arrays import Floats
-from muster.errors import ConfigError
-from muster.report.cases import Case, by_settings, cases, differing, flat, names
+from muster.core.arrays import Floats
+from muster.core.errors import ConfigError
 from muster.report.plots.canvas import legend_below, panels, picture, shortened, show_unit
 from muster.report.plots.curves import seeds_note
 from muster.report.plots.data import required
 from muster.report.style import line_style
+from muster.results.cases import Case, by_settings, cases, differing, flat, names
 
 if TYPE_CHECKING:
-    from muster.result import Result
+    from muster.server.result import Result
 
 #: A parameter whose values span at least this factor is shown on a logarithmic axis.
 _WIDE = 20

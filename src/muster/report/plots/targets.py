@@ -9,15 +9,15 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from muster.report.cases import Case, cases
 from muster.report.compare.measures import better, to_target
 from muster.report.plots.canvas import amount, is_share, label, panels, picture, shortened, show_work
 from muster.report.plots.data import required, series
 from muster.report.style import colour
 from muster.report.tables import Better
+from muster.results.cases import Case, cases
 
 if TYPE_CHECKING:
-    from muster.result import Result
+    from muster.server.result import Result
 
 
 @picture

@@ -1,5 +1,0 @@
-"""Availability: which clients can be reached in a round."""
-
-from muster.availability.base import Availability, availabilities
-
-__all__ = ["Availability", "availabilities"]

@@ -1,0 +1,1 @@
+"""The experiment file: its schema, workloads and defaults."""

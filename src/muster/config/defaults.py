@@ -1,0 +1,91 @@
+"""The settings that a run had, said or not: a config's sections with the defaults that they rely on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from functools import cache
+from typing import Any
+
+from muster.aggregation.base import aggregators
+from muster.config.experiment import CheckpointOptions, EngineOptions, EvaluationOptions, plain
+from muster.config.flower import FlowerOptions
+from muster.core.errors import ConfigError
+from muster.core.registry import Registry, parameters_of
+from muster.data.own import OWN, own_dataset
+from muster.data.partition.base import schemes
+from muster.data.sources.base import sources
+from muster.models.base import models
+from muster.privacy.account import Privacy
+from muster.selection.base import selectors
+from muster.training.base import LocalTraining, algorithms
+from muster.updates.guard import Guard
+from muster.world import devices
+from muster.world.availability import availabilities
+
+#: Sections whose options are those of one class.
+_OPTIONS: dict[str, Callable[..., Any]] = {
+    "training": LocalTraining,
+    "evaluation": EvaluationOptions,
+    "guard": Guard,
+    "engine": EngineOptions,
+    "flower": FlowerOptions,
+    "checkpoint": CheckpointOptions,
+    "privacy": Privacy,
+}
+#: Sections that name a component: under which key, and where components of that name are.
+_COMPONENTS: dict[str, tuple[str, Registry[Any]]] = {
+    "data": ("source", sources),
+    "partition": ("scheme", schemes),
+    "model": ("name", models),
+    "algorithm": ("method", algorithms),
+    "selection": ("method", selectors),
+    "aggregation": ("method", aggregators),
+    "availability": ("method", availabilities),
+}
+#: Sections that count for nothing when they say nothing.
+_ABSENT_IF_EMPTY = ("availability", "devices", "privacy")
+
+
+def with_defaults(config: Mapping[str, Any], sections: Iterable[str]) -> dict[str, Any]:
+    """The config with these sections complete, as far as their components are known here."""
+    complete = dict(config)
+    for section in sections:
+        said = config.get(section)
+        if isinstance(said, Mapping) and "object" not in said and (said or section not in _ABSENT_IF_EMPTY):
+            complete[section] = {**_unsaid(section, said), **said}
+    return complete
+
+
+def _unsaid(section: str, said: Mapping[str, Any]) -> Mapping[str, Any]:
+    if section in _OPTIONS:
+        name: Any = ""
+    elif section == "devices":
+        name = said.get("model", devices.DEFAULT_MODEL)
+    else:
+        name = said.get(_COMPONENTS[section][0]) if section in _COMPONENTS else None
+    try:
+        return _defaults(section, name) if isinstance(name, str) else {}
+    except ConfigError:  # a component that was registered elsewhere: what it takes is not known here
+        return {}
+
+
+@cache
+def _defaults(section: str, name: str) -> Mapping[str, Any]:
+    found = {
+        key: plain(parameter.default)
+        for key, parameter in parameters_of(_taker(section, name)).items()
+        if parameter.default is not parameter.empty
+    }
+    return {"model": name, **found} if section == "devices" else found
+
+
+def _taker(section: str, name: str) -> Callable[..., Any]:
+    """What takes the options of a section."""
+    if section in _OPTIONS:
+        return _OPTIONS[section]
+    if section == "devices":
+        return devices.model(name)
+    if (section, name) == ("data", OWN):
+        return own_dataset
+    _, registry = _COMPONENTS[section]
+    return registry.get(name)

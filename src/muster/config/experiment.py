@@ -1,0 +1,305 @@
+"""An experiment's description: TOML or Python, checked key by key.
+
+Sections hold the name of a component and its options. In Python a section may also be the component itself.
+"""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import json
+import tomllib
+import zlib
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, fields, is_dataclass, replace
+from pathlib import Path
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+from torch import nn
+
+from muster.aggregation.base import Aggregator
+from muster.config import centralised
+from muster.config.workloads import workload
+from muster.core.component import Component
+from muster.core.errors import ConfigError, nearest
+from muster.core.registry import build
+from muster.data.federated import Dataset, FederatedData
+from muster.selection.base import Selector
+from muster.training.base import LocalAlgorithm
+
+Section: TypeAlias = dict[str, Any]
+
+#: The keys with which sections name their component.
+NAMING_KEYS = ("method", "name", "scheme", "source")
+
+
+def _section(**defaults: Any) -> Callable[[], Section]:
+    return lambda: dict(defaults)
+
+
+@dataclass(frozen=True)
+class EvaluationOptions:
+    """When the global model is evaluated."""
+
+    #: Every so many rounds, and always after the last.
+    every: int = 1
+
+
+@dataclass(frozen=True)
+class EngineOptions:
+    """Where clients run. Only `kind` changes results, and those by rounding alone."""
+
+    #: "vectorised": slices of the cohort train as one computation; "processes": clients train one by one in worker
+    #: processes; "inline": one by one in this process; "auto": vectorised where the model allows it.
+    kind: Literal["auto", "vectorised", "processes", "inline"] = "auto"
+    #: Worker processes; None: one per core; 0: in this process.
+    workers: int | None = None
+    device: str = "auto"
+    #: Megabytes of client state (control variates, previous models) kept in memory before it goes to disk.
+    client_memory: int = 2048
+
+
+@dataclass(frozen=True)
+class CheckpointOptions:
+    """How often a run that has an output folder writes its checkpoint."""
+
+    #: Every so many rounds, and always after the last.
+    every: int = 1
+
+
+@dataclass
+class Experiment:
+    """One run: data, who has what of it, model, local training, selection, aggregation. The defaults work."""
+
+    name: str = ""
+    seed: int = 0
+    rounds: int = 20
+    data: Section | Dataset | FederatedData = field(default_factory=_section(source="digits"))
+    partition: Section = field(default_factory=_section(scheme="dirichlet", clients=40, alpha=0.3))
+    model: Section | nn.Module | Callable[..., nn.Module] = field(default_factory=_section(name="mlp"))
+    training: Section = field(default_factory=dict)
+    algorithm: Section | LocalAlgorithm = field(default_factory=_section(method="plain"))
+    selection: Section | Selector = field(default_factory=_section(method="random", clients_per_round=8))
+    aggregation: Section | Aggregator = field(default_factory=_section(method="fedavg"))
+    evaluation: Section = field(default_factory=dict)
+    guard: Section = field(default_factory=dict)
+    engine: Section = field(default_factory=dict)
+    flower: Section = field(default_factory=dict)
+    checkpoint: Section = field(default_factory=dict)
+    availability: Section = field(default_factory=dict)
+    devices: Section = field(default_factory=dict)
+    privacy: Section = field(default_factory=dict)
+    tracking: Section = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if isinstance(self.engine, str):  # engine = "vectorised" says as much as the section with that kind
+            self.engine = {"kind": self.engine}
+
+    def check(self) -> None:
+        """Refuse what is neither a section nor a component, before anything is built from it."""
+        objects: dict[str, tuple[type, ...]] = {
+            "data": (Dataset, FederatedData),
+            "algorithm": (LocalAlgorithm,),
+            "selection": (Selector,),
+            "aggregation": (Aggregator,),
+        }
+        for name, value in self.to_dict().items():
+            if name in ("seed", "rounds") and not isinstance(value, int | np.integer):
+                raise ConfigError(f"bad value for '{name}': {value!r}", expected="an integer")
+            if name in ("name", "seed", "rounds", "model") or isinstance(value, (dict, *objects.get(name, ()))):
+                continue
+            component = " or ".join(kind.__name__ for kind in objects.get(name, ()))
+            expected = "a dict of options" + (f", or an object of class {component}" if component else "")
+            raise ConfigError(f"bad value for '{name}': {value!r}", expected=expected)
+
+    def with_options(self, settings: Iterable[str]) -> Experiment:
+        """A copy with `section.key=value` settings applied; values are read as TOML."""
+        values = self.to_dict()
+        for setting in settings:
+            apply_setting(values, setting)
+        return from_dict(values)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The sections as they are; components that were handed over stay objects."""
+        return {f.name: _copied(getattr(self, f.name)) for f in fields(self)}
+
+    @property
+    def centralised(self) -> bool:
+        """One model is trained on the data of all clients together."""
+        return isinstance(self.training, dict) and self.training.get("mode") == "centralised"
+
+    def as_run(self) -> Experiment:
+        """What is really run: without a federation, sections that only a federation has count for nothing."""
+        return replace(self, **copy.deepcopy(centralised.SECTIONS)) if self.centralised else self
+
+    def unused(self) -> list[str]:
+        """The sections that say something which the run does not use."""
+        usual, run = Experiment(), self.as_run()
+        return [
+            name
+            for name in centralised.SECTIONS
+            if getattr(self, name) not in (getattr(run, name), getattr(usual, name))
+        ]
+
+    def described(self) -> dict[str, Any]:
+        """What is run in plain types, for reports and fingerprints; who watches it does not belong to it."""
+        sections = self.as_run().to_dict()
+        del sections["tracking"]
+        return {name: plain(value) for name, value in sections.items()}
+
+    @property
+    def fingerprint(self) -> str:
+        """Identifies what determines the result: everything but name, workers and checkpoint habits.
+
+        An engine that is asked for by name determines rounding. The one that is chosen follows from the rest.
+        """
+        relevant = self.described()
+        kind = relevant["engine"].get("kind", "auto")
+        for key in ("name", "engine", "flower", "checkpoint"):
+            del relevant[key]
+        if not relevant["privacy"]:
+            # Runs without noise keep the fingerprint that they had before there was a choice.
+            del relevant["privacy"]
+        if kind != "auto":
+            relevant["engine"] = "vectorised" if kind == "vectorised" else "one by one"
+        return hashlib.sha256(json.dumps(relevant, sort_keys=True).encode()).hexdigest()[:16]
+
+    @property
+    def title(self) -> str:
+        """How to call the run in tables."""
+        if self.name:
+            return self.name
+        if self.centralised:
+            return "centralised"
+        if isinstance(self.selection, dict):
+            return str(self.selection.get("method", "random"))
+        return type(self.selection).__name__
+
+
+def from_dict(values: Mapping[str, Any]) -> Experiment:
+    """An experiment from nested dicts, with errors that name the key.
+
+    The key `workload` names a preset from a paper; sections given beside it change or replace what it says.
+    """
+    values = dict(values)
+    if isinstance(values.get("engine"), str):
+        values["engine"] = {"kind": values["engine"]}
+    if (name := values.pop("workload", None)) is not None:
+        values = on_workload(str(name), values)
+    allowed = {f.name: f for f in fields(Experiment)}
+    for key, value in values.items():
+        if key not in allowed:
+            raise ConfigError(f"unknown key or section '{key}'", expected=nearest(key, [*allowed, "workload"]))
+        if key not in ("name", "seed", "rounds") and not isinstance(value, dict) and _is_plain(value):
+            raise ConfigError(f"bad value for '{key}': {value!r}", expected=f"a section [{key}] with keys")
+    scalars = {k: v for k, v in values.items() if k in ("name", "seed", "rounds")}
+    checked: Experiment = build(Experiment, scalars, "experiment")
+    if checked.seed < 0:
+        raise ConfigError(f"bad value for 'seed': {checked.seed}", expected="zero or a positive integer")
+    return replace(checked, **{k: v for k, v in values.items() if k not in scalars})
+
+
+def on_workload(name: str, changes: Mapping[str, Any]) -> dict[str, Any]:
+    """A paper's workload with changes."""
+    return {"name": name} | merged(workload(name), changes)
+
+
+def merged(sections: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Sections with changes. A section that names another component starts afresh, but for the options that all
+    methods of its kind have: they are not the former method's own."""
+    result = dict(sections)
+    for key, change in changes.items():
+        before = result.get(key)
+        if isinstance(before, dict) and isinstance(change, dict):
+            renamed = any(k in change and k in before and change[k] != before[k] for k in NAMING_KEYS)
+            result[key] = _common_options(key, before) | change if renamed else before | change
+        else:
+            result[key] = change
+    return result
+
+
+def _common_options(section: str, values: Mapping[str, Any]) -> Section:
+    """Those of a section's options that every method of its kind has (as aggregation's server_lr)."""
+    kind = {"selection": Selector, "aggregation": Aggregator, "algorithm": LocalAlgorithm}.get(section)
+    common = [f.name for f in fields(kind) if f.init] if kind is not None and is_dataclass(kind) else []
+    return {name: value for name, value in values.items() if name in common}
+
+
+def load(path: Path | str, settings: Iterable[str] = ()) -> Experiment:
+    """Read an experiment from a TOML file; `settings` are `section.key=value` overrides."""
+    path = Path(path)
+    try:
+        values = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ConfigError(
+            f"cannot read the config {path}: {error.strerror}", fix="check the path, or try `muster quickstart`"
+        ) from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path} is not valid TOML: {error}") from error
+    for setting in settings:
+        apply_setting(values, setting)
+    return from_dict(values)
+
+
+def apply_setting(values: dict[str, Any], setting: str) -> None:
+    """Set `section.key=value` in nested dicts."""
+    path, equals, text = setting.partition("=")
+    keys = path.strip().split(".")
+    if not equals or not all(keys):
+        raise ConfigError(
+            f"bad setting '{setting}'", expected="section.key=value, for example training.lr=0.05 or seed=3"
+        )
+    try:
+        value = tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        value = text.strip()  # a bare word is a string: nobody wants to quote quotes in a shell
+    target = values
+    for key in keys[:-1]:
+        target = target.setdefault(key, {})
+        if not isinstance(target, dict):
+            raise ConfigError(f"bad setting '{setting}': '{key}' is not a section")
+    target[keys[-1]] = value
+
+
+def _copied(value: Any) -> Any:
+    return {key: _copied(item) for key, item in value.items()} if isinstance(value, dict) else value
+
+
+def _is_plain(value: Any) -> bool:
+    return isinstance(value, str | int | float | bool | list | None)
+
+
+def plain(value: Any) -> Any:
+    """A setting in types that JSON and TOML have; objects are described."""
+    if isinstance(value, dict):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(item) for item in value]
+    if value is None or isinstance(value, str | int | float | bool):
+        return value
+    if isinstance(value, np.generic):
+        return value.item()
+    if isinstance(value, np.ndarray):
+        return {"array": list(value.shape), "check": _check_sum(value)}
+    name = getattr(value, "__qualname__", type(value).__qualname__)
+    parameters = value.get_params() if isinstance(value, Component) else {}
+    if isinstance(value, nn.Module):
+        parameters = {"layers": repr(value)}
+    if isinstance(value, Dataset | FederatedData):
+        dataset = value.dataset if isinstance(value, FederatedData) else value
+        parts: list[np.ndarray[Any, Any]] = [dataset.train.labels, dataset.test.labels]
+        if isinstance(value, FederatedData):
+            parts += [value.train_index.starts, value.train_index.samples]
+            if value.validation is not None:
+                parts.append(value.validation)
+        parameters = {"data": dataset.name, "samples": len(dataset.train), "check": _check_sum(*parts)}
+    return {"object": name, **plain(parameters)}
+
+
+def _check_sum(*arrays: np.ndarray[Any, Any]) -> int:
+    """Tells data apart that was handed over as objects: labels and who has what, not every pixel."""
+    check = 0
+    for array in arrays:
+        check = zlib.crc32(np.ascontiguousarray(array).view(np.uint8).data, check)
+    return check

@@ -1,0 +1,48 @@
+"""How an experiment behaves on a federation: the section [flower]."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass
+from typing import Literal
+
+from muster.config.experiment import Experiment
+from muster.core.errors import ConfigError
+
+#: The sections that determine what clients do: server and nodes must agree on them.
+CLIENT_SECTIONS = ("seed", "data", "partition", "model", "training", "algorithm", "devices")
+
+
+@dataclass(frozen=True)
+class FlowerOptions:
+    """Patience and habits of the server. The local engine does not look at them."""
+
+    #: Wait for so many clients before round 1; None: all clients of the partition.
+    nodes: int | None = None
+    #: Seconds to wait for them.
+    wait: float = 300.0
+    #: Seconds that clients have for an answer; messages live twice as long, so that late answers are seen.
+    deadline: float = 600.0
+    #: Seconds between two looks for answers.
+    poll: float = 0.1
+    #: Who evaluates the global model: the server on its test data, or the clients on theirs.
+    evaluate: Literal["server", "clients"] = "server"
+    #: Refuse methods that need single updates: the experiment could then run where the server sees only sums.
+    secure_aggregation: bool = False
+
+    def check(self) -> None:
+        for key in ("wait", "deadline", "poll"):
+            if not getattr(self, key) > 0:
+                raise ConfigError(
+                    f"bad value for 'flower.{key}': {getattr(self, key)}", expected="a positive number of seconds"
+                )
+        if self.nodes is not None and self.nodes < 1:
+            raise ConfigError(f"bad value for 'flower.nodes': {self.nodes}", expected="at least 1")
+
+
+def client_fingerprint(experiment: Experiment) -> str:
+    """Identifies the clients' side of an experiment; server and nodes compare it before they work together."""
+    described = experiment.described()
+    relevant = {section: described[section] for section in CLIENT_SECTIONS}
+    return hashlib.sha256(json.dumps(relevant, sort_keys=True).encode()).hexdigest()[:16]

@@ -1,0 +1,160 @@
+"""Live progress: a bar in a terminal, plain lines elsewhere, JSON lines for machines."""
+
+from __future__ import annotations
+
+import math
+import signal
+import sys
+import time
+from types import FrameType
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from muster.engine.base import Failed, Trained
+from muster.results.files import to_json
+from muster.server.ledger import Ledger
+from muster.server.loop import Observer, Server
+from muster.server.record import RoundRecord
+
+
+class _Rate:
+    """Samples per second since the run began or went on."""
+
+    def __init__(self) -> None:
+        self.start, self.samples = time.monotonic(), 0
+
+    def add(self, answer: Trained | Failed) -> None:
+        if isinstance(answer, Trained):
+            self.samples += answer.samples
+
+    @property
+    def per_second(self) -> float:
+        return self.samples / max(1e-9, time.monotonic() - self.start)
+
+
+class BarProgress(Observer):
+    """A progress bar with round, accuracy, samples a second and time left."""
+
+    def __init__(self, console: Console, title: str) -> None:
+        self._title, self._rate = title, _Rate()
+        self._bar = Progress(
+            TextColumn("[bold]{task.description}"),
+            BarColumn(bar_width=30),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[facts]}"),
+            TimeRemainingColumn(),
+            console=console,
+        )
+        self._task = self._bar.add_task(title, total=None, facts="starting")
+
+    def __enter__(self) -> BarProgress:
+        self._bar.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._bar.stop()
+
+    def started(self, server: Server, rounds: int, done: int) -> None:
+        self._bar.console.print(f"[dim]{self._title}: {server.engine.describe()}[/]")
+        self._bar.update(self._task, total=rounds, completed=done)
+        self._rate = _Rate()
+
+    def answered(self, answer: Trained | Failed) -> None:
+        self._rate.add(answer)
+
+    def round_ended(self, record: RoundRecord, ledger: Ledger) -> None:
+        accuracy = record.metrics["accuracy"]
+        shown = "" if math.isnan(accuracy) else f"accuracy {accuracy:.1%}  "
+        self._bar.update(self._task, advance=1, facts=f"{shown}{self._rate.per_second:,.0f} samples/s")
+        for line in warnings(record):
+            self._bar.console.print(f"[yellow]{line}[/]")
+
+
+class LineProgress(Observer):
+    """One plain line a round, for logs and pipes."""
+
+    def __init__(self, console: Console, title: str) -> None:
+        self._console, self._title, self._rate, self._rounds, self._done = console, title, _Rate(), 0, 0
+
+    def __enter__(self) -> LineProgress:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        return
+
+    def started(self, server: Server, rounds: int, done: int) -> None:
+        self._rounds, self._done, self._rate = rounds, done, _Rate()
+        self._console.print(f"{self._title}: {server.engine.describe()}", soft_wrap=True)
+
+    def answered(self, answer: Trained | Failed) -> None:
+        self._rate.add(answer)
+
+    def round_ended(self, record: RoundRecord, ledger: Ledger) -> None:
+        accuracy = record.metrics["accuracy"]
+        shown = "" if math.isnan(accuracy) else f"  accuracy {accuracy:.4f}"
+        passed = time.monotonic() - self._rate.start
+        left = passed / max(1, record.round - self._done) * (self._rounds - record.round)
+        self._console.print(
+            f"{self._title}: round {record.round}/{self._rounds}{shown}"
+            f"  {self._rate.per_second:,.0f} samples/s  {left:.0f} s left",
+            soft_wrap=True,
+        )
+        for line in warnings(record):
+            self._console.print(line, soft_wrap=True)
+
+
+class JsonProgress(Observer):
+    """One JSON object a round on standard output."""
+
+    def __enter__(self) -> JsonProgress:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        return
+
+    def round_ended(self, record: RoundRecord, ledger: Ledger) -> None:
+        row: dict[str, Any] = {"event": "round", **record.state_dict()}
+        print(to_json(row), flush=True)
+
+
+def warnings(record: RoundRecord) -> list[str]:
+    """What went wrong or was unusual in a round, in words."""
+    lines = [f"  round {record.round}: {event}" for event in record.events]
+    for training in record.trainings:
+        lines += [f"  round {record.round}: client {c} refused: {why}" for c, why in training.rejected.items()]
+        lines += [f"  round {record.round}: client {c} failed: {why}" for c, why in training.failed.items()]
+    if record.failed:
+        lines.append(f"  round {record.round} failed: no valid update, the model stays as it was")
+    return lines
+
+
+def progress_for(console: Console, title: str, json_lines: bool) -> BarProgress | LineProgress | JsonProgress:
+    if json_lines:
+        return JsonProgress()
+    return BarProgress(console, title) if console.is_terminal else LineProgress(console, title)
+
+
+class StopAfterRound(Observer):
+    """The first Ctrl-C lets the round end and a checkpoint be written; the second stops at once."""
+
+    def __init__(self) -> None:
+        self.asked = False
+        self._before: Any = None
+
+    def __enter__(self) -> StopAfterRound:
+        self._before = signal.signal(signal.SIGINT, self._interrupt)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        signal.signal(signal.SIGINT, self._before)
+
+    def _interrupt(self, number: int, frame: FrameType | None) -> None:
+        if self.asked:
+            raise KeyboardInterrupt
+        self.asked = True
+        print("\nstopping after this round (press Ctrl-C again to stop at once)", file=sys.stderr)
+
+    def wants_stop(self) -> bool:
+        return self.asked

@@ -1,0 +1,1 @@
+"""What everything else stands on: arrays, components and their registry, errors, parameters, randomness."""

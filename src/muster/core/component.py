@@ -1,0 +1,77 @@
+"""What selectors, aggregators and local algorithms have in common: hyper-parameters, checks, state."""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import numpy as np
+
+from muster.core.arrays import Ints, State
+from muster.core.parameters import ParameterSpec
+
+T = TypeVar("T")
+
+_STATE = "muster.state"
+
+
+def state(factory: Callable[[], T]) -> T:
+    """A dataclass field that holds state between rounds: not a constructor argument, saved in checkpoints."""
+    field: T = dataclasses.field(
+        init=False, repr=False, compare=False, default_factory=factory, metadata={_STATE: True}
+    )
+    return field
+
+
+@dataclass(frozen=True)
+class Population:
+    """What is known about the federation before round 1, for checks and set-up."""
+
+    sizes: Ints
+    classes: int
+    spec: ParameterSpec
+    rounds: int
+    attributes: int | None = None
+    has_devices: bool = False
+
+    @property
+    def clients(self) -> int:
+        return len(self.sizes)
+
+
+class Component:
+    """Hyper-parameters come through the constructor, which only stores them; `check` judges them."""
+
+    def check(self, population: Population) -> None:
+        """Raise ConfigError where hyper-parameters are out of range or do not fit this population."""
+
+    def get_params(self) -> dict[str, Any]:
+        """The hyper-parameters by name."""
+        if not dataclasses.is_dataclass(self):
+            return {}
+        return {f.name: getattr(self, f.name) for f in dataclasses.fields(self) if f.init}
+
+    def state_dict(self) -> State:
+        """Everything kept between rounds: the fields declared with `state(...)`."""
+        return {name: copy.deepcopy(getattr(self, name)) for name in self._state_fields()}
+
+    def load_state_dict(self, values: State) -> None:
+        for name in self._state_fields():
+            # Works for frozen dataclasses too: restoring is not a change of hyper-parameters.
+            object.__setattr__(self, name, copy.deepcopy(values[name]))
+
+    def _state_fields(self) -> list[str]:
+        if not dataclasses.is_dataclass(self):
+            return []
+        return [f.name for f in dataclasses.fields(self) if f.metadata.get(_STATE)]
+
+
+def grown(array: np.ndarray[Any, Any], clients: int, fill: float) -> np.ndarray[Any, Any]:
+    """`array` with one row a client: extended with `fill` when clients have joined since it was made."""
+    missing = clients - len(array)
+    if missing <= 0:
+        return array
+    return np.concatenate([array, np.full((missing, *array.shape[1:]), fill, dtype=array.dtype)])

@@ -1,0 +1,228 @@
+"""A model's parameters as one flat float32 vector, and the spec that says what lies where.
+
+Order: trainable parameters, then float buffers (running means), then counters (integer buffers). Aggregation
+averages the first two; counters are copied from one client, because a mean of counters means nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from functools import cached_property
+
+import numpy as np
+import torch
+from torch import nn
+
+from muster.core.arrays import State, Vector
+from muster.core.errors import ConfigError
+
+#: float32 holds integers exactly below this; larger counters cannot travel in the flat vector.
+LARGEST_COUNTER = 2**24
+
+#: The fields of a spec that hold tensors.
+_GROUPS = ("parameters", "buffers", "counters")
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One tensor of the model and its place in the flat vector."""
+
+    name: str
+    shape: tuple[int, ...]
+    start: int
+    stop: int
+
+    @property
+    def slice(self) -> slice:
+        return slice(self.start, self.stop)
+
+
+@dataclass(frozen=True)
+class ParameterSpec:
+    """The layout of the flat vector."""
+
+    parameters: tuple[Entry, ...]
+    buffers: tuple[Entry, ...] = ()
+    counters: tuple[Entry, ...] = ()
+    #: Name of the classification layer, e.g. "fc2"; its weight has one row a class. "" is the model itself.
+    final_layer_name: str = ""
+    has_final_layer: bool = True
+
+    @cached_property
+    def entries(self) -> tuple[Entry, ...]:
+        return (*self.parameters, *self.buffers, *self.counters)
+
+    @cached_property
+    def size(self) -> int:
+        """Length of the flat vector."""
+        return self.entries[-1].stop if self.entries else 0
+
+    @cached_property
+    def trainable(self) -> slice:
+        return slice(0, self.parameters[-1].stop if self.parameters else 0)
+
+    @cached_property
+    def averaged(self) -> slice:
+        """Everything that aggregation may average: all but the counters."""
+        return slice(0, self.counters[0].start if self.counters else self.size)
+
+    @cached_property
+    def counted(self) -> slice:
+        return slice(self.averaged.stop, self.size)
+
+    def entry(self, name: str) -> Entry:
+        return next(entry for entry in self.entries if entry.name == name)
+
+    def _final(self, part: str) -> Entry | None:
+        if not self.has_final_layer:
+            return None
+        name = f"{self.final_layer_name}.{part}" if self.final_layer_name else part
+        return next((entry for entry in self.parameters if entry.name == name), None)
+
+    @property
+    def final_outputs(self) -> int | None:
+        """The classification layer's number of outputs; None when no such layer is recognisable."""
+        entry = self._final("weight")
+        return None if entry is None else entry.shape[0]
+
+    @cached_property
+    def final_weight(self) -> Entry:
+        entry = self._final("weight")
+        if entry is None:
+            raise ConfigError(
+                "the model has no recognisable classification layer",
+                expected="a last nn.Linear (or convolution) with a weight",
+                fix="give the model an attribute `final_layer = 'name of the layer'`",
+            )
+        return entry
+
+    @cached_property
+    def final_bias(self) -> Entry | None:
+        return self._final("bias")
+
+    @cached_property
+    def final_layer(self) -> slice:
+        """The classification layer's weight and bias: neighbours in the vector."""
+        weight, bias = self.final_weight, self.final_bias
+        if bias is None:
+            return weight.slice
+        return slice(min(weight.start, bias.start), max(weight.stop, bias.stop))
+
+    @property
+    def bytes(self) -> int:
+        return 4 * self.size
+
+    def state_dict(self) -> State:
+        return self._state
+
+    @cached_property
+    def _state(self) -> State:
+        return asdict(self)
+
+    @classmethod
+    def from_state(cls, values: State) -> ParameterSpec:
+        groups = {name: tuple(Entry(**row) for row in values[name]) for name in _GROUPS}
+        return cls(**{**values, **groups})
+
+
+def spec_of(model: nn.Module) -> ParameterSpec:
+    """The layout of `model`, or a ConfigError that says which part of it the flat vector cannot hold."""
+    _refuse_what_cannot_be_flat(model)
+    parameters, at = _lay_out([(n, p.shape) for n, p in model.named_parameters()], 0)
+    persistent = model.state_dict(keep_vars=True).keys()
+    kept = {name: tensor for name, tensor in model.named_buffers() if name in persistent}
+    buffers, at = _lay_out([(n, b.shape) for n, b in kept.items() if b.is_floating_point()], at)
+    counters, _ = _lay_out([(n, b.shape) for n, b in kept.items() if not b.is_floating_point()], at)
+    final = _final_layer_name(model)
+    return ParameterSpec(parameters, buffers, counters, final or "", has_final_layer=final is not None)
+
+
+def _lay_out(named: list[tuple[str, torch.Size]], at: int) -> tuple[tuple[Entry, ...], int]:
+    entries = []
+    for name, shape in named:
+        entries.append(Entry(name, tuple(shape), at, at + shape.numel()))
+        at += shape.numel()
+    return tuple(entries), at
+
+
+def _refuse_what_cannot_be_flat(model: nn.Module) -> None:
+    for name, tensor in (*model.named_parameters(), *model.named_buffers()):
+        if nn.parameter.is_lazy(tensor):
+            raise ConfigError(
+                f"the model's tensor '{name}' is lazy: its shape is not known yet",
+                fix="run one batch through the model before you hand it over, or name the input sizes",
+            )
+        if tensor.is_complex():
+            raise ConfigError(f"the model's tensor '{name}' is complex", expected="real floating-point parameters")
+        if tensor.is_sparse or tensor.is_quantized:
+            raise ConfigError(f"the model's tensor '{name}' is sparse or quantised", expected="dense tensors")
+    if not any(parameter.requires_grad for parameter in model.parameters()):
+        raise ConfigError(
+            "the model has no trainable parameters",
+            expected="at least one parameter with requires_grad",
+            fix="thaw the layers that clients should train",
+        )
+    for name, parameter in model.named_parameters():
+        if not parameter.is_floating_point():
+            raise ConfigError(f"the model's parameter '{name}' is {parameter.dtype}", expected="floating point")
+
+
+def _final_layer_name(model: nn.Module) -> str | None:
+    declared = getattr(model, "final_layer", None)
+    if isinstance(declared, str):
+        return declared
+    last = None
+    for name, module in model.named_modules():
+        if isinstance(module, nn.Linear | nn.Conv2d | nn.Conv1d):
+            last = name
+    return last
+
+
+class FlatModel:
+    """A module whose tensors can be read from and written to a flat vector."""
+
+    def __init__(self, module: nn.Module, device: torch.device | str = "cpu") -> None:
+        self.spec = spec_of(module)
+        self.device = torch.device(device)
+        convolutional = any(isinstance(m, nn.Conv2d) for m in module.modules())
+        self.memory_format = torch.channels_last if convolutional else torch.contiguous_format
+        self.module = module.to(self.device, torch.float32)
+        if convolutional:
+            self.module = self.module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        tensors = dict(module.named_parameters()) | dict(module.named_buffers())
+        self._tensors = [(entry, tensors[entry.name]) for entry in self.spec.entries]
+
+    @torch.no_grad()
+    def load(self, flat: torch.Tensor) -> None:
+        """Copy the flat vector into the model."""
+        for entry, tensor in self._tensors:
+            tensor.copy_(flat[entry.start : entry.stop].view(entry.shape))
+
+    @torch.no_grad()
+    def store(self, out: torch.Tensor) -> None:
+        """Copy the model into the flat vector `out`."""
+        for entry, tensor in self._tensors:
+            out[entry.start : entry.stop].view(entry.shape).copy_(tensor)
+
+    def views(self, flat: torch.Tensor) -> list[torch.Tensor]:
+        """The parts of a flat vector that belong to the trainable parameters, in the order of the parameters."""
+        return [flat[entry.slice].view(entry.shape) for entry, tensor in self._tensors if tensor.requires_grad]
+
+    @torch.no_grad()
+    def store_movement(self, origin: torch.Tensor, out: torch.Tensor) -> None:
+        """Write model − origin into `out`; counters are written as they are, not as a difference."""
+        for entry, tensor in self._tensors:
+            place = out[entry.slice].view(entry.shape)
+            if entry.start < self.spec.averaged.stop:
+                # One pass over memory: for a large model and a short training two would be felt.
+                torch.sub(tensor.to(place.device), origin[entry.slice].view(entry.shape), out=place)
+            else:
+                place.copy_(tensor)
+
+    def vector(self) -> Vector:
+        """The model as a new flat NumPy vector."""
+        out = torch.empty(self.spec.size)
+        self.store(out)
+        if bool((out[self.spec.counted].abs() >= LARGEST_COUNTER).any()):
+            raise ConfigError("a counter of the model is too large for the flat vector", expected="below 2**24")
+        return np.asarray(out.numpy())

@@ -1,0 +1,227 @@
+"""What a node does with orders: the arithmetic is the client runtime's, which the local engine uses too."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from flwr.app import ArrayRecord, Context, RecordDict
+
+from muster.config.experiment import Experiment
+from muster.config.flower import client_fingerprint
+from muster.core.arrays import Ints, Vector
+from muster.core.errors import ConfigError
+from muster.data.federated import Dataset, FederatedData, Index, Samples
+from muster.engine.device import resolve_device, single_threaded
+from muster.engine.evaluation import summarise
+from muster.engine.runtime import EVALUATION_BATCH, ClientRuntime, Job
+from muster.experiment.runner import Ingredients, build_ingredients
+from muster.flower import wire
+from muster.flower.limits import Limits
+from muster.flower.memory import Memory
+from muster.flower.wire import Introduction, Measured, Order, Scores, WireError, Work, WrongNode
+from muster.training.context import PROBES
+
+#: The hook with which clients bring their own data: (train, test), where test may be None.
+ClientData = Callable[[Context], tuple[Samples, Samples | None]]
+
+
+class OwnData(FederatedData):
+    """One client's data, whatever the client's number in the federation is."""
+
+    def client(self, client: int) -> tuple[torch.Tensor, torch.Tensor]:
+        return super().client(0)
+
+    def client_attributes(self, client: int) -> Any:
+        return super().client_attributes(0)
+
+
+class Participant:
+    """One client of a federation: its data, its model, and the verbs that a server may use."""
+
+    def __init__(self, experiment: Experiment, context: Context, client_data: ClientData | None = None) -> None:
+        self.fingerprint = client_fingerprint(experiment)
+        ingredients = _ingredients(experiment)
+        self.key = identity(context)
+        self.limits = Limits.of(context.node_config)
+        train, test = (client_data or partition_data(ingredients))(context)
+        self.data = _own(ingredients.data.dataset, train, test)
+        device = str(context.node_config.get("device", ingredients.options.device))
+        self.runtime = ClientRuntime(
+            self.data,
+            copy.deepcopy(ingredients.module),
+            ingredients.training,
+            ingredients.algorithm,
+            seed=experiment.seed,
+            device=resolve_device(device),
+            devices=ingredients.devices,
+        )
+        self.spec = self.runtime.model.spec
+        self.limits.check_training(ingredients.training, ingredients.algorithm, self.spec, len(train))
+
+    def register(self, content: RecordDict) -> RecordDict:
+        """Say who this is, if server and client mean the same experiment."""
+        self._check_experiment(wire.take(wire.record_of(content), "experiment", str))
+        size, tested = len(self.data.dataset.train), len(self.data.dataset.test)
+        return wire.content(Introduction(self.key, size, tested).to_fields())
+
+    def train(self, content: RecordDict, memory: Memory) -> RecordDict:
+        algorithm = self.runtime.algorithm
+        order = self._order(content)
+        arrays = self._arrays(content, (wire.MODEL, wire.BROADCAST))
+        origin, movement = torch.from_numpy(arrays[wire.MODEL]), torch.empty(self.spec.size)
+        state, lost = memory.state_for(order, algorithm.client_state)
+        broadcast = torch.from_numpy(arrays[wire.BROADCAST]) if wire.BROADCAST in arrays else None
+        trained = torch.empty(self.spec.size)
+        with single_threaded():
+            facts = self.runtime.train(_job(order), origin, movement, state, broadcast, trained=trained)
+        memory.trained(order, {name: state[name] for name in algorithm.client_state if name in state})
+        # The model, not the movement, goes back: that is what Flower's mods (clipping, noise) work on.
+        vectors = {wire.MODEL: trained.numpy(), **facts.extra}
+        work = Work(facts.steps, facts.samples, facts.credited_steps)
+        fields = {**_echo(order), **work.to_fields(), **Measured(facts.reports, lost).to_fields()}
+        return wire.content(fields, wire.array_record(vectors))
+
+    def ask(self, content: RecordDict, memory: Memory) -> RecordDict:
+        order = self._order(content)
+        uses_model = any(signal.uses_model for signal in order.signals)
+        arrays = self._arrays(content, (wire.MODEL,) if uses_model else ())
+        origin = torch.from_numpy(arrays[wire.MODEL]) if uses_model else torch.zeros(self.spec.size)
+        state, lost = memory.state_for(order, self.runtime.algorithm.client_state)
+        with single_threaded():
+            values = self.runtime.ask(_job(order), origin, state)
+        memory.asked(order, {name: state[name] for name in PROBES if name in state})
+        return wire.content({**_echo(order), **Measured(values, lost).to_fields()})
+
+    def evaluate(self, content: RecordDict) -> RecordDict:
+        """Sums over the client's own test data."""
+        order = self._order(content)
+        origin = torch.from_numpy(self._arrays(content, (wire.MODEL,))[wire.MODEL])
+        test = self.data.dataset.test
+        if not len(test):
+            raise WireError(
+                "this client has no test data", fix="evaluate on the server, or give the hook a test set"
+            )
+        with single_threaded():
+            predicted, losses = predictions(self.runtime, origin)
+        sums = summarise(self.data, predicted, losses)
+        answer = Scores(sums.confusion, sums.loss_sum)
+        if sums.group_correct is not None and sums.group_count is not None:
+            answer = replace(answer, group_correct=sums.group_correct, group_count=sums.group_count)
+        return wire.content({**_echo(order), **answer.to_fields()})
+
+    def _order(self, content: RecordDict) -> Order:
+        order = Order.from_record(wire.record_of(content), self.data.classes)
+        self._check_experiment(order.experiment)
+        if order.key != self.key:
+            raise WrongNode(f"the message is for '{order.key}'", expected=f"this node is '{self.key}'")
+        self.limits.check_order(order)
+        return order
+
+    def _check_experiment(self, fingerprint: str) -> None:
+        if fingerprint != self.fingerprint:
+            raise WireError(
+                f"server and client describe different experiments ({fingerprint} and {self.fingerprint})",
+                expected="the same seed, data, partition, model, training and algorithm",
+                fix="build both apps from the same config",
+            )
+
+    def _arrays(self, content: RecordDict, allowed: tuple[str, ...]) -> dict[str, Vector]:
+        found = content.array_records.get(wire.ARRAYS, ArrayRecord())
+        names = [name for name in allowed if name == wire.MODEL or name in found]
+        arrays = wire.arrays_of(content, names, self.spec.size)
+        for name, vector in arrays.items():
+            if not np.isfinite(vector).all():
+                raise WireError(f"the array '{name}' has values that are not finite")
+        return arrays
+
+
+def predictions(
+    runtime: ClientRuntime, parameters: torch.Tensor, positions: Ints | None = None
+) -> tuple[Any, Any]:
+    """Predicted classes and losses in blocks of a fixed size: of all test samples, or of some training samples."""
+    split: Literal["test", "train"] = "test" if positions is None else "train"
+    if positions is None:
+        positions = np.arange(len(runtime.data.dataset.test))
+    blocks = [positions[start : start + EVALUATION_BATCH] for start in range(0, len(positions), EVALUATION_BATCH)]
+    parts = [runtime.predict(block, parameters, split) for block in blocks]
+    return np.concatenate([part[0] for part in parts]), np.concatenate([part[1] for part in parts])
+
+
+def identity(context: Context) -> str:
+    """Who a node says it is: its partition, or a name, from the node's own configuration."""
+    for key in ("partition-id", "name"):
+        if key in context.node_config:
+            return f"{key}={context.node_config[key]}"
+    raise ConfigError(
+        "the node does not say which client it is",
+        expected="`partition-id` or `name` in the node's configuration",
+        fix="""start it with --node-config 'partition-id=0' or --node-config 'name="clinic-a"'""",
+    )
+
+
+def partition_data(ingredients: Ingredients) -> ClientData:
+    """The ready hook: a node has the part of the experiment's data set that its `partition-id` says."""
+    data = ingredients.data
+
+    def client_data(context: Context) -> tuple[Samples, Samples | None]:
+        number = context.node_config.get("partition-id")
+        if type(number) is not int or not 0 <= number < data.clients:
+            raise ConfigError(
+                f"the node's partition-id is {number!r}",
+                expected=f"0 to {data.clients - 1}, or a client_data hook that brings the node's own data",
+            )
+        test = None
+        if data.test_index is not None:
+            test = _rows(data.dataset.test, data.test_index[number])
+        return _rows(data.dataset.train, data.train_index[number]), test
+
+    return client_data
+
+
+@lru_cache(maxsize=2)
+def _cached_ingredients(key: _Key) -> Ingredients:
+    return build_ingredients(key.experiment)
+
+
+@dataclass(frozen=True)
+class _Key:
+    """Experiments with the same fingerprint share data and model: virtual nodes of one process build them once."""
+
+    fingerprint: str
+    experiment: Experiment
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Key) and other.fingerprint == self.fingerprint
+
+    def __hash__(self) -> int:
+        return hash(self.fingerprint)
+
+
+def _ingredients(experiment: Experiment) -> Ingredients:
+    return _cached_ingredients(_Key(client_fingerprint(experiment), experiment))
+
+
+def _rows(samples: Samples, positions: Any) -> Samples:
+    attributes = None if samples.attributes is None else samples.attributes[positions]
+    return Samples(samples.features[positions], samples.labels[positions], attributes)
+
+
+def _own(dataset: Dataset, train: Samples, test: Samples | None) -> OwnData:
+    nothing = np.arange(0)
+    mine = replace(dataset, train=train, test=_rows(dataset.test, nothing) if test is None else test)
+    return OwnData(mine, Index.from_lists([np.arange(len(train))]))
+
+
+def _job(order: Order) -> Job:
+    return Job(order.client, order.place, order.lr, order.signals, order.pull_factor)
+
+
+def _echo(order: Order) -> dict[str, Any]:
+    """Lets the server see which order an answer belongs to."""
+    return {"client": order.client, "place": wire.version_of(order.place)}

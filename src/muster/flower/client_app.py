@@ -1,0 +1,106 @@
+"""The client app: routes messages to a participant, and turns what goes wrong into error replies.
+
+A shim package needs one line: `from muster.flower.client_app import app`.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from typing import Any
+
+from flwr.app import Context, Error, Message, RecordDict
+from flwr.clientapp import ClientApp
+
+from muster.config.experiment import Experiment, apply_setting, from_dict
+from muster.config.flower import client_fingerprint
+from muster.core.errors import ConfigError, MusterError
+from muster.engine.pool import as_muster_error
+from muster.flower.client import ClientData, Participant
+from muster.flower.memory import Memory
+from muster.flower.wire import REFUSED, WRONG_NODE, WrongNode
+from muster.signals.base import signals
+
+Verb = Callable[[Participant, RecordDict, Memory], RecordDict]
+
+
+def make_client_app(
+    experiment: Experiment | None = None, client_data: ClientData | None = None, mods: Sequence[Any] = ()
+) -> ClientApp:
+    """A Flower client app for an experiment; None: the one that the run's configuration holds.
+
+    `client_data(context) -> (train, test)` brings the node's own data; without it a node has the part of the
+    experiment's data set that its `partition-id` says. `mods` are Flower's, around trainings.
+    """
+    app = ClientApp()
+
+    def handler(verb: Verb) -> Callable[[Message, Context], Message]:
+        def handle(message: Message, context: Context) -> Message:
+            try:
+                node = _Node(experiment or experiment_of(context.run_config), context, client_data)
+                client = _participant(node)
+                answer = verb(client, message.content, Memory(context.state, client.fingerprint))
+            except Exception as error:
+                code = WRONG_NODE if isinstance(error, WrongNode) else REFUSED
+                return Message(Error(code, _reason(error)), reply_to=message)
+            return Message(answer, reply_to=message)
+
+        return handle
+
+    app.train(mods=list(mods))(handler(lambda client, content, memory: client.train(content, memory)))
+    app.evaluate()(handler(lambda client, content, memory: client.evaluate(content)))
+    app.query("register")(handler(lambda client, content, memory: client.register(content)))
+    for action in ("signals", *signals.names()):
+        app.query(action)(handler(lambda client, content, memory: client.ask(content, memory)))
+    return app
+
+
+class _Node:
+    """What a participant is made of; it equals every other of the same experiment, configuration and hook."""
+
+    def __init__(self, experiment: Experiment, context: Context, client_data: ClientData | None) -> None:
+        self.experiment, self.context, self.client_data = experiment, context, client_data
+        self._identity = (
+            client_fingerprint(experiment),
+            tuple(sorted(context.node_config.items())),
+            client_data,
+        )
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Node) and other._identity == self._identity
+
+    def __hash__(self) -> int:
+        return hash(self._identity)
+
+
+# Of the module, not of the app: Flower's simulation sends the app anew with every message.
+@lru_cache(maxsize=8)
+def _participant(node: _Node) -> Participant:
+    return Participant(node.experiment, node.context, node.client_data)
+
+
+def experiment_of(run_config: Any) -> Experiment:
+    """The experiment in a run's configuration: TOML text in `experiment`, changes to it in `settings`."""
+    text = str(run_config.get("experiment", ""))
+    if not text.strip():
+        raise ConfigError(
+            "the run's configuration holds no experiment",
+            fix="put its TOML text into `experiment` in [tool.flwr.app.config]; see `muster flower new`",
+        )
+    try:
+        values = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"the run's experiment is not valid TOML: {error}") from error
+    for setting in str(run_config.get("settings", "")).split(";"):
+        if setting.strip():
+            apply_setting(values, setting)
+    return from_dict(values)
+
+
+def _reason(error: Exception) -> str:
+    known = error if isinstance(error, MusterError) else as_muster_error(error)
+    return "; ".join(part for part in (known.problem, known.expected and f"expected: {known.expected}") if part)
+
+
+app = make_client_app()

@@ -1,0 +1,362 @@
+"""The Flower engine: `ask`, `train` and `evaluate` as exchanges with nodes over a grid."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, TypeVar
+
+import numpy as np
+import torch
+from flwr.app import ArrayRecord, ConfigRecord, RecordDict
+
+from muster.config.flower import FlowerOptions, client_fingerprint
+from muster.core.arrays import Floats, Ints, State, Vector
+from muster.core.component import Population
+from muster.core.errors import ConfigError
+from muster.core.parameters import FlatModel
+from muster.engine.base import (
+    AskOrder,
+    Engine,
+    Evaluation,
+    Failed,
+    Place,
+    Trained,
+    TrainOrder,
+    collect_replies,
+    schedule,
+)
+from muster.engine.device import single_threaded
+from muster.engine.evaluation import summarise, summarise_validation
+from muster.engine.runtime import ClientRuntime
+from muster.experiment.runner import Ingredients
+from muster.flower import wire
+from muster.flower.client import predictions
+from muster.flower.cohort import Cohort, in_order
+from muster.flower.identity import Registry
+from muster.flower.mail import Letter, Mail, NoAnswer
+from muster.flower.presence import Presence
+from muster.flower.scores import summed
+from muster.flower.update_signals import measure_on_update
+from muster.flower.wire import Measured, Order, Scores, WireError, Work, version_of
+from muster.server.secure_aggregation import check_secure_aggregation
+from muster.signals.base import Replies, Signal
+from muster.training.base import LocalAlgorithm, LocalTraining
+from muster.training.context import PROBE, TrainOutcome
+
+if TYPE_CHECKING:
+    from flwr.serverapp import Grid
+
+    from muster.aggregation.base import Aggregator
+    from muster.selection.base import Selector
+    from muster.updates.guard import Guard
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class _Decoded:
+    """A training answer, decoded."""
+
+    work: Work
+    measured: Measured
+    vectors: dict[str, Vector]
+
+
+class FlowerEngine(Engine):
+    """Runs the clients of an experiment on the nodes of a Flower federation."""
+
+    def __init__(self, grid: Grid, ingredients: Ingredients, options: FlowerOptions | None = None) -> None:
+        self._options = options or FlowerOptions()
+        self._options.check()
+        self._ingredients = ingredients
+        self._mail = Mail(grid, deadline=self._options.deadline, poll=self._options.poll)
+        self._runtime = ClientRuntime(
+            ingredients.data,
+            copy.deepcopy(ingredients.module),
+            ingredients.training,
+            ingredients.algorithm,
+            seed=ingredients.experiment.seed,
+            devices=ingredients.devices,
+        )
+        flat = FlatModel(copy.deepcopy(ingredients.module))
+        self._spec, self._initial = flat.spec, flat.vector()
+        partitioned = ingredients.data.clients > 0
+        self._registry = Registry(expected=ingredients.data.sizes if partitioned else None)
+        self._experiment = client_fingerprint(ingredients.experiment)
+        self._presence = Presence(self._mail, self._registry, self._experiment)
+        self._round = 0
+        #: Client → version of its state, and of its probed model, that the server counts on.
+        self._states: dict[int, str] = {}
+        #: The same in the newest checkpoint: a server that comes back will count on these.
+        self._saved: dict[int, str] = {}
+        #: Of the training under way: the version that the server will count on if it uses the update.
+        self._provisional: dict[int, str] = {}
+        self._probes: dict[int, str] = {}
+        self._cohort: Cohort | None = None
+        self._events: list[str] = []
+        self._check_evaluation()
+        self._presence.wait_for(self._wanted(), self._options.wait)
+
+    # --- what is known -----------------------------------------------------------------------------------
+
+    @property
+    def population(self) -> Population:
+        data = self._ingredients.data
+        return Population(
+            sizes=self._registry.population,
+            classes=data.classes,
+            spec=self._spec,
+            rounds=0,
+            attributes=data.dataset.attribute_values,
+            has_devices=self._ingredients.devices is not None,
+        )
+
+    @property
+    def training(self) -> LocalTraining:
+        return self._ingredients.training
+
+    @property
+    def algorithm(self) -> LocalAlgorithm:
+        return self._ingredients.algorithm
+
+    def check_methods(self, selector: Selector, aggregator: Aggregator, guard: Guard) -> None:
+        if self._options.secure_aggregation:
+            check_secure_aggregation(selector, aggregator, guard, self.population.clients)
+
+    def describe(self) -> str:
+        return f"Flower engine, {len(self.reachable(0))} of {self.population.clients} clients are there"
+
+    def initial_parameters(self) -> Vector:
+        return self._initial.copy()
+
+    def reachable(self, round: int) -> Ints:
+        return self._presence.clients()
+
+    def begin_round(self, round: int) -> None:
+        self._round = round
+        self._mail.drop_late()
+        self._presence.look_around()
+
+    def _wanted(self) -> int:
+        clients = self._ingredients.data.clients
+        if self._options.nodes is None and not clients:
+            raise ConfigError(
+                "flower.nodes is missing: clients bring their own data, so the experiment does not say how many",
+                fix="set nodes = … in the section [flower]",
+            )
+        return self._options.nodes or clients
+
+    def _check_evaluation(self) -> None:
+        if self._options.evaluate == "server" and not len(self._ingredients.data.dataset.test):
+            raise ConfigError(
+                "the server has no test data to evaluate on",
+                fix='set evaluate = "clients" in the section [flower], or give the server app test_data',
+            )
+
+    def take_events(self) -> list[str]:
+        events = [*self._presence.take_events(), *self._events, *self._mail.events]
+        self._events, self._mail.events = [], []
+        return events
+
+    # --- the verbs ---------------------------------------------------------------------------------------
+
+    def ask(self, order: AskOrder) -> tuple[Replies, list[Failed]]:
+        clients = schedule(order.clients, self.population.sizes)
+        uses_model = any(signal.uses_model for signal in order.signals)
+        arrays = wire.array_record({wire.MODEL: order.parameters}) if uses_model else None
+        type = f"query.{order.signals[0].name}" if len(order.signals) == 1 else wire.SIGNALS
+        orders = [self._order(client, order.place, order.lr, order.signals) for client in clients.tolist()]
+        widths = {signal.name: signal.width(self.population) for signal in order.signals}
+        values: dict[int, dict[str, Floats]] = {}
+        failures = []
+
+        def decode(client: int, content: RecordDict) -> Measured:
+            return Measured.from_record(_checked(content, client, order.place), widths)
+
+        for client, answer in self._exchange(type, orders, arrays, decode):
+            if isinstance(answer, Failed):
+                failures.append(answer)
+                self._events.append(f"client {client} was asked in vain: {answer.reason}")
+                continue
+            values[client] = answer.values
+            if any(PROBE in signal.client_state for signal in order.signals):
+                self._probes[client] = version_of(order.place)
+        return collect_replies(values, order.signals, self.population), failures
+
+    def train(self, order: TrainOrder) -> Iterator[Trained | Failed]:
+        population = self.population
+        clients = schedule(order.clients, population.sizes)
+        report = tuple(signal for signal in order.report if not signal.in_update)
+        down = {wire.MODEL: order.parameters}
+        if order.broadcast is not None:
+            down[wire.BROADCAST] = order.broadcast
+        rates = dict(zip(clients.tolist(), order.rates(clients).tolist(), strict=True))
+        orders = [
+            replace(self._order(client, order.place, rates[client], report), pull_factor=pull)
+            for client, pull in zip(clients.tolist(), order.pulls(clients).tolist(), strict=True)
+        ]
+        self._cohort = Cohort(order, self._spec)
+        self._provisional = {}
+        widths = {signal.name: signal.width(population) for signal in report}
+
+        def decode(client: int, content: RecordDict) -> _Decoded:
+            record, size = _checked(content, client, order.place), int(population.sizes[client])
+            names = (wire.MODEL, *self.algorithm.extra)
+            samples = self.training.samples_for(size) + self.algorithm.extra_samples(size)
+            return _Decoded(
+                Work.from_record(record, self.training.steps_for(size), samples),
+                Measured.from_record(record, widths),
+                wire.arrays_of(content, names, self._spec.size),
+            )
+
+        exchange = self._exchange(wire.TRAIN, orders, wire.array_record(down), decode)
+        for client, answer in in_order(clients, exchange):
+            yield answer if isinstance(answer, Failed) else self._trained(client, answer, order, rates[client])
+        self._probes.clear()
+
+    def matrix(self, clients: Ints) -> Vector:
+        assert self._cohort is not None
+        return self._cohort.matrix(clients)
+
+    def settle(self, used: Ints, refused: Ints) -> None:
+        """No message of its own: the next order to a client names the version that counts."""
+        counted = self._provisional.keys() & set(used.tolist())
+        self._states |= {client: self._provisional[client] for client in sorted(counted)}
+        self._provisional = {}
+
+    def evaluate(self, parameters: Vector) -> Evaluation:
+        on_clients = self._options.evaluate == "clients"
+        evaluation = self._evaluate_on_clients(parameters) if on_clients else self._evaluate_here(parameters)
+        data = self._ingredients.data
+        if data.validation is None:
+            return evaluation
+        # What is kept back belongs to no client, so it is evaluated where it is.
+        with single_threaded():
+            predicted, losses = predictions(self._runtime, torch.from_numpy(parameters), data.validation)
+        labels = data.dataset.train.labels[data.validation]
+        return replace(evaluation, validation=summarise_validation(labels, predicted, losses))
+
+    def _evaluate_here(self, parameters: Vector) -> Evaluation:
+        data = self._ingredients.data
+        with single_threaded():
+            predicted, losses = predictions(self._runtime, torch.from_numpy(parameters))
+        sums = summarise(data, predicted, losses)
+        if data.clients:
+            return sums
+        correct, count = np.zeros((2, self.population.clients), dtype=np.int64)
+        loss: Floats = np.zeros(self.population.clients)
+        return replace(sums, client_correct=correct, client_loss_sum=loss, client_count=count)
+
+    def _evaluate_on_clients(self, parameters: Vector) -> Evaluation:
+        data, clients = self._ingredients.data, self.population.clients
+        groups = data.classes * (data.dataset.attribute_values or 0)
+        place = Place(self._round, 0, 0)
+        there = [client for client in self.reachable(self._round).tolist() if self._registry.tested[client]]
+        orders = [self._order(client, place, 0.0, ()) for client in there]
+        arrays = wire.array_record({wire.MODEL: parameters})
+
+        def decode(client: int, content: RecordDict) -> Scores:
+            record = _checked(content, client, place)
+            return Scores.from_record(record, data.classes, groups, self._registry.tested[client])
+
+        answers: dict[int, Scores] = {}
+        for client, answer in self._exchange(wire.EVALUATE, orders, arrays, decode):
+            if isinstance(answer, Failed):
+                self._events.append(f"client {client} did not evaluate: {answer.reason}")
+            else:
+                answers[client] = answer
+        return summed(answers, clients, data.classes, data.dataset.attribute_values)
+
+    # --- exchanges ---------------------------------------------------------------------------------------
+
+    def _order(self, client: int, place: Place, lr: float, signals: tuple[Signal, ...]) -> Order:
+        return Order(
+            experiment=self._experiment,
+            client=client,
+            key=self._registry.key(client),
+            place=place,
+            lr=lr,
+            signals=signals,
+            state=self._states.get(client, ""),
+            saved=self._saved.get(client, ""),
+            probe=self._probes.get(client, ""),
+        )
+
+    def _exchange(
+        self, type: str, orders: list[Order], arrays: ArrayRecord | None, decode: Callable[[int, RecordDict], T]
+    ) -> Iterator[tuple[int, T | Failed]]:
+        """Answers as they come, decoded; what is missing or cannot be understood is a failure."""
+        nodes = self._registry.nodes
+        letters = {
+            order.client: Letter(nodes[order.client], type, wire.content(order.to_fields(), arrays))
+            for order in orders
+            if order.client in nodes
+        }
+        for order in orders:
+            if order.client not in letters:
+                yield order.client, Failed(order.client, "no node speaks for it any more")
+        group = version_of(orders[0].place) if orders else ""
+        for client, content in self._mail.exchange(
+            letters, f"{group}.evaluate" if type == wire.EVALUATE else group
+        ):
+            if isinstance(content, NoAnswer):
+                if content.code == wire.WRONG_NODE:
+                    self._registry.forget(client)
+                yield client, Failed(client, content.reason)
+                continue
+            try:
+                yield client, decode(client, content)
+            except WireError as error:
+                yield client, Failed(client, f"its answer was refused: {error.problem}")
+
+    def _trained(self, client: int, answer: _Decoded, order: TrainOrder, lr: float) -> Trained:
+        assert self._cohort is not None
+        movement = self._cohort.movement(client, answer.vectors[wire.MODEL])
+        if self.algorithm.client_state:
+            self._provisional[client] = version_of(order.place)
+        if answer.measured.lost:
+            self._events.append(f"client {client} had lost its state and trained like a new one")
+        contained = measure_on_update(
+            [signal for signal in order.report if signal.in_update],
+            order,
+            movement,
+            TrainOutcome(steps=answer.work.steps, samples=answer.work.samples),
+            lr=lr,
+            population=self.population,
+            training=self.training,
+        )
+        reports = answer.measured.values | contained
+        return Trained(
+            client=client,
+            movement=movement,
+            steps=answer.work.steps,
+            samples=answer.work.samples,
+            reports={signal.name: reports[signal.name] for signal in order.report},
+            credited_steps=answer.work.credited_steps,
+            extra={name: answer.vectors[name] for name in self.algorithm.extra},
+        )
+
+    # --- checkpoints -------------------------------------------------------------------------------------
+
+    def end_round(self) -> None:
+        self._probes.clear()
+
+    def state_dict(self) -> State:
+        self._saved = dict(self._states)
+        return {"registry": self._registry.state_dict(), "states": dict(self._states)}
+
+    def load_state_dict(self, values: State) -> None:
+        self._registry.load_state_dict(values["registry"])
+        self._states = dict(values["states"])
+        self._saved = dict(values["states"])
+
+
+def _checked(content: RecordDict, client: int, place: Place) -> ConfigRecord:
+    """The record of an answer, if it answers this order."""
+    record = wire.record_of(content)
+    said = (wire.take(record, "client", int), wire.take(record, "place", str))
+    if said != (client, version_of(place)):
+        raise WireError(f"it answers exchange {said[1]} as client {said[0]}")
+    return record

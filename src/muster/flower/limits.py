@@ -1,0 +1,73 @@
+"""What a node's owner allows a server to ask for: set in the node's configuration, checked before any work."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any
+
+from muster.core.parameters import ParameterSpec
+from muster.core.registry import build
+from muster.flower.wire import Order, WireError
+from muster.training.base import LocalAlgorithm, LocalTraining
+
+#: The model, its gradient, the vectors that came and go, and a margin.
+_COPIES = 6
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Keys of the node's configuration are these names with hyphens, for example `max-epochs=5`."""
+
+    #: Passes over the local data in one training.
+    max_epochs: int = 100
+    #: Samples in a mini-batch.
+    max_batch: int = 4096
+    #: Megabytes that vectors of the model's size may take, client state included.
+    max_memory: int = 8192
+    #: Names of the signals that may be asked for, separated by commas; "": all.
+    signals: str = ""
+
+    @classmethod
+    def of(cls, node_config: Mapping[str, Any]) -> Limits:
+        given = {f.name: node_config[_key(f.name)] for f in fields(cls) if _key(f.name) in node_config}
+        limits: Limits = build(cls, given, "node-config")
+        return limits
+
+    def check_training(
+        self, training: LocalTraining, algorithm: LocalAlgorithm, spec: ParameterSpec, size: int
+    ) -> None:
+        """Refuse an experiment that asks for more work or memory than the owner allows."""
+        if training.batch_size > self.max_batch:
+            raise _beyond("training.batch_size", training.batch_size, "max_batch", self.max_batch)
+        epochs = (training.samples_for(size) + algorithm.extra_samples(size)) / size
+        if epochs > self.max_epochs:
+            raise _beyond("local epochs", round(epochs, 1), "max_epochs", self.max_epochs)
+        # Client state is kept in up to three versions: the one that counts, the checkpoint's, and the newest.
+        vectors = _COPIES + 3 * len(algorithm.client_state) + len(algorithm.extra)
+        megabytes = vectors * spec.bytes / 1024**2
+        if megabytes > self.max_memory:
+            raise _beyond("megabytes of vectors", round(megabytes), "max_memory", self.max_memory)
+
+    def check_order(self, order: Order) -> None:
+        """Refuse signals that the owner has not allowed."""
+        if not self.signals:
+            return
+        allowed = {name.strip() for name in self.signals.split(",")}
+        for signal in order.signals:
+            if signal.name not in allowed:
+                raise WireError(
+                    f"the node's owner does not allow the signal '{signal.name}'",
+                    expected=", ".join(sorted(allowed)),
+                )
+
+
+def _key(name: str) -> str:
+    return name.replace("_", "-")
+
+
+def _beyond(what: str, asked: float, name: str, limit: int) -> WireError:
+    return WireError(
+        f"the experiment asks for {asked} {what}: beyond this node's limit {_key(name)} = {limit}",
+        fix="ask for less, or have the node's owner raise the limit",
+    )

@@ -1,0 +1,315 @@
+"""Muster's selection and aggregation for a Flower app of your own: `MusterStrategy` in the place of `FedAvg`.
+
+The client app stays as it is: it trains on the arrays that it gets, and sends them back with `num-examples`. So
+only signals can be used that the server computes from updates, and those that the app says it answers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from flwr.app import ArrayRecord, ConfigRecord, MetricRecord, RecordDict
+
+from muster.aggregation.base import Aggregator
+from muster.aggregation.fedavg import FedAvg
+from muster.core.arrays import Floats, Ints, Vector
+from muster.core.component import Population
+from muster.core.errors import ConfigError, EngineError
+from muster.engine.base import AskOrder, Engine, Evaluation, Failed, Trained, TrainOrder, collect_replies, schedule
+from muster.flower.cohort import Cohort, in_order
+from muster.flower.mail import Letter, Mail, NoAnswer
+from muster.flower.records import examples_of, metrics_of, only_arrays, spec_of_arrays, to_arrays, to_vector
+from muster.flower.update_signals import measure_on_update
+from muster.flower.wire import WireError, version_of
+from muster.selection.base import Selector
+from muster.server.loop import Observer, Server
+from muster.server.result import Result
+from muster.signals.base import Replies, Signal
+from muster.training.base import LocalAlgorithm, LocalTraining, Plain
+from muster.training.context import TrainOutcome
+from muster.updates.guard import Guard
+
+if TYPE_CHECKING:
+    from flwr.serverapp import Grid
+
+EvaluateFn = Callable[[int, ArrayRecord], MetricRecord | None]
+
+
+@dataclass(frozen=True)
+class StrategyResult:
+    """What `start` gives back: the model as Flower's strategies give it, and Muster's result."""
+
+    arrays: ArrayRecord
+    #: Selections, metrics, costs and disclosures of every round; `muster.report` and `muster.compare` take it.
+    result: Result
+
+
+@dataclass
+class MusterStrategy:
+    """Selects and aggregates with Muster's methods on any Flower app that trains and sends `num-examples`."""
+
+    selector: Selector
+    aggregator: Aggregator | None = None
+    seed: int = 0
+    guard: Guard | None = None
+    #: Names of the signals that the client app answers: to `query.<name>` with a metric of that name when asked,
+    #: or as a metric of that name in the reply to a training.
+    signals: Sequence[str] = ()
+    #: Clients evaluate the global model after every round (the app's `evaluate`); False: nobody does, unless
+    #: `start` gets an `evaluate_fn`.
+    federated_evaluation: bool = True
+    #: Wait for so many nodes before round 1 (None: as many as the selector wants in a round), so many seconds.
+    min_nodes: int | None = None
+    wait: float = 300.0
+    weighted_by_key: str = "num-examples"
+    #: Name of the classification layer, where the last weight matrix is not it.
+    final_layer: str | None = None
+    observers: Sequence[Observer] = ()
+
+    def start(  # noqa: PLR0917 (as Flower's strategies have it)
+        self,
+        grid: Grid,
+        initial_arrays: ArrayRecord,
+        num_rounds: int = 3,
+        timeout: float = 3600.0,
+        train_config: ConfigRecord | None = None,
+        evaluate_config: ConfigRecord | None = None,
+        evaluate_fn: EvaluateFn | None = None,
+    ) -> StrategyResult:
+        """Run rounds on the nodes behind a grid; the arguments are those of Flower's strategies."""
+        aggregator = self.aggregator or FedAvg()
+        check_signals(self.selector, aggregator, self.signals)
+        engine = RecordsEngine(
+            Mail(grid, deadline=timeout),
+            initial_arrays,
+            self,
+            train_config=train_config or ConfigRecord(),
+            evaluate_config=evaluate_config or ConfigRecord(),
+            evaluate_fn=evaluate_fn,
+        )
+        wanted = getattr(self.selector, "clients_per_round", 1) if self.min_nodes is None else self.min_nodes
+        engine.wait_for_nodes(wanted, self.wait)
+        server = Server(
+            self.selector, aggregator, engine, seed=self.seed, guard=self.guard, observers=self.observers
+        )
+        result = server.run(num_rounds)
+        return StrategyResult(engine.to_arrays(result.parameters), result)
+
+
+def check_signals(selector: Selector, aggregator: Aggregator, answered: Sequence[str]) -> None:
+    """Refuse methods whose signals neither the server can compute from updates nor the client app answers."""
+    for signal in (*selector.needs(), *aggregator.reports()):
+        if not signal.in_update and signal.name not in answered:
+            raise ConfigError(
+                f"the methods need the signal '{signal.name}', which a client app of your own does not answer",
+                expected="signals that the server computes from updates, or that your app answers",
+                fix=f"answer `query.{signal.name}` in your client app and name it in MusterStrategy(signals=…)"
+                ", or use Muster's client app (docs/flower.md)",
+            )
+
+
+class RecordsEngine(Engine):
+    """Clients that know nothing of Muster: they train, and perhaps evaluate, on array records."""
+
+    def __init__(
+        self,
+        mail: Mail,
+        initial: ArrayRecord,
+        strategy: MusterStrategy,
+        *,
+        train_config: ConfigRecord,
+        evaluate_config: ConfigRecord,
+        evaluate_fn: EvaluateFn | None,
+    ) -> None:
+        self._mail, self._strategy = mail, strategy
+        self._train_config, self._evaluate_config, self._evaluate_fn = train_config, evaluate_config, evaluate_fn
+        self._spec = spec_of_arrays(initial, strategy.final_layer)
+        self._dtypes = {name: str(array.dtype) for name, array in initial.items()}
+        self._initial = to_vector(initial, self._spec)
+        self._nodes: list[int] = []
+        self._online: set[int] = set()
+        self._sizes: Ints = np.empty(0, dtype=np.int64)
+        self._round = 0
+        self._cohort: Cohort | None = None
+        self._events: list[str] = []
+
+    def to_arrays(self, flat: Vector) -> ArrayRecord:
+        return to_arrays(flat, self._spec, self._dtypes)
+
+    @property
+    def population(self) -> Population:
+        return Population(self._sizes, self._spec.final_outputs or 1, self._spec, rounds=0)
+
+    @property
+    def training(self) -> LocalTraining:
+        lr = self._train_config.get("lr")
+        return LocalTraining(lr=lr) if isinstance(lr, float) and lr > 0 else LocalTraining()
+
+    @property
+    def algorithm(self) -> LocalAlgorithm:
+        return Plain()
+
+    def describe(self) -> str:
+        return f"Flower nodes with their own client app, {len(self._online)} of {len(self._nodes)} are there"
+
+    def initial_parameters(self) -> Vector:
+        return self._initial.copy()
+
+    def reachable(self, round: int) -> Ints:
+        there = [client for client, node in enumerate(self._nodes) if node in self._online]
+        return np.array(there, dtype=np.int64)
+
+    def wait_for_nodes(self, wanted: int, seconds: float) -> None:
+        if not self._mail.wait_until(lambda: self._look_around() >= wanted, seconds):
+            raise EngineError(
+                f"{len(self._online)} of {wanted} nodes are there after {seconds:g} s",
+                fix="start more nodes, or lower MusterStrategy(min_nodes=…)",
+            )
+
+    def begin_round(self, round: int) -> None:
+        self._round = round
+        self._mail.drop_late()
+        self._look_around()
+
+    def _look_around(self) -> int:
+        """A node's place in the order of first appearance is its client id; newcomers come behind."""
+        self._online = set(self._mail.grid.get_node_ids())
+        newcomers = sorted(self._online.difference(self._nodes))
+        self._nodes += newcomers
+        # A client's size is not known before its first training; 1 until then.
+        self._sizes = np.concatenate([self._sizes, np.ones(len(newcomers), dtype=np.int64)])
+        return len(self._online)
+
+    def take_events(self) -> list[str]:
+        events = [*self._events, *self._mail.events]
+        self._events, self._mail.events = [], []
+        return events
+
+    def ask(self, order: AskOrder) -> tuple[Replies, list[Failed]]:
+        arrays, config = self.to_arrays(order.parameters), self._config(self._train_config)
+        values: dict[int, dict[str, Floats]] = {int(client): {} for client in order.clients}
+        failures: dict[int, Failed] = {}
+        for signal in order.signals:
+            still = [client for client in values if client not in failures]
+            letters = self._letters(still, f"query.{signal.name}", arrays, config)
+            for client, content in self._mail.exchange(letters, f"{version_of(order.place)}.{signal.name}"):
+                try:
+                    values[client][signal.name] = self._value(_checked(content), signal)
+                except WireError as error:
+                    failures[client] = Failed(client, error.problem)
+        answered = {client: row for client, row in values.items() if client not in failures}
+        return collect_replies(answered, order.signals, self.population), list(failures.values())
+
+    def train(self, order: TrainOrder) -> Iterator[Trained | Failed]:
+        clients = schedule(order.clients, self._sizes)
+        config, arrays = self._config(self._train_config), self.to_arrays(order.parameters)
+        rates = dict(zip(clients.tolist(), order.rates(clients).tolist(), strict=True))
+        if order.lr_factors is None:
+            letters = self._letters(clients.tolist(), "train", arrays, config)
+        else:
+            self._check_rates()
+            letters = {}
+            for client, lr in rates.items():
+                letters |= self._letters([client], "train", arrays, ConfigRecord({**config, "lr": lr}))
+        self._cohort = Cohort(order, self._spec)
+
+        def answers() -> Iterator[tuple[int, Trained | Failed]]:
+            for client, content in self._mail.exchange(letters, version_of(order.place)):
+                try:
+                    yield client, self._trained(client, _checked(content), order, rates[client])
+                except WireError as error:
+                    yield client, Failed(client, error.problem)
+
+        for _, answer in in_order(clients, answers()):
+            yield answer
+
+    def matrix(self, clients: Ints) -> Vector:
+        assert self._cohort is not None
+        return self._cohort.matrix(clients)
+
+    def settle(self, used: Ints, refused: Ints) -> None:
+        """These clients keep nothing that Muster knows of."""
+
+    def evaluate(self, parameters: Vector) -> Evaluation:
+        nothing = np.zeros(0, dtype=np.int64)
+        measured = self._measured_by_clients(parameters) if self._strategy.federated_evaluation else {}
+        if self._evaluate_fn is not None:
+            measured |= _numbers(self._evaluate_fn(self._round + 1, self.to_arrays(parameters)) or {})
+        return Evaluation(nothing.reshape(0, 0), 0.0, nothing, np.zeros(0), nothing, measured=measured)
+
+    def _measured_by_clients(self, parameters: Vector) -> dict[str, float]:
+        """Means of all metrics, weighted by the clients' numbers of test samples."""
+        key = self._strategy.weighted_by_key
+        letters = self._letters(
+            self.reachable(0).tolist(), "evaluate", self.to_arrays(parameters), self._config(self._evaluate_config)
+        )
+        rows: dict[int, dict[str, float]] = {}
+        weights: dict[int, int] = {}
+        for client, content in self._mail.exchange(letters, f"{self._round}.evaluate"):
+            try:
+                metrics = metrics_of(_checked(content))
+                weights[client] = examples_of(metrics, key)
+                rows[client] = _numbers(metrics)
+            except WireError as error:
+                self._events.append(f"client {client} did not evaluate: {error.problem}")
+        names = sorted(set.intersection(*(set(row) for row in rows.values())) - {key}) if rows else []
+        share = np.array([weights[client] for client in sorted(rows)], dtype=np.float64)
+        columns = {name: np.array([rows[client][name] for client in sorted(rows)]) for name in names}
+        return {name: float(column @ share / share.sum()) for name, column in columns.items()}
+
+    def _letters(
+        self, clients: Sequence[int], type: str, arrays: ArrayRecord, config: ConfigRecord
+    ) -> dict[int, Letter]:
+        content = RecordDict({"arrays": arrays, "config": config})
+        return {client: Letter(self._nodes[client], type, content) for client in clients}
+
+    def _config(self, given: ConfigRecord) -> ConfigRecord:
+        return ConfigRecord({**given, "server-round": self._round + 1})
+
+    def _value(self, content: RecordDict, signal: Signal) -> Floats:
+        width = signal.width(self.population)
+        values = np.atleast_1d(np.asarray(metrics_of(content).get(signal.name, []), dtype=np.float64))
+        if values.shape != (width,):
+            raise WireError(f"the metric '{signal.name}' has {values.size} numbers", expected=str(width))
+        return values
+
+    def _check_rates(self) -> None:
+        lr = self._train_config.get("lr")
+        if not (isinstance(lr, float) and lr > 0):
+            raise ConfigError(
+                f"the selection gives clients learning rates of their own, but the client app's rate is {lr!r}",
+                expected="a train_config with `lr`, a float above zero",
+                fix="have the app train with the `lr` of its config, and give start() such a train_config",
+            )
+
+    def _trained(self, client: int, content: RecordDict, order: TrainOrder, lr: float) -> Trained:
+        assert self._cohort is not None
+        metrics = metrics_of(content)
+        # Before anything is aggregated: weights are read from here.
+        self._sizes[client] = size = examples_of(metrics, self._strategy.weighted_by_key)
+        movement = self._cohort.movement(client, to_vector(only_arrays(content), self._spec))
+        outcome = TrainOutcome(steps=1, samples=size)
+        contained = measure_on_update(
+            [signal for signal in order.report if signal.in_update],
+            order,
+            movement,
+            outcome,
+            lr=lr,
+            population=self.population,
+            training=self.training,
+        )
+        told = {s.name: self._value(content, s) for s in order.report if not s.in_update}
+        return Trained(client, movement, outcome.steps, outcome.samples, reports=contained | told)
+
+
+def _checked(content: RecordDict | NoAnswer) -> RecordDict:
+    if isinstance(content, NoAnswer):
+        raise WireError(content.reason)
+    return content
+
+
+def _numbers(metrics: Mapping[str, Any]) -> dict[str, float]:
+    return {name: float(value) for name, value in metrics.items() if isinstance(value, int | float)}

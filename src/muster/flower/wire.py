@@ -1,0 +1,353 @@
+"""What goes over the wire: an order or an answer is one small record and one array record of flat float32 vectors.
+
+Both sides decode strictly: what is missing, of another type, shape or size is refused with a `WireError` that says
+so. Arrays travel as plain .npy bytes; nothing is ever unpickled.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+import numpy as np
+from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
+
+from muster.core.arrays import Floats, Ints, Vector
+from muster.core.errors import MusterError
+from muster.engine.base import Place
+from muster.privacy.noise import Private, private
+from muster.signals.base import Signal, signals
+
+#: Raised with every change that an older node would misunderstand.
+VERSION = 3
+
+REGISTER, TRAIN, EVALUATE, SIGNALS = "query.register", "train", "evaluate", "query.signals"
+
+#: Names of the two records in a message, and of the model among the arrays.
+RECORD, ARRAYS, MODEL, BROADCAST = "muster", "arrays", "model", "broadcast"
+
+#: Codes of error replies: the client refuses or failed; the client is not the one that was meant.
+REFUSED, WRONG_NODE = 1000, 1001
+
+#: Room for the header of an .npy file.
+_HEADER = 1024
+#: Longest text that is taken from a message.
+_LONGEST_TEXT = 100_000
+
+T = TypeVar("T", int, float, str, bytes, bool)
+
+
+class WireError(MusterError):
+    """A message that cannot be understood, or must not be."""
+
+    exit_code = 7
+
+
+class WrongNode(WireError):
+    """An order for somebody else."""
+
+
+# --- fields ----------------------------------------------------------------------------------------------
+
+
+def take(record: ConfigRecord, key: str, kind: type[T]) -> T:
+    """A field of a record, of exactly this type."""
+    value = record.get(key)
+    if type(value) is not kind:
+        raise WireError(f"the field '{key}' is {_short(value)}", expected=f"a value of type {kind.__name__}")
+    if isinstance(value, str) and len(value) > _LONGEST_TEXT:
+        raise WireError(f"the field '{key}' has {len(value)} characters", expected=f"at most {_LONGEST_TEXT}")
+    return value
+
+
+def take_count(record: ConfigRecord, key: str, largest: int) -> int:
+    """A field that counts something: 0 … largest."""
+    value = take(record, key, int)
+    if not 0 <= value <= largest:
+        raise WireError(f"the field '{key}' is {value}", expected=f"0 to {largest}")
+    return value
+
+
+def take_numbers(record: ConfigRecord, key: str, count: int) -> Floats:
+    """A field with so many numbers in double precision."""
+    content = take(record, key, bytes)
+    if len(content) != 8 * count:
+        raise WireError(f"the field '{key}' has {len(content)} bytes", expected=f"{count} numbers of 8 bytes")
+    return np.frombuffer(content, dtype="<f8").astype(np.float64)
+
+
+def numbers(values: Floats) -> bytes:
+    return np.ascontiguousarray(values, dtype="<f8").tobytes()
+
+
+def record_of(content: RecordDict) -> ConfigRecord:
+    """The message's record, if it is of this version."""
+    record = content.config_records.get(RECORD)
+    if record is None:
+        raise WireError(f"the message has no record '{RECORD}'", expected="a message of Muster")
+    version = take(record, "version", int)
+    if version != VERSION:
+        raise WireError(
+            f"the message is of protocol version {version}",
+            expected=f"version {VERSION}",
+            fix="install the same version of Muster on server and nodes",
+        )
+    return record
+
+
+# --- arrays ----------------------------------------------------------------------------------------------
+
+
+def arrays_of(content: RecordDict, names: Sequence[str], size: int) -> dict[str, Vector]:
+    """The message's flat float32 vectors: exactly these, each of `size` numbers."""
+    record = content.array_records.get(ARRAYS)
+    found = [] if record is None else list(record)
+    if sorted(found) != sorted(names):
+        raise WireError(f"the message holds the arrays {found}", expected=", ".join(names) or "no arrays")
+    return {name: _vector(name, record[name], size) for name in names} if record is not None else {}
+
+
+def _vector(name: str, array: Array, size: int) -> Vector:
+    """The vector, if everything about it is as expected: judged before a byte of it is decoded."""
+    if array.dtype != "float32" or tuple(array.shape) != (size,):
+        raise WireError(
+            f"the array '{name}' is {array.dtype} of shape {tuple(array.shape)}", expected=f"float32 of ({size},)"
+        )
+    if not 4 * size < len(array.data) <= 4 * size + _HEADER:
+        raise WireError(f"the array '{name}' has {len(array.data)} bytes", expected=f"about {4 * size}")
+    try:
+        vector = array.numpy()
+    except (ValueError, TypeError, EOFError, OSError) as error:
+        raise WireError(f"the array '{name}' cannot be decoded ({error})", expected="plain .npy bytes") from error
+    # The description travels beside the bytes and may lie.
+    if vector.dtype != np.float32 or vector.shape != (size,):
+        raise WireError(
+            f"the array '{name}' turns out to be {vector.dtype} of shape {vector.shape}",
+            expected=f"float32 of ({size},)",
+        )
+    return vector
+
+
+def array_record(vectors: Mapping[str, Vector]) -> ArrayRecord:
+    return ArrayRecord({name: Array(np.ascontiguousarray(vector)) for name, vector in vectors.items()})
+
+
+def content(fields: Mapping[str, Any], arrays: ArrayRecord | None = None) -> RecordDict:
+    """A message's content: the record with its version, and arrays if there are any."""
+    records: dict[str, Any] = {RECORD: ConfigRecord({"version": VERSION, **fields})}
+    if arrays is not None:
+        records[ARRAYS] = arrays
+    return RecordDict(records)
+
+
+# --- signals ---------------------------------------------------------------------------------------------
+
+
+def signals_to_text(asked: Sequence[Signal]) -> str:
+    """Names and options, as JSON."""
+    return json.dumps([_described(signal) for signal in asked])
+
+
+def _described(signal: Signal) -> dict[str, Any]:
+    if isinstance(signal, Private):
+        noise = {"mechanism": signal.mechanism, "epsilon": signal.epsilon, "delta": signal.delta}
+        return {**_described(signal.signal), "noise": noise}
+    options: dict[str, Any] = dataclasses.asdict(signal) if dataclasses.is_dataclass(signal) else {}
+    return {"name": signal.name, "options": options}
+
+
+def signals_from_text(text: str, classes: int) -> tuple[Signal, ...]:
+    """The signals that a server asks for, built from the registry: nothing else can be named."""
+    try:
+        return tuple(_rebuilt(entry, classes) for entry in json.loads(text))
+    except (ValueError, TypeError, KeyError) as error:
+        raise WireError(f"the list of signals cannot be understood: {_short(text)} ({error!r})") from error
+    except MusterError as error:
+        raise WireError(f"the server asks for a signal that this client does not have: {error}") from error
+
+
+def _rebuilt(entry: dict[str, Any], classes: int) -> Signal:
+    signal = signals.build(entry["name"], entry["options"])
+    noise = entry.get("noise")
+    if noise is None:
+        return signal
+    # The bound that scales the noise is the client's own: a server cannot talk it down.
+    return private(signal, noise["mechanism"], float(noise["epsilon"]), float(noise["delta"]), classes)
+
+
+# --- orders ----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Order:
+    """What a client is told to do, beside the vectors."""
+
+    #: Fingerprint of the clients' side of the experiment.
+    experiment: str
+    client: int
+    #: The identity under which the node has registered.
+    key: str
+    place: Place
+    lr: float
+    signals: tuple[Signal, ...] = ()
+    #: Version of the client's state that the server counts on ("": none), and of its probed model.
+    state: str = ""
+    probe: str = ""
+    #: Version of its state in the server's newest checkpoint, to which the server may have to go back.
+    saved: str = ""
+    #: Factor of the local algorithm's proximal strength.
+    pull_factor: float = 1.0
+
+    def to_fields(self) -> dict[str, Any]:
+        place = {"round": self.place.round, "iteration": self.place.iteration, "exchange": self.place.exchange}
+        return {
+            "experiment": self.experiment,
+            "client": self.client,
+            "key": self.key,
+            **place,
+            "lr": float(self.lr),
+            "signals": signals_to_text(self.signals),
+            "state": self.state,
+            "probe": self.probe,
+            "saved": self.saved,
+            "pull_factor": float(self.pull_factor),
+        }
+
+    @classmethod
+    def from_record(cls, record: ConfigRecord, classes: int) -> Order:
+        lr = take(record, "lr", float)
+        if not math.isfinite(lr) or lr < 0:
+            raise WireError(f"the learning rate is {lr}", expected="a finite number, not negative")
+        pull_factor = take(record, "pull_factor", float)
+        if not math.isfinite(pull_factor) or pull_factor < 0:
+            raise WireError(f"the field 'pull_factor' is {pull_factor}", expected="a finite number, not negative")
+        round, iteration, exchange = (take_count(record, key, 2**31) for key in ("round", "iteration", "exchange"))
+        return cls(
+            experiment=take(record, "experiment", str),
+            client=take_count(record, "client", 2**31),
+            key=take(record, "key", str),
+            place=Place(round, iteration, exchange),
+            lr=lr,
+            signals=signals_from_text(take(record, "signals", str), classes),
+            state=take(record, "state", str),
+            probe=take(record, "probe", str),
+            saved=take(record, "saved", str),
+            pull_factor=pull_factor,
+        )
+
+
+def version_of(place: Place) -> str:
+    """The name of a client's state after the exchange at this place."""
+    return f"{place.round}.{place.iteration}.{place.exchange}"
+
+
+# --- answers ---------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Introduction:
+    """How a node introduces itself."""
+
+    #: "partition-id=3" or "name=clinic-a": from the node's own configuration.
+    key: str
+    #: Training and test samples.
+    size: int
+    tested: int
+
+    def to_fields(self) -> dict[str, Any]:
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def from_content(cls, content: RecordDict) -> Introduction:
+        record = record_of(content)
+        size = take_count(record, "size", 2**40)
+        if size == 0:
+            raise WireError("the node has no training samples", expected="at least one")
+        return cls(take(record, "key", str), size, take_count(record, "tested", 2**40))
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Signals that a client measured, as one row of numbers."""
+
+    values: dict[str, Floats]
+    #: State or probed model that the server counts on was not there any more.
+    lost: bool = False
+
+    def to_fields(self) -> dict[str, Any]:
+        rows = list(self.values.values())
+        return {"values": numbers(np.concatenate(rows) if rows else np.empty(0)), "lost": self.lost}
+
+    @classmethod
+    def from_record(cls, record: ConfigRecord, widths: Mapping[str, int]) -> Measured:
+        """`widths`: how many numbers each signal has, in the order in which they were asked for."""
+        row = take_numbers(record, "values", sum(widths.values()))
+        ends = np.cumsum([0, *widths.values()])
+        values = {name: row[a:b] for name, a, b in zip(widths, ends[:-1], ends[1:], strict=True)}
+        return cls(values, take(record, "lost", bool))
+
+
+@dataclass(frozen=True)
+class Work:
+    """What a client says about its training, beside vectors and signals."""
+
+    steps: int
+    samples: int
+    credited_steps: int
+
+    def to_fields(self) -> dict[str, Any]:
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def from_record(cls, record: ConfigRecord, steps: int, samples: int) -> Work:
+        """`steps`, `samples`: most that an honest client of its size can have done."""
+        return cls(
+            take_count(record, "steps", steps),
+            take_count(record, "samples", samples),
+            take_count(record, "credited_steps", steps),
+        )
+
+
+@dataclass(frozen=True)
+class Scores:
+    """A client's evaluation on its own test data: sums only."""
+
+    confusion: Ints
+    loss_sum: float
+    #: classes × attribute values, flat, where the data has attributes.
+    group_correct: Ints = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    group_count: Ints = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+
+    def to_fields(self) -> dict[str, Any]:
+        return {
+            "confusion": [int(n) for n in self.confusion.ravel()],
+            "loss_sum": float(self.loss_sum),
+            "group_correct": [int(n) for n in self.group_correct.ravel()],
+            "group_count": [int(n) for n in self.group_count.ravel()],
+        }
+
+    @classmethod
+    def from_record(cls, record: ConfigRecord, classes: int, groups: int, tested: int) -> Scores:
+        confusion = _counts(record, "confusion", classes * classes).reshape(classes, classes)
+        if confusion.sum() > tested:
+            raise WireError(f"the client tested {confusion.sum()} samples", expected=f"at most {tested}")
+        correct, count = (_counts(record, key, groups) for key in ("group_correct", "group_count"))
+        if (correct > count).any():
+            raise WireError("a group has more correct samples than samples")
+        return cls(confusion, take(record, "loss_sum", float), correct, count)
+
+
+def _counts(record: ConfigRecord, key: str, count: int) -> Ints:
+    values = record.get(key)
+    if not isinstance(values, list) or len(values) != count or any(type(n) is not int or n < 0 for n in values):
+        raise WireError(f"the field '{key}' is {_short(values)}", expected=f"{count} counts")
+    return np.array(values, dtype=np.int64)
+
+
+def _short(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 80 else f"{text[:77]}..."

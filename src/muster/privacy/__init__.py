@@ -1,0 +1,12 @@
+"""What leaves a client: noise on it, and the account of what that guarantees."""
+
+from typing import TYPE_CHECKING
+
+from muster.core.modules import imported_when_used
+
+__all__ = ["Privacy"]
+
+if TYPE_CHECKING:
+    from muster.privacy.account import Privacy
+else:
+    __getattr__ = imported_when_used(__name__, Privacy="muster.privacy.account")

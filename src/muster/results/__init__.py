@@ -1,0 +1,1 @@
+"""What runs leave behind: the store, plain files, grouping into cases, export."""

@@ -1,0 +1,103 @@
+"""What a store knows about a run, and how runs are chosen."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeAlias
+
+from muster.config.defaults import with_defaults
+from muster.server.origin import Provenance
+
+#: `planned`: by a sweep, not begun; `interrupted`: its process ended without a word (killed, power cut).
+Status: TypeAlias = Literal["planned", "running", "interrupted", "stopped", "complete", "failed"]
+
+_MISSING = object()
+
+
+@dataclass(frozen=True)
+class Run:
+    """One experiment of a store. Times are seconds since 1970."""
+
+    id: int
+    fingerprint: str
+    #: What it is called; in the eyes of a sweep when it was chosen by one.
+    name: str
+    seed: int
+    config: dict[str, Any]
+    #: Rounds that are planned, and rounds that are done.
+    rounds: int
+    done: int
+    status: Status
+    #: Why it failed.
+    error: str
+    code_version: str
+    environment: dict[str, str]
+    created: float
+    started: float
+    ended: float | None
+    pid: int
+    host: str
+    #: Seconds that its rounds took.
+    seconds: float
+    #: Names of the sweeps that it belongs to.
+    sweeps: list[str] = field(default_factory=list)
+
+    @property
+    def provenance(self) -> Provenance:
+        return Provenance(
+            self.fingerprint,
+            self.status,
+            self.error,
+            self.code_version,
+            self.environment,
+            self.started,
+            self.ended,
+            self.seconds,
+        )
+
+    @property
+    def method(self) -> str:
+        """The selection method."""
+        section = self.config.get("selection", {})
+        return str(section.get("method", section.get("object", "")))
+
+
+@dataclass(frozen=True)
+class Event:
+    """Something that happened to a run: started, resumed, stopped, complete, failed, rejected, client failed, …"""
+
+    time: float
+    round: int
+    kind: str
+    training: int | None
+    client: int | None
+    detail: str
+
+
+def run_from(row: sqlite3.Row, alive: bool, sweeps: list[str], name: str | None) -> Run:
+    """A run from its row; `alive`: a process holds the claim on it."""
+    values = {key: row[key] for key in row.keys() if key not in ("durable", "config", "environment")}  # noqa: SIM118
+    if values["status"] == "running" and not alive:
+        values["status"] = "interrupted"
+    values["name"] = name or values["name"]
+    config, environment = json.loads(row["config"]), json.loads(row["environment"])
+    return Run(config=config, environment=environment, sweeps=sweeps, **values)
+
+
+def fits(config: Mapping[str, Any], where: Mapping[str, Any]) -> bool:
+    """Whether a config has these values, said or by default; keys are dotted, as in `training.lr`."""
+    complete = with_defaults(config, {key.partition(".")[0] for key in where})
+    return all(value_at(complete, key, _MISSING) == value for key, value in where.items())
+
+
+def value_at(config: Mapping[str, Any], key: str, default: Any = None) -> Any:
+    """The value of a dotted key."""
+    value: Any = config
+    for part in key.split("."):
+        if not isinstance(value, Mapping) or part not in value:
+            return default
+        value = value[part]
+    return value

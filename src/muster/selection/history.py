@@ -1,0 +1,133 @@
+"""What the server remembers about each client: arrays with one entry a client, no objects."""
+
+from __future__ import annotations
+
+import copy
+
+import numpy as np
+
+from muster.core.arrays import Floats, Ints, State, read_only
+from muster.core.component import grown
+
+#: Signals with more numbers than this are not remembered here: a method that needs them keeps them itself.
+WIDEST_REMEMBERED = 1
+
+NEVER = -1
+
+
+class History:
+    """Participation and last reports of every client."""
+
+    def __init__(self, clients: int) -> None:
+        self._forget(clients)
+
+    def _forget(self, clients: int) -> None:
+        #: A snapshot looks at the same arrays.
+        self._shared = False
+        #: Those of whom anything is remembered.
+        self._known = np.zeros(clients, dtype=np.bool_)
+        self._trainings = np.zeros(clients, dtype=np.int64)
+        self._rounds = np.zeros(clients, dtype=np.int64)
+        self._last_round = np.full(clients, NEVER, dtype=np.int64)
+        self._failures = np.zeros(clients, dtype=np.int64)
+        self._signals: dict[str, Floats] = {}
+
+    @property
+    def clients(self) -> int:
+        return len(self._trainings)
+
+    @property
+    def trainings(self) -> Ints:
+        """How often each client's training was used."""
+        return read_only(self._trainings)
+
+    @property
+    def rounds(self) -> Ints:
+        """In how many rounds each client took part (several trainings in a round count once)."""
+        return read_only(self._rounds)
+
+    @property
+    def last_round(self) -> Ints:
+        """The last round in which each client took part; −1: never."""
+        return read_only(self._last_round)
+
+    @property
+    def failures(self) -> Ints:
+        """How often each client failed to answer or was refused."""
+        return read_only(self._failures)
+
+    def last(self, signal: str) -> Floats:
+        """The last finite value that each client sent for a signal of one number; NaN: none so far."""
+        if signal not in self._signals:
+            return np.full(self.clients, np.nan)
+        return read_only(self._signals[signal])
+
+    def snapshot(self) -> History:
+        """The history as it is now. Arrays are copied only if this one goes on."""
+        self._shared = True
+        return copy.copy(self)
+
+    def _own(self) -> None:
+        """Before a change: what a snapshot sees must stay."""
+        if self._shared:
+            self.__dict__ = copy.deepcopy(self.__dict__) | {"_shared": False}
+
+    def grow(self, clients: int) -> None:
+        """Make room for clients that have joined."""
+        if clients > self.clients:
+            self._own()
+        self._known = grown(self._known, clients, False)
+        self._trainings = grown(self._trainings, clients, 0)
+        self._rounds = grown(self._rounds, clients, 0)
+        self._last_round = grown(self._last_round, clients, NEVER)
+        self._failures = grown(self._failures, clients, 0)
+        self._signals = {name: grown(values, clients, np.nan) for name, values in self._signals.items()}
+
+    def trained(self, clients: Ints, round: int) -> None:
+        self._own()
+        self._known[clients] = True
+        first_in_round = clients[self._last_round[clients] != round]
+        self._rounds[first_in_round] += 1
+        self._last_round[clients] = round
+        self._trainings[clients] += 1
+
+    def failed(self, clients: Ints) -> None:
+        self._own()
+        self._known[clients] = True
+        np.add.at(self._failures, clients, 1)
+
+    def reported(self, signal: str, clients: Ints, values: Floats) -> None:
+        if values.ndim > 1 and values.shape[1] > WIDEST_REMEMBERED:
+            return
+        self._own()
+        if signal not in self._signals:
+            self._signals[signal] = np.full((self.clients, *values.shape[1:]), np.nan)
+        finite = np.isfinite(values).all(axis=tuple(range(1, values.ndim)))
+        self._known[clients[finite]] = True
+        self._signals[signal][clients[finite]] = values[finite]
+
+    def state_dict(self) -> State:
+        """Only the clients of which something is known: with a million clients, a few of them in most runs."""
+        known = np.flatnonzero(self._known)
+        return {
+            "clients": self.clients,
+            "known": known,
+            "trainings": self._trainings[known],
+            "rounds": self._rounds[known],
+            "last_round": self._last_round[known],
+            "failures": self._failures[known],
+            "signals": {name: values[known] for name, values in self._signals.items()},
+        }
+
+    def load_state_dict(self, values: State) -> None:
+        # Runs that were kept before there was "known" hold every client.
+        known = values.get("known", np.arange(len(values["trainings"])))
+        self._forget(values.get("clients", len(known)))
+        self._known[known] = True
+        self._trainings[known] = values["trainings"]
+        self._rounds[known] = values["rounds"]
+        self._last_round[known] = values["last_round"]
+        self._failures[known] = values["failures"]
+        for name, rows in values["signals"].items():
+            self._signals[name] = np.full((self.clients, *rows.shape[1:]), np.nan)
+            self._signals[name][known] = rows

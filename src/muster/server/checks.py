@@ -1,0 +1,172 @@
+"""Checks before round 1 and before every exchange: mistakes are told as such, not computed with."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+
+import numpy as np
+import numpy.typing as npt
+
+from muster.aggregation.base import Aggregator, aggregators
+from muster.core.arrays import Bools, Floats, Ints
+from muster.core.errors import ConfigError
+from muster.selection.base import Ask, Selector, Train, View
+from muster.training.base import LocalAlgorithm, LocalTraining, algorithms
+from muster.training.context import PROBE
+from muster.training.continued import FIRST
+
+
+def check_fit(selector: Selector, aggregator: Aggregator, algorithm: LocalAlgorithm) -> None:
+    """Refuse combinations that would silently compute something else."""
+    pair = f"{type(selector).__name__} with {type(aggregator).__name__}"
+    if selector.gives_multiplicity() and not aggregator.honours_multiplicity:
+        raise ConfigError(
+            f"{pair}: the selection samples with replacement, but the aggregation cannot count a client twice",
+            fix="sample without replacement, or aggregate with a weighted mean such as fedavg",
+        )
+    if selector.gives_weights() and not aggregator.honours_weights:
+        raise ConfigError(
+            f"{pair}: the selection brings aggregation weights, but the aggregation has its own",
+            fix="switch the selection's weights off, or aggregate with fedavg",
+        )
+    needed, given = aggregator.requires_algorithm, algorithms.name_of(algorithm)
+    if needed is not None and given not in needed:
+        raise ConfigError(
+            f"{type(aggregator).__name__} needs clients that run {' or '.join(needed)}, not {given}",
+            fix=f"set method = '{needed[0]}' in the section [algorithm]",
+        )
+    probes = any(PROBE in signal.client_state for signal in selector.needs())
+    if probes and algorithm.requires_aggregation is not None:
+        raise ConfigError(
+            f"{type(selector).__name__} trains on from probed models, whose steps lack the corrections of {given}",
+            fix="use method = 'plain', 'fedprox' or 'moon' in the section [algorithm], or another selection",
+        )
+    wanted, used = algorithm.requires_aggregation, aggregators.name_of(aggregator)
+    if wanted is not None and used not in wanted:
+        raise ConfigError(
+            f"the local algorithm {given} needs the aggregation {' or '.join(wanted)}, not {used}",
+            fix=f"set method = '{wanted[0]}' in the section [aggregation]",
+        )
+
+
+def check_probes(selector: Selector, training: LocalTraining, algorithm: LocalAlgorithm) -> None:
+    """Refuse to go on with a probe's momentum where there is none, or another one is kept already."""
+    kept = any(getattr(signal, "optimizer_state", "fresh") == "kept" for signal in selector.needs())
+    given = algorithms.name_of(algorithm)
+    if kept and not training.momentum:
+        raise ConfigError(
+            "optimizer_state = 'kept' goes on with the momentum of a probe, but local training has none",
+            expected="training.optimizer = 'sgd' with a momentum",
+            fix="set training.momentum, or leave optimizer_state = 'fresh'",
+        )
+    if kept and FIRST in algorithm.client_state:
+        raise ConfigError(
+            "optimizer_state = 'kept' goes on with the momentum of a probe, but the local algorithm "
+            f"{given} goes on with that of the client's last training",
+            fix="use one of the two",
+        )
+
+
+def check_plan(plan: object, chooser: Selector) -> None:
+    if not isinstance(plan, Generator):
+        raise ConfigError(
+            f"{type(chooser).__name__}.round gave a {type(plan).__name__}",
+            expected="a generator: a method that yields Ask(...) and Train(...)",
+        )
+
+
+def checked_mask(mask: object, clients: Ints, chooser: Selector) -> Bools:
+    """What a selector's `keep` said, if it can be understood."""
+    kept = np.asarray(mask)
+    if kept.shape != clients.shape or kept.dtype != np.bool_:
+        raise ConfigError(
+            f"{type(chooser).__name__}: `keep` gave {kept.dtype} of shape {kept.shape}",
+            expected=f"True or False for each of the {len(clients)} clients that answered",
+        )
+    return kept
+
+
+def check_request(
+    request: Ask | Train, view: View, chooser: Selector, aggregator: Aggregator, algorithm: LocalAlgorithm
+) -> None:
+    """Refuse requests that no engine could carry out; they come from a mistake in a selector."""
+    selector, clients = type(chooser).__name__, view.clients
+    if not isinstance(request, Ask | Train):
+        raise ConfigError(f"{selector} yielded a {type(request).__name__}", expected="Ask(...) or Train(...)")
+    ids = np.asarray(request.clients)
+    if ids.ndim != 1 or not np.issubdtype(ids.dtype, np.integer):
+        raise ConfigError(
+            f"{selector} asked for clients {ids!r}", expected="a one-dimensional array of integer ids"
+        )
+    if len(ids) and (ids.min() < 0 or ids.max() >= clients):
+        wrong = ids[(ids < 0) | (ids >= clients)][0]
+        raise ConfigError(f"{selector} asked for client {wrong}", expected=f"ids from 0 to {clients - 1}")
+    absent = np.setdiff1d(ids, view.available) if len(view.available) < clients else ids[:0]
+    if len(absent):
+        raise ConfigError(
+            f"{selector} asked for client {absent[0]}, which cannot be reached in round {view.round + 1}",
+            expected="ids among View.available",
+        )
+    if len(np.unique(ids)) != len(ids):
+        raise ConfigError(f"{selector} asked for the same client twice", fix="use Train(..., multiplicity=...)")
+    _check_signals(request, selector)
+    if isinstance(request, Train):
+        _check_counts(request, selector, aggregator)
+        _check_factors(request, selector, algorithm)
+
+
+def _check_signals(request: Ask | Train, selector: str) -> None:
+    """A signal measured at the wrong time has its name and another meaning."""
+    if isinstance(request, Ask):
+        wrong = [signal.name for signal in request.signals if not signal.askable]
+        problem, fix = "cannot be asked for", "name it in the report of a Train request"
+    else:
+        wrong = [signal.name for signal in request.report if not signal.reportable]
+        problem, fix = "cannot be reported by a training", "ask for it before the training"
+    if wrong:
+        raise ConfigError(f"{selector}: the signal '{wrong[0]}' {problem}", fix=fix)
+
+
+def _check_counts(request: Train, selector: str, aggregator: Aggregator) -> None:
+    honoured = {"multiplicity": aggregator.honours_multiplicity, "weights": aggregator.honours_weights}
+    for name, honours in honoured.items():
+        values = getattr(request, name)
+        if values is None:
+            continue
+        _checked_rows(values, name, request, selector)
+        if not (np.isfinite(values).all() and (np.asarray(values) >= 0).all()):
+            raise ConfigError(f"{selector} gave the {name} {values}", expected="finite numbers, none negative")
+        if len(request.clients) and not np.any(values):
+            raise ConfigError(f"{selector} gave {name} that are all zero", expected="one above zero at least")
+        if not honours and len(np.unique(values)) > 1:
+            raise ConfigError(
+                f"{selector} gave {name} that {type(aggregator).__name__} would ignore",
+                fix="leave them out, or aggregate with fedavg",
+            )
+
+
+def _check_factors(request: Train, selector: str, algorithm: LocalAlgorithm) -> None:
+    if request.lr_factors is not None:
+        factors = _checked_rows(request.lr_factors, "lr_factors", request, selector)
+        if not (np.isfinite(factors).all() and (factors > 0).all()):
+            raise ConfigError(f"{selector} gave the lr_factors {factors}", expected="finite numbers above zero")
+    if request.pull_factors is not None:
+        factors = _checked_rows(request.pull_factors, "pull_factors", request, selector)
+        if not (np.isfinite(factors).all() and (factors >= 0).all()):
+            raise ConfigError(
+                f"{selector} gave the pull_factors {factors}", expected="finite numbers, none negative"
+            )
+        if not algorithm.honours_pull_factors:
+            raise ConfigError(
+                f"{selector} gave pull_factors, but the local algorithm {type(algorithm).__name__} "
+                "has no proximal strength that can be set for each client",
+                fix="set method = 'fedprox' in the section [algorithm], or leave them out",
+            )
+
+
+def _checked_rows(values: npt.ArrayLike, name: str, request: Train, selector: str) -> Floats:
+    rows = np.asarray(values, dtype=np.float64)
+    if rows.shape != request.clients.shape:
+        given = f"{len(rows)} {name}" if rows.ndim == 1 else f"{name} of shape {rows.shape}"
+        raise ConfigError(f"{selector} gave {given} for {len(request.clients)} clients")
+    return rows

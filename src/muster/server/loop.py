@@ -1,0 +1,242 @@
+"""The server loop: drives a selector's requests through an engine and an aggregator, and keeps the books."""
+
+from __future__ import annotations
+
+import copy
+import math
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from muster.aggregation.base import Aggregator
+from muster.core.arrays import State, Vector, read_only
+from muster.core.component import Population
+from muster.core.errors import CheckpointError, ConfigError, TrainingError
+from muster.core.randomness import generator
+from muster.engine.base import Engine, Failed, Trained
+from muster.privacy.account import Privacy
+from muster.selection.base import Selector, View
+from muster.selection.history import History
+from muster.server.checks import check_fit, check_probes
+from muster.server.conversation import Conversation
+from muster.server.ledger import Bookkeeper, Ledger
+from muster.server.metrics import NAN, client_accuracies, group_table, summarise_metrics
+from muster.server.persistence import Persistence, Saved, Stage
+from muster.server.record import RoundRecord, TrainingRecord
+from muster.server.result import Result
+from muster.updates.guard import Guard
+from muster.world.availability import Availability
+from muster.world.devices import Devices
+
+
+class Observer:
+    """Is told what happens in a run: progress displays, trackers, stores. Every method may be left out."""
+
+    def started(self, server: Server, rounds: int, done: int) -> None:
+        """A run begins, or goes on after `done` rounds."""
+
+    def answered(self, answer: Trained | Failed) -> None:
+        """A client has answered a training request."""
+
+    def round_ended(self, record: RoundRecord, ledger: Ledger) -> None:
+        """A round is complete and, where the run is kept, saved."""
+
+    def wants_stop(self) -> bool:
+        """Asked after every round: True ends the run there, with a checkpoint."""
+        return False
+
+
+#: Larger federations keep the accuracy of every single client for the last round only.
+MANY_CLIENTS = 2000
+
+
+class Server:
+    """Runs rounds: any selector, any aggregator, any engine."""
+
+    def __init__(
+        self,
+        selector: Selector,
+        aggregator: Aggregator,
+        engine: Engine,
+        *,
+        seed: int = 0,
+        guard: Guard | None = None,
+        evaluate_every: int = 1,
+        availability: Availability | None = None,
+        devices: Devices | None = None,
+        privacy: Privacy | None = None,
+        observers: Sequence[Observer] = (),
+    ) -> None:
+        self.selector, self.aggregator, self.engine = selector, aggregator, engine
+        self.seed, self.guard, self.evaluate_every = seed, guard or Guard(), evaluate_every
+        self.availability, self.devices, self.privacy = availability, devices, privacy
+        self.observers = tuple(observers)
+        #: Those that want to hear of every single answer.
+        self.listeners = tuple(o for o in self.observers if type(o).answered is not Observer.answered)
+        self.parameters: Vector = engine.initial_parameters()
+        self.history = History(engine.population.clients)
+        self.ledger = Ledger()
+        self.records: list[RoundRecord] = []
+
+    def run(self, rounds: int, persistence: Persistence | None = None) -> Result:
+        """Run until `rounds` rounds are done, counting those that an earlier process has left."""
+        self._begin(rounds)
+        if persistence is not None and (saved := persistence.load()) is not None:
+            self._restore(saved)
+        for observer in self.observers:
+            observer.started(self, rounds, len(self.records))
+        stopped, failure = False, self._nothing_works() if len(self.records) >= rounds else None
+        while len(self.records) < rounds and not stopped and failure is None:
+            start = time.perf_counter()
+            record = self._round(len(self.records), rounds)
+            self.ledger.current.seconds = time.perf_counter() - start
+            self.records.append(record)
+            stopped, failure = any(observer.wants_stop() for observer in self.observers), self._nothing_works()
+            if persistence is not None:
+                complete = len(self.records) == rounds and failure is None
+                stage: Stage = "complete" if complete else "stopped" if stopped else "running"
+                persistence.round_ended(record, self.ledger.current, self.ledger.disclosed[-1], self._state, stage)
+            for observer in self.observers:
+                observer.round_ended(record, self.ledger)
+        if failure is not None:
+            raise failure
+        return self.result(complete=len(self.records) >= rounds)
+
+    def result(self, complete: bool = False) -> Result:
+        """What there is so far; later rounds do not change it."""
+        ledger, done = copy.deepcopy(self.ledger), len(self.records)
+        # A round that was broken off has costs, but no record.
+        del ledger.rounds[done:], ledger.disclosed[done:]
+        return Result(
+            parameters=self.parameters,
+            records=list(self.records),
+            ledger=ledger,
+            history=self.history.snapshot(),
+            spec=self.engine.population.spec,
+            complete=complete,
+        )
+
+    def check(self, rounds: int) -> None:
+        """Every mistake that can be seen before round 1."""
+        if rounds < 1:
+            raise ConfigError(f"rounds is {rounds}", expected="at least 1")
+        if self.evaluate_every < 1:
+            raise ConfigError(f"evaluate_every is {self.evaluate_every}", expected="at least 1")
+        population = replace(self.engine.population, rounds=rounds)
+        self.guard.check()
+        self.engine.training.check()
+        self.selector.check(population)
+        self.selector.check_signals(population)
+        self.aggregator.check(population)
+        check_fit(self.selector, self.aggregator, self.engine.algorithm)
+        self.aggregator.check_training(self.engine.training, self.engine.algorithm)
+        check_probes(self.selector, self.engine.training, self.engine.algorithm)
+        self.engine.check_methods(self.selector, self.aggregator, self.guard)
+        self.engine.algorithm.check(population)
+        self.engine.algorithm.check_training(self.engine.training)
+        if self.availability is not None:
+            self.availability.check(population)
+        if self.privacy is not None:
+            self.privacy.check(population)
+
+    def _begin(self, rounds: int) -> None:
+        self.check(rounds)
+        self.aggregator.prepare(replace(self.engine.population, rounds=rounds))
+
+    # --- one round ---------------------------------------------------------------------------------------
+
+    def _round(self, round: int, rounds: int) -> RoundRecord:
+        self.engine.begin_round(round)
+        population = replace(self.engine.population, rounds=rounds)
+        self.history.grow(population.clients)
+        self.ledger.open_round()
+        books = Bookkeeper(self.ledger, population, self.engine.training, self.devices)
+        record = RoundRecord(round + 1)
+        Conversation(self, population, round, books=books, record=record).hold()
+        self.engine.end_round()
+        self._measure(record, rounds)
+        record.events = self.engine.take_events()
+        return record
+
+    def view(self, population: Population, round: int) -> View:
+        """What the selector may know at the start of a round."""
+        available = self.engine.reachable(round)
+        if self.availability is not None:
+            up = self.availability.available(round, population.clients, self.seed)
+            available = np.intersect1d(available, up, assume_unique=True)
+        return View(
+            round=round,
+            rounds=population.rounds,
+            sizes=read_only(population.sizes),
+            available=read_only(available),
+            history=self.history,
+            rng=generator(self.seed, "selection", round),
+            classes=population.classes,
+            spec=population.spec,
+        )
+
+    @property
+    def losses(self) -> Iterator[float]:
+        """What evaluations have measured so far, on validation data where there are, for schedules to follow."""
+        measured = (row.get("validation_loss", row["loss"]) for row in (record.metrics for record in self.records))
+        return (loss for loss in measured if not math.isnan(loss))
+
+    def _measure(self, record: RoundRecord, rounds: int) -> None:
+        last = record.round == rounds
+        if last or record.round % self.evaluate_every == 0:
+            took_part = sorted({client for training in record.trainings for client in training.clients})
+            evaluation = self.engine.evaluate(self.parameters)
+            if self.engine.training.centralised:  # everybody's data took part
+                took_part = list(range(len(evaluation.client_count)))
+            record.metrics = summarise_metrics(evaluation, np.array(took_part, dtype=np.int64))
+            record.groups = group_table(evaluation)
+            if last or len(evaluation.client_count) <= MANY_CLIENTS:
+                record.client_accuracy = client_accuracies(evaluation)
+        else:
+            record.metrics = {"accuracy": NAN, "loss": NAN}
+
+    def _nothing_works(self) -> TrainingError | None:
+        """The error to stop with, when too many rounds in a row had no valid update."""
+        limit = self.guard.max_failed_rounds
+        recent = self.records[-limit:]
+        if len(recent) < limit or not all(record.failed for record in recent):
+            return None
+        last = recent[-1].trainings[-1] if recent[-1].trainings else TrainingRecord([], [])
+        reasons = {**last.failed, **last.rejected}
+        example = next(iter(reasons.items()), (None, "nobody was selected"))
+        return TrainingError(
+            f"{limit} rounds in a row had no valid update (last reason: client {example[0]}: {example[1]})",
+            fix="lower the learning rate, clip gradients, or raise guard.max_norm; the model before is kept",
+        )
+
+    # --- checkpoints -------------------------------------------------------------------------------------
+
+    def _state(self) -> State:
+        return {
+            "parameters": self.parameters,
+            "spec": self.engine.population.spec.state_dict(),
+            "selector": self.selector.state_dict(),
+            "aggregator": self.aggregator.state_dict(),
+            "engine": self.engine.state_dict(),
+            "history": self.history.state_dict(),
+            "privacy": self.ledger.privacy.state_dict(),
+        }
+
+    def _restore(self, saved: Saved) -> None:
+        state = saved.state
+        try:
+            self.parameters = state["parameters"]
+            self.selector.load_state_dict(state["selector"])
+            self.aggregator.load_state_dict(state["aggregator"])
+            self.engine.load_state_dict(state["engine"])
+            self.history.load_state_dict(state["history"])
+            self.ledger.privacy.load_state_dict(state["privacy"])
+        except (KeyError, TypeError, ValueError) as error:
+            raise CheckpointError(
+                f"the checkpoint does not fit this version's components ({error!r})",
+                fix="continue it with the version of Muster that wrote it",
+            ) from error
+        self.ledger.rounds, self.ledger.disclosed = list(saved.costs), list(saved.disclosed)
+        self.records = list(saved.records)

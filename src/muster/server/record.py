@@ -1,0 +1,99 @@
+"""What a run leaves behind, round by round, in plain types that can be stored anywhere."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, NamedTuple
+
+from muster.core.arrays import Ints, State, Vector
+
+#: Signals with more numbers a client than this are not kept in records: they would outweigh everything else.
+WIDEST_KEPT = 16
+
+
+@dataclass
+class TrainingRecord:
+    """One training: who was used with which weight, who was refused, who failed."""
+
+    #: Clients whose updates were aggregated, ascending.
+    clients: list[int]
+    #: Their normalised weights.
+    weights: list[float]
+    #: Client → why its update was refused.
+    rejected: dict[int, str] = field(default_factory=dict)
+    #: Client → why it did not answer.
+    failed: dict[int, str] = field(default_factory=dict)
+    #: Clients whose valid updates the selector left out.
+    left_out: list[int] = field(default_factory=list)
+
+
+class GroupAccuracy(NamedTuple):
+    """How well the global model does on the test samples of one class with one attribute value."""
+
+    label: int
+    attribute: int
+    accuracy: float
+    samples: int
+
+
+@dataclass(frozen=True)
+class Report:
+    """What clients told in one exchange: row i of every signal is from `clients[i]`."""
+
+    #: Number of the exchange in its round, from 0.
+    exchange: int
+    #: Reported with a training; False: asked without one.
+    trained: bool
+    clients: Ints
+    #: Signal → (clients,) or (clients, width) numbers, rounded to float32; very wide signals are left out.
+    values: dict[str, Vector]
+
+
+@dataclass
+class RoundRecord:
+    """One round. Round numbers are 1-based here, as people count."""
+
+    round: int
+    trainings: list[TrainingRecord] = field(default_factory=list)
+    #: Questions that were asked: (signal names, how many clients were asked, how many answered).
+    asks: list[tuple[list[str], int, int]] = field(default_factory=list)
+    metrics: dict[str, float] = field(default_factory=dict)
+    #: One row for each group of the test set, where the data has attributes and the round was evaluated.
+    groups: list[GroupAccuracy] = field(default_factory=list)
+    #: What the selector wanted to be remembered, by name, e.g. {"clusters": [label of each client]}.
+    notes: dict[str, Any] = field(default_factory=dict)
+    #: What happened beside answers, in words: a client joined, an answer came too late.
+    events: list[str] = field(default_factory=list)
+    #: What clients told the server. Kept in the store, not in the plain files.
+    reports: list[Report] = field(default_factory=list, compare=False, repr=False)
+    #: Accuracy on each client's own test data, NaN for clients without; None: not evaluated in this round.
+    client_accuracy: Vector | None = field(default=None, compare=False, repr=False)
+
+    @property
+    def failed(self) -> bool:
+        """No training of the round had a valid update: the model stayed as it was."""
+        return not any(training.clients for training in self.trainings)
+
+    def state_dict(self) -> State:
+        """Everything in plain types but what clients told one by one (`reports`, `client_accuracy`)."""
+        values = asdict(replace(self, reports=[], client_accuracy=None))
+        del values["reports"], values["client_accuracy"]
+        return values
+
+    @classmethod
+    def from_state(cls, values: dict[str, Any]) -> RoundRecord:
+        trainings = [TrainingRecord(**row) for row in values["trainings"]]
+        for training in trainings:  # JSON has only strings as keys
+            training.rejected = {int(client): why for client, why in training.rejected.items()}
+            training.failed = {int(client): why for client, why in training.failed.items()}
+        asks = [(list(names), asked, answered) for names, asked, answered in values["asks"]]
+        groups = [GroupAccuracy(*row) for row in values.get("groups", [])]
+        return cls(
+            values["round"],
+            trainings,
+            asks,
+            dict(values["metrics"]),
+            groups,
+            notes=dict(values.get("notes", {})),
+            events=list(values.get("events", [])),
+        )

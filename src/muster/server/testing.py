@@ -1,0 +1,282 @@
+"""Try a selector without training: a federation whose clients answer with made-up numbers.
+
+`FakeFederation` drives selectors and checks their requests; `check_selector` is the contract that every selector
+must keep. Both serve Muster's own tests and benchmarks, and anybody who writes a selector.
+"""
+
+from __future__ import annotations
+
+import time
+import zlib
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from muster.core.arrays import Floats, Ints
+from muster.core.component import Population
+from muster.core.parameters import Entry, ParameterSpec
+from muster.core.randomness import generator
+from muster.selection.base import Ask, Request, Selector, Train, View
+from muster.selection.history import History
+from muster.signals.base import Replies, Signal
+
+#: Numbers for a signal: one row a client of the whole population, or a function (clients, round) → rows.
+Script = npt.ArrayLike | Callable[[Ints, int], npt.ArrayLike]
+
+
+@dataclass
+class Played:
+    """What happened in one round."""
+
+    requests: list[Request] = field(default_factory=list)
+    replies: list[Replies] = field(default_factory=list)
+    #: For each Train request, the clients whose update was used.
+    used: list[Ints] = field(default_factory=list)
+    #: Seconds that the selector itself took.
+    seconds: float = 0.0
+
+    @property
+    def asks(self) -> list[Ask]:
+        return [request for request in self.requests if isinstance(request, Ask)]
+
+    @property
+    def trains(self) -> list[Train]:
+        return [request for request in self.requests if isinstance(request, Train)]
+
+    @property
+    def trained(self) -> Ints:
+        """The clients that were asked to train in this round's last training."""
+        return self.trains[-1].clients
+
+    def same_as(self, other: Played) -> bool:
+        """Whether the selector made the same requests."""
+        return len(self.requests) == len(other.requests) and all(
+            type(mine) is type(theirs)
+            and np.array_equal(mine.clients, theirs.clients)
+            and _same(mine, theirs, "multiplicity")
+            and _same(mine, theirs, "weights")
+            and _same(mine, theirs, "lr_factors")
+            and _same(mine, theirs, "pull_factors")
+            for mine, theirs in zip(self.requests, other.requests, strict=True)
+        )
+
+
+def _same(mine: Request, theirs: Request, rows: str) -> bool:
+    a, b = getattr(mine, rows, None), getattr(theirs, rows, None)
+    return (a is None and b is None) or (a is not None and b is not None and np.array_equal(a, b))
+
+
+def small_spec(classes: int, hidden: int = 3) -> ParameterSpec:
+    """The layout of a small two-layer classifier."""
+    shapes = {
+        "fc1.weight": (hidden, 4),
+        "fc1.bias": (hidden,),
+        "fc2.weight": (classes, hidden),
+        "fc2.bias": (classes,),
+    }
+    entries, at = [], 0
+    for name, shape in shapes.items():
+        size = int(np.prod(shape))
+        entries.append(Entry(name, shape, at, at + size))
+        at += size
+    return ParameterSpec(tuple(entries), final_layer_name="fc2")
+
+
+class FakeFederation:
+    """Clients that exist only as numbers, and answer the same in every run with the same seed."""
+
+    def __init__(
+        self,
+        clients: int = 10,
+        *,
+        sizes: npt.ArrayLike | None = None,
+        seed: int = 0,
+        classes: int = 4,
+        rounds: int = 100,
+        script: Mapping[str, Script] | None = None,
+        attributes: int | None = 2,
+        spec: ParameterSpec | None = None,
+    ) -> None:
+        self.seed, self.classes, self.rounds, self.attributes = seed, classes, rounds, attributes
+        self.spec = small_spec(classes) if spec is None else spec
+        self.script: dict[str, Script] = dict(script or {})
+        drawn = generator(seed, "fake sizes").integers(20, 200, clients)
+        self.sizes: Ints = drawn if sizes is None else np.asarray(sizes, dtype=np.int64)
+        self.history = History(len(self.sizes))
+        self.next_round = 0
+
+    @property
+    def clients(self) -> int:
+        return len(self.sizes)
+
+    @property
+    def population(self) -> Population:
+        return Population(self.sizes, self.classes, self.spec, self.rounds, self.attributes, has_devices=True)
+
+    def grow(self, sizes: Sequence[int]) -> None:
+        """New clients join."""
+        self.sizes = np.concatenate([self.sizes, np.asarray(sizes, dtype=np.int64)])
+        self.history.grow(self.clients)
+
+    def view(self, available: npt.ArrayLike | None = None) -> View:
+        """What a selector sees at the start of the next round."""
+        everyone = np.arange(self.clients)
+        return View(
+            round=self.next_round,
+            rounds=self.rounds,
+            sizes=self.sizes,
+            available=everyone if available is None else np.sort(np.asarray(available, dtype=np.int64)),
+            history=self.history,
+            rng=generator(self.seed, "selection", self.next_round),
+            classes=self.classes,
+            spec=self.spec,
+        )
+
+    def play(
+        self,
+        selector: Selector,
+        *,
+        available: npt.ArrayLike | None = None,
+        drop: Collection[int] = (),
+        nan: Mapping[str, Collection[int]] | None = None,
+    ) -> Played:
+        """One round: `drop` never answer, `nan` names the clients whose value of a signal is not a number."""
+        view, played = self.view(available), Played()
+        plan = selector.round(view)
+        advance: Callable[[], Request] = partial(next, plan)
+        while True:
+            started = time.perf_counter()
+            try:
+                request = advance()
+            except StopIteration:
+                break
+            finally:
+                played.seconds += time.perf_counter() - started
+            check_request(request, view, selector)
+            replies = self._answer(request, drop, nan or {})
+            played.requests.append(request)
+            played.replies.append(replies)
+            if isinstance(request, Train):
+                played.used.append(self._use(request, replies))
+            advance = partial(plan.send, replies)
+        self.next_round += 1
+        return played
+
+    def run(self, selector: Selector, rounds: int, **options: Any) -> list[Played]:
+        """Several rounds with the same options of `play`."""
+        return [self.play(selector, **options) for _ in range(rounds)]
+
+    def _use(self, request: Train, replies: Replies) -> Ints:
+        used = replies.clients if request.keep is None else replies.clients[request.keep(replies)]
+        self.history.trained(used, self.next_round)
+        return used
+
+    def _answer(self, request: Request, drop: Collection[int], nan: Mapping[str, Collection[int]]) -> Replies:
+        silent = np.isin(request.clients, list(drop))
+        self.history.failed(request.clients[silent])
+        clients = request.clients[~silent]
+        values = {}
+        for signal in request.signals if isinstance(request, Ask) else request.report:
+            rows = self.values(signal, clients)
+            rows[np.isin(clients, list(nan.get(signal.name, ())))] = np.nan
+            self.history.reported(signal.name, clients, rows)
+            values[signal.name] = rows
+        return Replies(clients, values)
+
+    def values(self, signal: Signal, clients: Ints) -> Floats:
+        """What these clients answer in the next round: the script's numbers, or made-up ones."""
+        width = signal.width(self.population)
+        shape = (len(clients),) if width == 1 else (len(clients), width)
+        script = self.script.get(signal.name)
+        if callable(script):
+            return np.array(script(clients, self.next_round), dtype=np.float64).reshape(shape)
+        if script is not None:
+            return np.array(np.asarray(script, dtype=np.float64)[clients]).reshape(shape)
+        key = zlib.crc32(f"{self.seed} {self.next_round} {signal.name}".encode())
+        columns = np.arange(width, dtype=np.uint64)
+        cells = clients.astype(np.uint64)[:, None] * np.uint64(width) + columns
+        uniform = _scrambled(cells + (np.uint64(key) << np.uint64(32)))
+        if signal.name == "label_histogram":
+            uniform = np.floor(10 * uniform) + (columns == clients[:, None] % width)
+        elif signal.in_update and width > 1:
+            uniform -= 0.5
+        return uniform.reshape(shape)
+
+
+def _scrambled(keys: npt.NDArray[np.uint64]) -> Floats:
+    """A number in [0, 1) for every key (the finaliser of SplitMix64): the same wherever it is computed."""
+    keys = (keys ^ (keys >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    keys = (keys ^ (keys >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    uniform: Floats = ((keys ^ (keys >> np.uint64(31))) >> np.uint64(11)).astype(np.float64) * 2.0**-53
+    return uniform
+
+
+def check_request(request: Request, view: View, selector: Selector) -> None:
+    """Raise AssertionError when a request is not one that the server accepts."""
+    clients = request.clients
+    assert isinstance(clients, np.ndarray), f"clients are a {type(clients).__name__}, not an array"
+    assert clients.dtype == np.int64, f"client ids are {clients.dtype}"
+    assert np.isin(clients, view.available).all(), "a client that is not available"
+    assert len(np.unique(clients)) == len(clients), "a client twice in one request"
+    needed = {type(signal) for signal in selector.needs()}
+    for signal in request.signals if isinstance(request, Ask) else request.report:
+        assert type(signal) in needed, f"'{signal.name}' is not among the signals that the selector declares"
+        allowed = signal.askable if isinstance(request, Ask) else signal.reportable
+        assert allowed, f"'{signal.name}' cannot be had in a {type(request).__name__}"
+    if isinstance(request, Train):
+        for name in ("multiplicity", "weights", "lr_factors", "pull_factors"):
+            rows = getattr(request, name)
+            assert rows is None or rows.shape == clients.shape, f"{name} do not fit the clients"
+
+
+def check_selector(
+    make: Callable[[], Selector], count: int, *, clients: int = 12, rounds: int = 6, **federation: Any
+) -> None:
+    """Raise AssertionError when a selector breaks the contract.
+
+    `make` builds a fresh selector that trains at most `count` clients at a time. Checked: the number,
+    repeatability, silent clients, values that are no numbers, few available clients, newcomers, and state that is
+    saved in the middle of a run and restored in a fresh selector.
+    """
+    new: Callable[..., FakeFederation] = partial(FakeFederation, clients, **federation)
+    make().check(new().population)
+    make().check_signals(new().population)
+    first, second = (new(seed=1).run(make(), rounds) for _ in range(2))
+    assert all(a.same_as(b) for a, b in zip(first, second, strict=True)), "the same seed gives another course"
+    for played in first:
+        assert played.trains, "a round without training"
+        assert all(0 < len(train.clients) <= count for train in played.trains), "too many or no clients"
+    _check_hard_times(make, new, count, rounds)
+    _check_restored(make, new, rounds)
+
+
+def _check_hard_times(
+    make: Callable[[], Selector], new: Callable[..., FakeFederation], count: int, rounds: int
+) -> None:
+    names = {signal.name for signal in make().needs()}
+    federation, selector = new(seed=2), make()
+    half = range(federation.clients // 2)
+    federation.play(selector, drop=half)
+    federation.play(selector, nan=dict.fromkeys(names, half))
+    federation.play(selector, nan=dict.fromkeys(names, range(federation.clients)))
+    federation.play(selector, drop=range(federation.clients))
+    few = federation.play(selector, available=[3])
+    assert all(train.clients.tolist() == [3] for train in few.trains), "the only available client must train"
+    federation.grow([50, 60, 70])
+    for played in federation.run(selector, rounds):
+        assert all(0 < len(train.clients) <= count for train in played.trains), "newcomers confuse the selector"
+
+
+def _check_restored(make: Callable[[], Selector], new: Callable[..., FakeFederation], rounds: int) -> None:
+    federation, selector = new(seed=3), make()
+    federation.run(selector, rounds // 2)
+    saved = selector.state_dict()
+    other, restored = new(seed=3), make()
+    other.run(make(), rounds // 2)
+    restored.load_state_dict(saved)
+    for _ in range(rounds):
+        assert federation.play(selector).same_as(other.play(restored)), "restored state goes another way"

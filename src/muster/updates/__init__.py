@@ -1,0 +1,1 @@
+"""What clients send and keep: checks on updates, and the state that stays with a client."""

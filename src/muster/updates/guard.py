@@ -1,0 +1,80 @@
+"""The guard: looks at every update before it may touch the global model."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from muster.core.arrays import Vector
+from muster.core.errors import ConfigError
+from muster.core.parameters import ParameterSpec
+
+#: A sum of squares above this has lost nothing that matters to numbers too small for float32.
+_SAFE_SQUARE = 1e-30
+
+
+@dataclass(frozen=True)
+class Guard:
+    """Refuses updates with a wrong shape, non-finite values, or a norm beyond a bound."""
+
+    #: Longest movement of the trainable parameters that is let through; None: any length.
+    max_norm: float | None = None
+    #: After so many rounds in a row without a single valid update the run stops.
+    max_failed_rounds: int = 10
+
+    def check(self) -> None:
+        if self.max_norm is not None and not self.max_norm > 0:
+            raise ConfigError(f"bad value for 'guard.max_norm': {self.max_norm}", expected="a positive number")
+        if self.max_failed_rounds < 1:
+            raise ConfigError(
+                f"bad value for 'guard.max_failed_rounds': {self.max_failed_rounds}", expected="at least 1"
+            )
+
+    def objection(self, movement: Vector, spec: ParameterSpec) -> str | None:
+        """Why this movement must not be used; None when it may."""
+        return self.objections(movement[None], spec).get(0)
+
+    def objections(self, movements: Vector, spec: ParameterSpec) -> dict[int, str]:
+        """Why rows must not be used, by row; rows that may be used are not in it."""
+        if movements.shape[1:] != (spec.size,):
+            return dict.fromkeys(
+                range(len(movements)), f"wrong shape {movements.shape[1:]}, expected ({spec.size},)"
+            )
+        if movements.dtype != np.float32:
+            return dict.fromkeys(range(len(movements)), f"wrong type {movements.dtype}, expected float32")
+        found = {
+            row: "non-finite values" for row, norm in enumerate(lengths(movements)) if not math.isfinite(norm)
+        }
+        if self.max_norm is not None:
+            # Running statistics move on a scale of their own and would drown the weights; counters only grow.
+            for row, norm in enumerate(lengths(movements[:, spec.trainable])):
+                if row not in found and norm > self.max_norm:
+                    found[row] = f"norm {norm:.4g} is beyond the bound {self.max_norm:g}"
+        return found
+
+
+def length(movement: Vector) -> float:
+    """Euclidean norm; NaN or infinite exactly when an entry is."""
+    return lengths(movement[None])[0]
+
+
+def lengths(movements: Vector) -> list[float]:
+    """Euclidean norms of the rows; NaN or infinite exactly when an entry of the row is."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        squares = np.vecdot(movements, movements).tolist()
+        # Elsewhere an entry is not finite, or float32 was too coarse for the squares.
+        return [
+            math.sqrt(square)
+            if _SAFE_SQUARE < square < math.inf
+            else float(np.linalg.norm(movement.astype(np.float64)))
+            for square, movement in zip(squares, movements, strict=True)
+        ]
+
+
+def clip(movement: Vector, limit: float, spec: ParameterSpec) -> None:
+    """Shorten the trainable part of a movement to `limit`, in place."""
+    norm = length(movement[spec.trainable])
+    if norm > limit:
+        movement[spec.trainable] *= np.float32(limit / norm)

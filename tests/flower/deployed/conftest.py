@@ -1,0 +1,161 @@
+"""A real federation for all tests that need one: a SuperLink with TLS and node authentication, six warm nodes."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("flwr")
+from muster.engine.base import Engine, Failed, Trained, TrainOrder
+from muster.experiment.runner import Ingredients, local_engine, run
+from muster.flower.deploy.driver import Task
+from muster.flower.deploy.federation import LocalFederation
+from muster.server.record import RoundRecord
+from muster.server.result import Result
+
+NODES = 6
+CONFIG = f"""
+rounds = 5
+[data]
+source = "digits"
+[partition]
+scheme = "dirichlet"
+clients = {NODES}
+alpha = 0.5
+[model]
+name = "mlp"
+hidden = [16]
+[training]
+lr = 0.1
+batch_size = 16
+[selection]
+method = "random"
+clients_per_round = {NODES}
+[aggregation]
+method = "fedavg"
+[engine]
+kind = "inline"
+[flower]
+deadline = 60.0
+"""
+
+
+@pytest.fixture(scope="session")
+def mischief(tmp_path_factory) -> Path:
+    """The folder through which tests tell nodes to misbehave (see misbehaving.py)."""
+    return tmp_path_factory.mktemp("mischief")
+
+
+@pytest.fixture(scope="session")
+def federation(tmp_path_factory, mischief) -> Iterator[LocalFederation]:
+    """Shared by all tests, so none may leave it other than it was."""
+    before = dict(os.environ)
+    os.environ["MUSTER_TEST_MISCHIEF"] = str(mischief)
+    os.environ["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).parent), before.get("PYTHONPATH", "")])
+    try:
+        folder = tmp_path_factory.mktemp("federation")
+        with LocalFederation(folder, NODES, client_app="misbehaving:app") as running:
+            yield running
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
+
+
+@pytest.fixture
+def task(tmp_path):
+    """Makes an experiment on digits with six clients; settings are `section.key=value`."""
+    config = tmp_path / "experiment.toml"
+    config.write_text(CONFIG)
+
+    def make(*settings: str, out: str = "out", resume: bool = False) -> Task:
+        return Task(config, tmp_path / out, list(settings), resume=resume)
+
+    return make
+
+
+@pytest.fixture
+def until():
+    """Waits for something, but not for ever."""
+
+    def wait(condition: Callable[[], Any], seconds: float = 120.0) -> Any:
+        deadline = time.monotonic() + seconds
+        while not (value := condition()):
+            assert time.monotonic() < deadline, "waited for too long"
+            time.sleep(0.02)
+        return value
+
+    return wait
+
+
+class Interrupted(Engine):
+    """An engine on which chosen clients fail in chosen exchanges, or are not there in chosen rounds."""
+
+    def __init__(
+        self, inner: Engine, failing: Mapping[tuple[int, int], set[int]], absent: Mapping[int, set[int]]
+    ) -> None:
+        self.inner, self.failing, self.absent = inner, failing, absent
+
+    def reachable(self, round):
+        return np.setdiff1d(self.inner.reachable(round), list(self.absent.get(round, ())))
+
+    def train(self, order: TrainOrder) -> Iterator[Trained | Failed]:
+        failing = self.failing.get((order.place.round, order.place.iteration), set())
+        answering = np.setdiff1d(order.clients, list(failing))
+        for client in np.setdiff1d(order.clients, answering).tolist():
+            yield Failed(client, "as on the federation")
+        yield from self.inner.train(replace(order, clients=answering))
+
+    population = property(lambda self: self.inner.population)
+    training = property(lambda self: self.inner.training)
+    algorithm = property(lambda self: self.inner.algorithm)
+
+    def describe(self):
+        return self.inner.describe()
+
+    def initial_parameters(self):
+        return self.inner.initial_parameters()
+
+    def ask(self, order):
+        return self.inner.ask(order)
+
+    def matrix(self, clients):
+        return self.inner.matrix(clients)
+
+    def settle(self, used, refused):
+        self.inner.settle(used, refused)
+
+    def evaluate(self, parameters):
+        return self.inner.evaluate(parameters)
+
+    def end_round(self):
+        self.inner.end_round()
+
+
+@pytest.fixture
+def locally_with_the_same_faults():
+    """Runs an experiment on the local engine, where the same clients fail in the same exchanges.
+
+    For selections that train everybody who is there: who was not asked was absent.
+    """
+
+    def repeat(task: Task, records: list[RoundRecord]) -> Result:
+        failing, absent = {}, {}
+        for record in records:
+            (training,) = record.trainings
+            lost = {*training.failed, *training.rejected}
+            failing[record.round - 1, 0] = lost
+            absent[record.round - 1] = set(range(NODES)) - lost - set(training.clients)
+
+        def make_engine(ingredients: Ingredients) -> Interrupted:
+            return Interrupted(local_engine(ingredients, workers=0), failing, absent)
+
+        return run(task.experiment, make_engine=make_engine)
+
+    return repeat

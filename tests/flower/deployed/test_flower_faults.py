@@ -1,0 +1,181 @@
+"""Nodes that die, freeze and return, and a server that is killed: the run completes, and the books are right."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from collections import Counter
+
+import numpy as np
+import pytest
+
+pytest.importorskip("flwr")
+from muster.experiment import run
+from muster.flower.identity import Registry
+from muster.flower.wire import Introduction
+from muster.results.store import Store
+from muster.server.record import RoundRecord
+
+pytestmark = [pytest.mark.flower, pytest.mark.timeout(600)]
+
+#: Seconds that clients have: more than an exchange takes on a busy machine, less than a stopped node's heartbeat.
+DEADLINE = 25
+
+
+class Hold:
+    """Keeps a client in the middle of one training of the run."""
+
+    def __init__(self, folder, client: int, round: int) -> None:
+        self.order, self.held = (folder / f"{word}-{client}-{round - 1}.0.0" for word in ("hold", "held"))
+        self.order.touch()
+
+    def release(self) -> None:
+        self.order.unlink(missing_ok=True)
+
+
+class Server:
+    """The server as a process of its own, which tells its rounds."""
+
+    def __init__(self, task, link, *options: str) -> None:
+        settings = [word for setting in task.settings for word in ("--set", setting)]
+        self.process = subprocess.Popen(
+            [
+                *(sys.executable, "-m", "muster.cli.main", "deploy", "run", str(task.config), *settings),
+                *("--superlink", link.address, "--root-certificates", str(link.root_certificates)),
+                *("--out", str(task.out), "--json", *options),
+            ],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def round(self) -> RoundRecord:
+        assert self.process.stdout is not None
+        line = self.process.stdout.readline()
+        assert line, self.process.communicate()[1]
+        return RoundRecord.from_state(json.loads(line))
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.communicate()
+
+    def finish(self) -> None:
+        _, message = self.process.communicate(timeout=300)
+        assert self.process.returncode == 0, message
+
+
+def start_again(node, federation, until) -> None:
+    """Start a node again and wait until the SuperLink has it."""
+    lines = node.child.log.read_text().count("is ready")
+    federation.restart_node(node)
+    until(lambda: node.child.log.read_text().count("is ready") > lines)
+
+
+def test_killed_stopped_and_restarted_nodes_and_a_killed_server(
+    federation, task, mischief, until, locally_with_the_same_faults
+):
+    killed, stopped, restarted = federation.nodes[2], federation.nodes[3], federation.nodes[5]
+    experiment = task("rounds=7", f"flower.deadline={DEADLINE}", "flower.wait=120")
+    holds = {2: Hold(mischief, 2, round=2), 3: Hold(mischief, 3, round=3), 5: Hold(mischief, 5, round=4)}
+    holds[0] = Hold(mischief, 0, round=6)
+    server = Server(experiment, federation.link)
+    records = []
+    try:
+        records.append(server.round())
+        until(holds[2].held.exists)
+        killed.child.kill()
+        records.append(server.round())
+        assert "its node is gone" in records[1].trainings[0].failed[2]
+
+        until(holds[3].held.exists)
+        stopped.child.signal(signal.SIGSTOP)
+        records.append(server.round())
+        assert "no answer within" in records[2].trainings[0].failed[3]
+        holds[3].release()
+        stopped.child.signal(signal.SIGCONT)
+
+        until(holds[5].held.exists)
+        restarted.child.signal(signal.SIGTERM)
+        assert restarted.child.wait(60) == 0
+        holds[5].release()
+        records.append(server.round())
+        assert "its node is gone" in records[3].trainings[0].failed[5]
+
+        records.append(server.round())
+        until(holds[0].held.exists)
+        server.kill()  # five rounds are in the store
+        holds[0].release()
+        start_again(restarted, federation, until)
+        server = Server(experiment, federation.link, "--resume", "--set", "flower.nodes=5")
+        records += [server.round(), server.round()]
+        server.finish()
+    finally:
+        for hold in holds.values():
+            hold.release()
+        server.kill()
+        stopped.child.signal(signal.SIGCONT)
+        for node in federation.nodes:
+            if not node.child.alive:
+                start_again(node, federation, until)
+
+    with Store(experiment.out) as store:
+        (run_,) = store.runs()
+        result, happened = store.result(run_), store.events(run_)
+    assert [record.round for record in result.records] == [1, 2, 3, 4, 5, 6, 7]
+    assert run_.status == "complete"
+    # Nobody counted twice, and the killed node not at all after its death.
+    for record in result.records:
+        (training,) = record.trainings
+        assert len(set(training.clients)) == len(training.clients)
+        assert not set(training.clients) & set(training.failed)
+        assert 2 not in training.clients or record.round == 1
+    counted = Counter(client for record in result.records for client in record.trainings[0].clients)
+    assert [counted[client] for client in range(6)] == result.history.trainings.tolist()
+    assert [5 in record.trainings[0].clients for record in result.records[3:]] == [False, False, True, True]
+    # The store tells what happened.
+    told = [event for record in result.records for event in record.events]
+    assert any("client 3 answered exchange 2.0.0 too late: dropped" in event for event in told)
+    assert any("client 2 is gone" in event for event in told)
+    assert any("client 5 is gone" in event for event in told)
+    failures = {(event.round, event.client) for event in happened if event.kind == "client failed"}
+    assert failures >= {(2, 2), (3, 3), (4, 5)}
+    assert "resumed" in {event.kind for event in happened}
+    # The model is that of a local run in which the same clients failed.
+    local = locally_with_the_same_faults(experiment, result.records)
+    assert np.array_equal(result.parameters, local.parameters)
+    assert [r.trainings[0].weights for r in result.records] == [r.trainings[0].weights for r in local.records]
+
+
+def test_clients_remember_when_the_server_is_killed_in_the_middle_of_a_round(federation, task, mischief, until):
+    """Control variates live on the nodes. The killed round is done again, from the state before it."""
+    experiment = task(
+        "rounds=4", "selection.clients_per_round=3", "algorithm.method=scaffold", "aggregation.method=scaffold"
+    )
+    whole = run(experiment.experiment)
+    third = whole.records[2].trainings[0].clients
+    hold = Hold(mischief, third[0], round=3)
+    server = Server(experiment, federation.link)
+    try:
+        server.round(), server.round()
+        until(hold.held.exists)
+        server.kill()
+        hold.release()
+        server = Server(experiment, federation.link, "--resume")
+        server.finish()
+    finally:
+        hold.release()
+        server.kill()
+    with Store(experiment.out) as store:
+        result = store.result(store.runs()[0])
+    assert np.array_equal(result.parameters, whole.parameters)
+    assert [record.trainings for record in result.records] == [record.trainings for record in whole.records]
+
+
+def test_a_client_that_leaves_and_returns_is_told():
+    registry = Registry()
+    registry.introduce({7: Introduction("name=north", 10, 0), 8: Introduction("name=south", 10, 0)}, [7, 8])
+    assert registry.changes([7, 8], [7, 8, 9]) == []
+    assert registry.changes([7, 8], [7]) == ["client 1 is gone"]
+    assert registry.changes([7], [7, 8]) == ["client 1 is there again"]

@@ -1,0 +1,124 @@
+"""A warm node's loop: what may go wrong with one message does not end it."""
+
+from __future__ import annotations
+
+import httpx
+import pytest
+
+pytest.importorskip("flwr")
+from flwr.app import Context, Message, Metadata, RecordDict
+from flwr.app.message import make_message
+from flwr.supercore.run import Run, RunNotRunningException
+
+from muster.flower.deploy import node, private
+from muster.flower.deploy.private import NodeConnection
+
+pytestmark = pytest.mark.flower
+
+
+def message(name: str) -> Message:
+    metadata = Metadata(
+        run_id=1,
+        message_id=name,
+        src_node_id=1,
+        dst_node_id=7,
+        reply_to_message_id="",
+        group_id="",
+        created_at=0.0,
+        ttl=1e12,
+        message_type="train",
+    )
+    return make_message(metadata, content=RecordDict())
+
+
+CONTEXT = Context(run_id=1, node_id=7, node_config={}, state=RecordDict(), run_config={})
+
+
+class Scripted:
+    """A connection that gives what it is told to, and then asks the node to end."""
+
+    def __init__(self, *script) -> None:
+        self.script, self.sent = list(script), []
+
+    def receive(self):
+        if not self.script:
+            raise node._Stop(0)
+        step = self.script.pop(0)
+        if isinstance(step, Exception):
+            raise step
+        return step
+
+    def send(self, reply, seconds):
+        self.sent.append(reply)
+
+
+@pytest.fixture(autouse=True)
+def _no_waiting(monkeypatch):
+    monkeypatch.setattr(node.time, "sleep", lambda seconds: None)
+
+
+def serve(connection, app) -> None:
+    with pytest.raises(SystemExit) as ended:
+        node._serve(connection, app)
+    assert ended.value.code == 0
+
+
+def test_answers_go_back():
+    connection = Scripted(None, (message("a"), CONTEXT), None, (message("b"), CONTEXT))
+    serve(connection, lambda message, context: Message(RecordDict(), reply_to=message))
+    assert [reply.metadata.reply_to_message_id for reply in connection.sent] == ["a", "b"]
+
+
+def test_an_app_that_raises_gives_an_error_reply():
+    connection = Scripted((message("a"), CONTEXT))
+    serve(connection, lambda message, context: 1 // 0)
+    (reply,) = connection.sent
+    assert (reply.error.code, "ZeroDivisionError" in reply.error.reason) == (2, True)
+
+
+def test_trouble_on_the_way_loses_a_message_and_not_the_node():
+    connection = Scripted(httpx.ReadError("reset"), (message("b"), CONTEXT))
+    serve(connection, lambda message, context: Message(RecordDict(), reply_to=message))
+    assert [reply.metadata.reply_to_message_id for reply in connection.sent] == ["b"]
+
+
+def test_an_error_of_the_node_itself_ends_it():
+    with pytest.raises(KeyError):
+        node._serve(Scripted(KeyError("a bug")), lambda message, context: message)
+
+
+def connection(receive, runs: dict[int, int]) -> NodeConnection:
+    """A connection to runs (run → series) of an app without configuration."""
+
+    def get_run(run_id: int) -> Run:
+        if run_id not in runs:
+            raise RunNotRunningException
+        run = Run.create_empty(run_id)
+        run.series_id = runs[run_id]
+        return run
+
+    callbacks = [7, receive, None, get_run, lambda *_: None, None, None, None]
+    return NodeConnection(callbacks, {"partition-id": 3})
+
+
+def test_a_run_that_has_ended_is_no_trouble():
+    def receive():
+        raise RunNotRunningException
+
+    assert connection(receive, {}).receive() is None
+
+
+def test_clients_remember_within_a_series_of_runs(monkeypatch):
+    monkeypatch.setattr(private, "get_fused_config_from_fab", lambda fab, run: {})
+
+    class Bundle:
+        content = b""
+
+    node = connection(None, {1: 10, 2: 10, 3: 30})
+    node._fab = lambda *_: Bundle
+    first, second, third = (node._context(run) for run in (1, 2, 3))
+    assert second.state is first.state
+    assert third.state is not first.state
+    assert third.node_config == {"partition-id": 3}
+    with pytest.raises(RunNotRunningException):
+        node._context(4)

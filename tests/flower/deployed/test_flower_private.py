@@ -1,0 +1,149 @@
+"""Flower's private interfaces are still those that `private.py` was written for.
+
+When this fails after an update of flwr: look at what changed, adapt `private.py`, run `make flower`, and then
+raise `version.SUPPORTED`. Until then users of the new version get a clear message, and stock nodes.
+"""
+
+from __future__ import annotations
+
+import inspect
+
+import pytest
+
+pytest.importorskip("flwr")
+from flwr.app import Metadata
+from flwr.supercore.retry import RetryInvoker
+from flwr.superlink.grid import http_grid
+
+from muster.core.errors import EngineError
+from muster.flower.deploy import private, version
+
+pytestmark = pytest.mark.flower
+
+#: Function → the parameters that it has.
+SIGNATURES = {
+    "http_request_response": "server_address insecure root_certificates authentication_keys max_retries "
+    "max_wait_time",
+    "pull_objects": "object_ids pull_object_fn max_concurrent_pulls max_time max_tries_per_object initial_backoff "
+    "backoff_cap",
+    "push_objects": "objects push_object_fn object_ids_to_push keep_objects max_concurrent_pushes",
+    "inflate_object_from_contents": "object_id object_contents keep_object_contents objects",
+    "iterate_object_tree": "tree",
+    "get_object_tree": "obj",
+    "get_all_nested_objects": "obj",
+    "make_pull_object_fn_protobuf": "pull_object_protobuf node run_id",
+    "make_message": "metadata content error",
+    "make_task_heartbeat_fn_http": "client",
+    "HeartbeatSender": "heartbeat_fn",
+    "NodeAuthHttpInterceptor": "private_key public_key",
+    "RuntimeVersionHttpInterceptor": "component_name",
+    "HttpGrid": "runtime_api_address insecure root_certificates token",
+    "build_fab_from_disk": "app",
+    "get_fused_config_from_fab": "fab_file run",
+    "Fab": "hash_str content verifications",
+    "public_key_to_bytes": "public_key",
+}
+#: Message of the protocol → fields that are used.
+FIELDS = {
+    "RegisterNodeRequest": "public_key name",
+    "StartRunRequest": "fab override_config series_id",
+    "StopRunRequest": "run_id",
+    "DeactivateNodeRequest": "node_id",
+    "AcquireTaskRequest": "supported_task_types",
+    "PullAppMessagesRequest": "message_ids",
+    "PushTaskOutputRequest": "sub_status details",
+    "ConfirmMessageReceivedRequest": "node run_id message_object_id",
+}
+#: Class → methods and properties that are used.
+MEMBERS = {
+    "ControlHttpClient": "from_server_address RegisterNode StartRun StopRun close",
+    "RuntimeHttpClient": "from_server_address AcquireTask PullMessages PullObject PullTaskInput PushTaskOutput "
+    "ConfirmMessageReceived close",
+    "FleetHttpClient": "from_server_address DeactivateNode __enter__",
+    "HttpGrid": "_runtime_client get_node_ids push_messages pull_messages set_run run close",
+    "FlowerError": "from_json",
+    "ErrorCode": "CLIENT_APP_RAISED_EXCEPTION MESSAGE_UNAVAILABLE",
+    "TaskIdentity": "_task_id _run_id _node_id",
+}
+
+
+@pytest.mark.parametrize("name", SIGNATURES)
+def test_functions_take_what_we_give_them(name):
+    found = inspect.signature(getattr(private, name)).parameters
+    assert list(found) == SIGNATURES[name].split()
+
+
+@pytest.mark.parametrize("name", FIELDS)
+def test_messages_of_the_protocol_have_the_fields(name):
+    found = {field.name for field in getattr(private, name).DESCRIPTOR.fields}
+    assert set(FIELDS[name].split()) <= found
+
+
+@pytest.mark.parametrize("name", MEMBERS)
+def test_classes_have_the_members(name):
+    assert [member for member in MEMBERS[name].split() if not hasattr(getattr(private, name), member)] == []
+
+
+def test_the_grid_can_be_made_patient(tmp_path):
+    (tmp_path / "ca.crt").write_bytes(b"")
+    grid = private.PatientGrid(private.Link("localhost:1", tmp_path / "ca.crt"), "token", 1000)
+    assert isinstance(grid._retry_invoker, RetryInvoker)
+    assert {"max_time", "max_tries", "should_giveup"} <= set(vars(grid._retry_invoker))
+    assert grid._addr == "localhost:1"
+    assert grid.node.node_id == 1
+
+
+def test_the_callbacks_of_a_node_come_in_the_order_that_we_unpack():
+    source = inspect.getsource(private.http_request_response)
+    handed_out = source[source.index("yield (") : source.index("except Exception")]
+    names = [
+        "node.node_id",
+        "receive",
+        "send",
+        "get_run",
+        "get_fab",
+        "pull_object",
+        "push_object",
+        "confirm_message_received",
+    ]
+    assert [line.strip(" ,") for line in handed_out.splitlines()[1:9]] == names
+
+
+def test_metadata_can_be_made_for_an_error_in_the_place_of_a_reply():
+    assert "_message_id" in vars(
+        Metadata(
+            run_id=1,
+            message_id="",
+            src_node_id=2,
+            dst_node_id=1,
+            reply_to_message_id="x",
+            group_id="",
+            created_at=0.0,
+            ttl=1.0,
+            message_type="train",
+        )
+    )
+
+
+def test_stock_pulling_is_what_we_replace():
+    """Our own `pull_messages` does what Flower's does, apart from waits and checks: look again if it changes."""
+    source = inspect.getsource(http_grid.HttpGrid.pull_messages)
+    for step in ("PullMessages", "pull_objects", "ConfirmMessageReceived", "inflate_object_from_contents"):
+        assert step in source
+
+
+def test_other_versions_are_refused_with_advice(monkeypatch):
+    monkeypatch.setattr(version.importlib.metadata, "version", lambda _: "1.57.0")
+    with pytest.raises(EngineError, match=r"flwr 1\.57\.0 is installed") as caught:
+        version.check_version()
+    assert "flower-supernode" in caught.value.fix
+    assert "--stock" in caught.value.fix
+
+
+def test_a_missing_flower_is_said(monkeypatch):
+    def missing(_: str) -> str:
+        raise version.importlib.metadata.PackageNotFoundError
+
+    monkeypatch.setattr(version.importlib.metadata, "version", missing)
+    with pytest.raises(EngineError, match="not installed"):
+        version.check_version()

@@ -1,0 +1,192 @@
+"""Messages: what is sent arrives, and what is wrong is refused with words."""
+
+from __future__ import annotations
+
+import io
+import pickle
+
+import numpy as np
+import pytest
+from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from muster.engine.base import Place
+from muster.flower import wire
+from muster.flower.wire import Introduction, Measured, Order, Scores, WireError, Work
+from muster.privacy.noise import Private, private
+from muster.signals.base import signals
+
+
+def order(**changes: object) -> Order:
+    values = {"experiment": "abc", "client": 3, "key": "partition-id=3", "place": Place(1, 2, 5), "lr": 0.1}
+    return Order(**{**values, **changes})  # type: ignore[arg-type]
+
+
+def sent(fields: dict, arrays: ArrayRecord | None = None) -> RecordDict:
+    return wire.content(fields, arrays)
+
+
+@pytest.mark.parametrize("name", signals.names())
+def test_every_signal_travels(name):
+    signal = signals.get(name)()
+    (back,) = wire.signals_from_text(wire.signals_to_text((signal,)), classes=10)
+    assert back == signal
+
+
+def test_options_of_signals_travel():
+    asked = (
+        signals.build("probe_norm", {"batches": 3, "credit": "epoch"}),
+        signals.build("heterogeneity_triplet", {"recipe": {"biased_steps": 7}}),
+    )
+    assert wire.signals_from_text(wire.signals_to_text(asked), classes=10) == asked
+
+
+def test_noise_travels_but_its_bound_is_the_clients_own():
+    noisy = private(signals.build("label_entropy", {}), "laplace", 0.5, 1e-5, classes=10)
+    (back,) = wire.signals_from_text(wire.signals_to_text((noisy,)), classes=10)
+    assert back == noisy
+    (other,) = wire.signals_from_text(wire.signals_to_text((noisy,)), classes=100)
+    assert isinstance(other, Private)
+    assert other.bound.high > noisy.bound.high
+
+
+def test_orders_travel():
+    given_order = order(signals=(signals.build("loss", {}),), state="1.0.0", probe="1.2.4", pull_factor=0.5)
+    record = wire.record_of(sent(given_order.to_fields()))
+    assert Order.from_record(record, 10) == given_order
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"lr": float("nan")}, "learning rate"),
+        ({"lr": -1.0}, "learning rate"),
+        ({"lr": 1}, "'lr' is 1"),
+        ({"pull_factor": float("inf")}, "'pull_factor' is inf"),
+        ({"pull_factor": -0.5}, "'pull_factor' is -0.5"),
+        ({"pull_factor": "1"}, "'pull_factor' is '1'"),
+        ({"round": -1}, "'round' is -1"),
+        ({"round": "1"}, "'round'"),
+        ({"client": True}, "'client' is True"),
+        ({"key": 3}, "'key' is 3"),
+        ({"key": "x" * 200_000}, "200000 characters"),
+        ({"signals": "[{"}, "list of signals"),
+        ({"signals": "3"}, "list of signals"),
+        ({"signals": '[{"name": "os.system", "options": {}}]'}, "does not have"),
+        ({"signals": '[{"name": "loss", "options": {"depth": 3}}]'}, "does not have"),
+        ({"version": 99}, "version 99"),
+    ],
+)
+def test_bad_orders_are_refused(changes, why):
+    with pytest.raises(WireError, match=why):
+        Order.from_record(wire.record_of(sent({**order().to_fields(), **changes})), 10)
+
+
+def test_a_missing_field_is_named():
+    fields = order().to_fields()
+    del fields["state"]
+    with pytest.raises(WireError, match="'state' is None"):
+        Order.from_record(wire.record_of(sent(fields)), 10)
+
+
+def test_messages_of_others_are_refused():
+    with pytest.raises(WireError, match="no record 'muster'"):
+        wire.record_of(RecordDict({"config": ConfigRecord({"version": 2})}))
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.lists(st.floats(width=64), min_size=3, max_size=3))
+def test_numbers_travel_to_the_bit(numbers):
+    values = {"loss": np.array(numbers[:1]), "bias_update": np.array(numbers[1:])}
+    record = wire.record_of(sent(Measured(values, lost=True).to_fields()))
+    back = Measured.from_record(record, {"loss": 1, "bias_update": 2})
+    assert back.lost
+    for name, row in values.items():
+        assert back.values[name].tobytes() == row.tobytes()
+    with pytest.raises(WireError, match="24 bytes"):
+        Measured.from_record(record, {"loss": 1})
+
+
+def test_vectors_travel_to_the_bit():
+    vector = np.array([1.5, -0.0, np.nan, np.inf, 1e-45], dtype=np.float32)
+    content = sent({}, wire.array_record({"model": vector}))
+    assert wire.arrays_of(content, ["model"], 5)["model"].tobytes() == vector.tobytes()
+    assert wire.arrays_of(sent({}), [], 5) == {}
+
+
+def npy(values: object, **options: object) -> bytes:
+    buffer = io.BytesIO()
+    np.save(buffer, values, **options)
+    return buffer.getvalue()
+
+
+class Bomb:
+    def __reduce__(self):
+        return pytest.fail, ("an array was unpickled",)
+
+
+PICKLED = npy(np.array([Bomb()] * 5, dtype=object), allow_pickle=True)
+
+
+@pytest.mark.parametrize(
+    ("array", "why"),
+    [
+        (Array(np.zeros(4, np.float32)), r"shape \(4,\)"),
+        (Array(np.zeros((5, 1), np.float32)), r"shape \(5, 1\)"),
+        (Array(np.zeros(5, np.float64)), "float64"),
+        (Array(np.zeros(5, np.int32)), "int32"),
+        (Array("float32", (5,), "numpy.ndarray", npy(np.zeros(10**6, np.float32))), "bytes"),
+        (Array("float32", (5,), "numpy.ndarray", npy(np.zeros(4, np.float32))), "turns out"),
+        (Array("float32", (5,), "numpy.ndarray", npy(np.zeros(5, np.int32))), "turns out"),
+        (Array("float32", (5,), "numpy.ndarray", b"x" * 200), "cannot be decoded"),
+        (Array("float32", (5,), "numpy.ndarray", b""), "0 bytes"),
+        (Array("float32", (5,), "numpy.ndarray", PICKLED), "cannot be decoded|bytes"),
+        (Array("float32", (5,), "numpy.ndarray", pickle.dumps([Bomb()]) + b" " * 60), "cannot be decoded"),
+        (Array("float32", (5,), "torch.Tensor", npy(np.zeros(5, np.float32))), "cannot be decoded"),
+    ],
+)
+def test_bad_arrays_are_refused_and_never_unpickled(array, why):
+    with pytest.raises(WireError, match=why):
+        wire.arrays_of(sent({}, ArrayRecord({"model": array})), ["model"], 5)
+
+
+def test_arrays_that_nobody_asked_for_are_refused():
+    content = sent({}, wire.array_record({"model": np.zeros(5, np.float32), "more": np.zeros(5, np.float32)}))
+    with pytest.raises(WireError, match="'more'"):
+        wire.arrays_of(content, ["model"], 5)
+    with pytest.raises(WireError, match=r"arrays \[\]"):
+        wire.arrays_of(sent({}), ["model"], 5)
+
+
+@pytest.mark.parametrize(
+    "fields", [{"steps": 11}, {"samples": 101}, {"credited_steps": 11}, {"steps": -1}, {"steps": 1.0}]
+)
+def test_more_work_than_possible_is_refused(fields):
+    honest = Work(10, 100, 0).to_fields()
+    assert Work.from_record(wire.record_of(sent(honest)), 10, 100) == Work(10, 100, 0)
+    with pytest.raises(WireError):
+        Work.from_record(wire.record_of(sent({**honest, **fields})), 10, 100)
+
+
+def test_evaluations_travel_and_are_checked():
+    tested = Scores(np.array([[3, 1], [0, 4]]), 2.5, np.array([1, 2]), np.array([2, 2]))
+    record = wire.record_of(sent(tested.to_fields()))
+    back = Scores.from_record(record, classes=2, groups=2, tested=8)
+    assert np.array_equal(back.confusion, tested.confusion)
+    assert back.loss_sum == 2.5
+    with pytest.raises(WireError, match="at most 7"):
+        Scores.from_record(record, classes=2, groups=2, tested=7)
+    with pytest.raises(WireError, match="9 counts"):
+        Scores.from_record(record, classes=3, groups=2, tested=8)
+    wrong = tested.to_fields() | {"group_correct": [3, 0]}
+    with pytest.raises(WireError, match="more correct"):
+        Scores.from_record(wire.record_of(sent(wrong)), classes=2, groups=2, tested=8)
+
+
+def test_introductions_travel_and_are_checked():
+    assert Introduction.from_content(sent(Introduction("name=a", 5, 2).to_fields())) == Introduction(
+        "name=a", 5, 2
+    )
+    with pytest.raises(WireError, match="no training samples"):
+        Introduction.from_content(sent(Introduction("name=a", 0, 2).to_fields()))

@@ -1,0 +1,337 @@
+"""The papers' tables and figures: published numbers as printed, entries that cover them, plans, stand-ins."""
+
+from __future__ import annotations
+
+import pytest
+
+from muster.core.errors import ConfigError, DataError
+from muster.papers.entries import SCALES, chosen, entries, entry, fits
+from muster.papers.planning import Plan, as_published, plan
+from muster.papers.published import PAPERS, Number, paper
+from muster.papers.settings import differences_told
+from muster.papers.stand_ins import ALWAYS_HERE, is_here, on_available_data, wanted_data
+
+WANTED = {
+    "terraform": ["table1", "table2", "table3", "figure2", "figure3", "figure4"],
+    "astrafl": ["table1", "table3", "table4", "figure3", "figure4", "figure5", "figure6"],
+    "probing": [f"figure{number}" for number in range(1, 15)],
+    "feddiverse": ["table1", "table2", "table3", "table4", "figure3"],
+    "simprox": ["figure3", "figure4", "figure5", "table2", "table3", "table4"],
+}
+IDS = [f"{name}/{part}" for name, parts in WANTED.items() for part in parts]
+
+
+def everything(source: str) -> bool:
+    return True
+
+
+def only_what_ships(source: str) -> bool:
+    return source in ALWAYS_HERE
+
+
+def differing(made: Plan) -> list[str]:
+    """The differences without who decided how it would have been."""
+    lines = differences_told([(run, run.differences) for run in made.runs])
+    return [line.partition(": ")[2] for line in lines]
+
+
+def numbers(name: str, part: str, row: str) -> list[float]:
+    return [cell.value for cell in paper(name).parts[part].rows[row] if isinstance(cell, Number)]
+
+
+# --- published numbers -------------------------------------------------------------------------------------------
+
+
+def test_every_table_and_figure_has_published_text_and_an_entry():
+    assert {name: sorted(paper(name).parts) for name in PAPERS} == {k: sorted(v) for k, v in WANTED.items()}
+    assert sorted(entries()) == sorted(IDS)
+
+
+@pytest.mark.parametrize("id", IDS)
+def test_published_tables_are_whole_and_plausible(id):
+    published = entry(id).published
+    assert published.caption
+    assert published.rows or published.says, "a figure without numbers says what it shows"
+    for row, cells in published.rows.items():
+        assert len(cells) == len(published.columns), row
+        for cell, column in zip(cells, published.columns, strict=True):
+            if isinstance(cell, Number) and published.unit == "%":
+                assert 0 < cell.value < 100, (row, column)
+                assert 0 <= cell.std < 15, (row, column)
+
+
+def test_numbers_that_the_papers_print_twice_agree():
+    two, three = paper("terraform").parts["table2"], paper("terraform").parts["table3"]
+    assert three.at("FMNIST 1*", "η = 4") == two.at("FedProx / Terraform", "1*")
+    assert three.at("FMNIST 4", "η = 4") == two.at("FedProx / Terraform", "4")
+    assert three.at("FEMNIST", "η = 4") == paper("terraform").parts["table1"].at("FedProx / Terraform", "FEMNIST")
+    for column in ("1", "2", "3"):  # five clients a round: Terraform is random selection
+        assert two.at("FedAvg / Terraform", column) == two.at("FedAvg / Random", column)
+        assert two.at("FedProx / Terraform", column) == two.at("FedProx / Random", column)
+
+    one, three, four = (paper("feddiverse").parts[part] for part in ("table1", "table3", "table4"))
+    for data in one.columns[:-1]:
+        assert three.at("FedAvgM", f"{data} / FedDiverse") == one.at("FedDiverse", data)
+        assert three.at("FedAvgM", f"{data} / Random") == one.at("Uniform random", data)
+    for aggregation in ("FedAvg", "FedAvgM"):
+        same = three.at(aggregation, "WaterBirds / FedDiverse")
+        assert four.at("1 round · estimated · triplets", aggregation) == same
+    figure, table = paper("simprox").parts["figure5"], paper("simprox").parts["table3"]
+    assert figure.at("SimProx", "round 50") == table.at("SimProx", "Accuracy")
+
+
+@pytest.mark.parametrize("part", ["table1", "table3", "table4"])
+def test_astrafl_means_lie_between_the_extremes(part):
+    for row in paper("astrafl").parts[part].rows:
+        smallest, largest, mean, std = numbers("astrafl", part, row)
+        assert smallest < mean < largest, row
+        # A standard deviation is at most half of the range; it is printed in thousandths of a share.
+        assert std / 10 <= (largest - smallest) / 2, row
+
+
+def test_corners_of_the_large_tables():
+    assert numbers("terraform", "table1", "FedAvg / Random")[0] == 67.76
+    assert numbers("terraform", "table1", "FedProx / Terraform")[-1] == 83.52
+    assert numbers("terraform", "table2", "FedAvg / Oort") == [
+        89.01, 85.42, 59.52, 83.21, 84.75, 57.39, 85.09, 85.79,
+    ]  # fmt: skip
+    assert paper("feddiverse").parts["table1"].at("FedPNS", "WaterBirds") == Number(48.75, 12.14)
+    assert paper("feddiverse").parts["table1"].at("FedPNS", "Spawrious GCI-100") == "not scalable"
+    assert numbers("simprox", "table2", "CIFAR-100 / DenseNet-121") == [47.1, 49.4, 47.1, 47.4]
+    assert paper("terraform").parts["table2"].at("FedAvg / Random", "6") is None
+
+
+def test_unknown_papers_and_entries_are_named():
+    with pytest.raises(ConfigError, match="unknown paper 'terrafrom'"):
+        paper("terrafrom")
+    with pytest.raises(ConfigError, match="did you mean 'terraform/table2'"):
+        entry("terraform/tabel2")
+
+
+# --- entries -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("id", IDS)
+def test_every_published_number_has_a_run_beside_it(id):
+    found = entry(id)
+    reached = {
+        found.printed_at(cell, row, value) for cell in found.cells for row in found.rows for value in found.values
+    }
+    printed = {(row, column) for row in found.published.rows for column in found.published.columns}
+    assert printed <= reached
+
+
+@pytest.mark.parametrize("id", IDS)
+def test_claims_name_rows_cells_and_values_that_exist(id):
+    found = entry(id)
+    names = {"rows": found.rows, "cells": found.cells, "values": {value.name for value in found.values}}
+    for claim in found.claims:
+        named = {name for name in (*claim.winners, claim.worst, *claim.order) if name is not None}
+        assert named <= set(names[claim.over]), claim.text
+        assert named or claim.spread is not None, claim.text
+        assert any(fits(cell, claim.cells) for cell in found.cells), claim.text
+        assert any(fits(row, claim.rows) for row in found.rows), claim.text
+        assert claim.value in {"", *names["values"]}, claim.text
+
+
+@pytest.mark.parametrize("id", IDS)
+def test_the_papers_scale_is_the_papers_setting(id):
+    made = plan(entry(id), "paper", here=everything)
+    runs = made.runs
+    assert differing(made) == []
+    assert len({run.experiment.fingerprint for run in runs}) == len(runs), "every run differs from the others"
+
+
+@pytest.mark.parametrize("id", IDS)
+@pytest.mark.parametrize("scale", SCALES)
+def test_plans_are_made_with_and_without_data(id, scale):
+    for here in (everything, only_what_ships):
+        made = plan(entry(id), scale, here=here)
+        assert set(made.cells) <= set(entry(id).cells)
+        expected = len(made.cells) * len(made.rows) * made.seeds if entry(id).kind == "runs" else 0
+        assert len(made.runs) == expected
+        sources = {run.experiment.data["source"] for run in made.runs}
+        assert here is everything or sources <= set(ALWAYS_HERE)
+
+
+def test_smoke_is_small():
+    runs = {run.experiment.fingerprint: run for id in IDS for run in plan(entry(id), "smoke").runs}
+    assert len(runs) < 400
+    assert max(run.experiment.rounds for run in runs.values()) <= 4
+
+
+# --- patterns ----------------------------------------------------------------------------------------------------
+
+
+def test_cells_with_a_star_in_their_name():
+    cells = entry("terraform/table2").cells
+    assert chosen("1*,4", cells, "cell") == ["1*", "4"]
+    assert chosen(" 4 , 1* ", cells, "cell") == ["1*", "4"], "in the table's own order"
+    assert chosen("?[*]", cells, "cell") == ["1*", "2*", "3*"]
+    assert chosen("*", cells, "cell") == chosen(None, cells, "cell") == list(cells)
+    with pytest.raises(ConfigError, match="unknown cell '6'"):
+        chosen("1*,6", cells, "cell")
+
+
+def test_rows_by_pattern():
+    rows = chosen("FedProx / *", entry("terraform/table2").rows, "row")
+    assert len(rows) == 6
+    assert all(row.startswith("FedProx / ") for row in rows)
+
+
+def test_the_must_show_plan():
+    made = plan(entry("terraform/table2"), "small", cells="1*,4", here=everything)
+    assert made.cells == ("1*", "4")
+    assert made.seeds == 3
+    assert len(made.runs) == 36
+    methods = ["random", "size-weighted", "power-of-choice", "hics", "oort", "terraform"]
+    assert [run.experiment.selection["method"] for run in made.runs[::3][:6]] == methods
+    assert {run.experiment.data["source"] for run in made.runs} == {"fashion-mnist"}
+    assert {run.experiment.algorithm["method"] for run in made.runs} == {"plain"}
+    more = plan(entry("terraform/table2"), "small", cells="1*", seeds=5, here=everything)
+    assert {run.experiment.fingerprint for run in made.runs if run.cell == "1*"} < {
+        run.experiment.fingerprint for run in more.runs
+    }, "more seeds add to what is there"
+
+
+def test_numbers_of_seeds_and_scales_are_checked():
+    with pytest.raises(ConfigError, match="seeds"):
+        plan(entry("terraform/table2"), "small", seeds=0)
+    with pytest.raises(ConfigError, match="unknown scale 'tiny'"):
+        plan(entry("terraform/table2"), "tiny")
+
+
+# --- stand-ins ---------------------------------------------------------------------------------------------------
+
+
+def sections(source: str, **partition: object) -> dict[str, dict[str, object]]:
+    return {
+        "data": {"source": source},
+        "partition": {"scheme": "iid", "clients": 100} | partition,
+        "model": {"name": "lenet"},
+        "selection": {"method": "random", "clients_per_round": 10},
+    }
+
+
+def test_data_that_is_here_is_used():
+    before = sections("cifar100")
+    assert on_available_data(before, everything) == before
+
+
+def test_the_nearest_data_stands_in():
+    moved = on_available_data(
+        sections("cifar100", scheme="classes-per-client", classes=50),
+        lambda source: source in ("cifar10", "digits"),
+    )
+    assert moved["data"] == {"source": "cifar10"}
+    assert moved["model"] == {"name": "lenet"}
+    assert moved["partition"] == {"scheme": "classes-per-client", "clients": 100, "classes": 5}
+
+
+def test_digits_serve_fewer_clients_in_the_same_proportion():
+    moved = on_available_data(sections("cifar100"), only_what_ships)
+    assert moved["data"] == {"source": "digits"}
+    assert moved["model"]["name"] == "mlp"
+    assert moved["partition"]["clients"] == 20
+    assert moved["selection"]["clients_per_round"] == 2
+
+
+def test_clients_by_nature_become_clients_by_labels():
+    speakers = on_available_data(sections("shakespeare", scheme="natural", keys_per_client=10), only_what_ships)
+    assert speakers["partition"] == {"scheme": "classes-per-client", "classes": 3, "clients": 20}
+    writers = sections("femnist")
+    writers["partition"] = {"scheme": "natural"}
+    moved = on_available_data(writers, lambda source: source == "mnist")
+    assert moved["partition"]["scheme"] == "dirichlet"
+
+
+def test_a_stand_in_keeps_the_share_of_clients_that_train():
+    """39 of FEMNIST's 3,597 writers are 1.1 %, not 39 %."""
+    made = plan(entry("terraform/table1"), "paper", cells="FEMNIST", here=lambda source: source == "mnist")
+    experiment = made.runs[0].experiment
+    share = experiment.selection["clients_per_round"] / experiment.partition["clients"]
+    assert share == pytest.approx(39 / 3597, rel=0.05)
+    combined = sections("cifar100")
+    combined["selection"] = {"method": "warmup", "first": {"method": "random", "clients_per_round": 50}}
+    moved = on_available_data(combined, only_what_ships)
+    assert moved["selection"]["first"]["clients_per_round"] == 10, "in combined methods, too"
+
+
+def test_no_data_set_stands_in_two_columns():
+    """CIFAR-10 is in the table itself, and digits can stand for one of the others."""
+    made = plan(entry("terraform/table1"), "smoke", here=lambda source: source in ("cifar10", "digits"))
+    by_cell = {run.cell: run.experiment.data["source"] for run in made.runs}
+    assert by_cell == {
+        "CIFAR-10 1": "cifar10",
+        "CIFAR-10 2": "cifar10",
+        "CIFAR-10 3": "cifar10",
+        "CIFAR-100": "digits",
+    }
+    assert set(made.left_out) == {"Tiny ImageNet", "FEMNIST"}
+    assert "'femnist' is not here, and what could stand in is in another column" in made.left_out["FEMNIST"]
+    alone = plan(entry("terraform/table1"), "smoke", cells="FEMNIST", here=lambda source: source == "digits")
+    assert not alone.left_out
+    assert all(run.stand_in for run in alone.runs)
+    with pytest.raises(DataError, match="neither the data set 'femnist' is here"):
+        plan(entry("terraform/table1"), "smoke", cells="FEMNIST", here=lambda source: False)
+
+
+@pytest.mark.parametrize("id", IDS)
+@pytest.mark.parametrize(
+    "here", [only_what_ships, lambda source: source in ("mnist", "cmnist", "cifar10", "digits")]
+)
+def test_different_data_sets_never_run_on_the_same_one(id, here):
+    found = entry(id)
+    if found.kind == "runs":
+        runs = plan(found, "small", here=here).runs
+        wanted: dict[str, set[str]] = {}
+        for run in runs:
+            published = as_published(found, run.cell, run.row)
+            wanted.setdefault(run.experiment.data["source"], set()).add(wanted_data(published))
+        assert all(len(names) == 1 for names in wanted.values()), wanted
+
+
+def test_rows_that_name_another_method_keep_the_servers_learning_rate():
+    runs = plan(entry("feddiverse/table1"), "paper", cells="CMNIST GSC", here=everything).runs
+    assert {run.experiment.aggregation.get("server_lr") for run in runs} == {0.1}
+    assert "fednova" in {run.experiment.aggregation["method"] for run in runs}
+
+
+def test_four_breeds_need_four_classes():
+    moved = on_available_data(
+        sections("spawrious", scheme="group-skew", table="spawrious-4"), lambda source: source != "spawrious"
+    )
+    assert moved["data"]["source"] == "spurious-shapes"
+    assert moved["data"]["classes"] == 4
+
+
+def test_nothing_can_stand_in():
+    with pytest.raises(DataError, match="neither the data set 'cifar10' is here"):
+        on_available_data(sections("cifar10"), lambda source: False)
+
+
+def test_what_ships_is_always_here(monkeypatch, tmp_path):
+    monkeypatch.setenv("MUSTER_DATA", str(tmp_path))
+    monkeypatch.setenv("MUSTER_CACHE", str(tmp_path))
+    assert is_here("digits")
+    assert is_here("spurious-shapes")
+    assert not is_here("cmnist")
+    assert not is_here("cifar100")
+
+
+# --- differences -------------------------------------------------------------------------------------------------
+
+
+def test_differences_say_what_where_and_from_what():
+    lines = differing(plan(entry("simprox/figure3"), "small", here=everything))
+    assert lines == [
+        "model: lenet instead of resnet18 (stem cifar)",
+        "rounds: 40 instead of 100",
+        "training.lr: 0.05 instead of 0.01",
+        "training: 2 epochs instead of 20 epochs",
+        "seeds: 3 instead of 1",
+    ]
+    lines = differing(
+        plan(entry("terraform/table1"), "smoke", here=lambda source: source in ("digits", "cifar100"))
+    )
+    assert lines[0] == "data: digits instead of cifar10 (CIFAR-10 1; CIFAR-10 2; CIFAR-10 3)"

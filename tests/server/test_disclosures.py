@@ -1,0 +1,49 @@
+"""What leaves the clients under every method, and how often."""
+
+import pytest
+
+from muster.aggregation.base import aggregators
+from muster.selection.base import selectors
+from muster.server.disclosures import of_aggregation, of_selection
+
+
+def often(rows):
+    return {row.signal: row.how_often for row in rows}
+
+
+@pytest.mark.parametrize(
+    ("method", "expected"),
+    [
+        ("random", {}),
+        ("terraform", {}),  # looks only at what is in the update
+        ("fedcbs", {"label_histogram": "once"}),
+        ("feddiverse", {"heterogeneity_triplet": "once"}),
+        ("high-loss", {"loss": "every round, of everybody"}),
+        ("power-of-choice", {"loss": "every round, of candidates"}),
+        ("oort", {"squared_loss": "with every update"}),
+        ("hcsfed", {"compressed_update": "with a client's first update"}),
+        ("fedcor", {"loss": "in 28 of 40 rounds, of everybody"}),
+        ("within", {"–": "as they do"}),
+    ],
+)
+def test_how_often_selections_ask(method, expected):
+    assert often(of_selection(method)) == expected
+
+
+@pytest.mark.parametrize(
+    ("method", "expected"),
+    [
+        ("fedavg", {}),
+        ("fednova", {"local_progress": "with every update"}),
+        ("scaffold", {"control_change": "with every update"}),
+    ],
+)
+def test_what_aggregations_have_sent(method, expected):
+    assert often(of_aggregation(method)) == expected
+
+
+def test_every_method_is_covered():
+    for name in selectors:
+        assert all(row.method == name and row.what for row in of_selection(name))
+    for name in aggregators:
+        assert all(row.method == name and row.what for row in of_aggregation(name))

@@ -1,0 +1,60 @@
+"""Metrics against scikit-learn and by hand."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn.metrics import accuracy_score, precision_recall_fscore_support
+
+from muster.engine.base import Evaluation
+from muster.server.metrics import client_scores, group_scores, macro_scores, summarise_metrics
+
+NOBODY = np.empty(0, dtype=np.int64)
+
+
+def evaluation(confusion, correct=(), count=(), **groups) -> Evaluation:
+    correct, count = np.array(correct, dtype=np.int64), np.array(count, dtype=np.int64)
+    return Evaluation(np.asarray(confusion), 6.0, correct, correct * 1.0, count, **groups)
+
+
+@given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3)), min_size=1, max_size=60))
+@settings(max_examples=100, deadline=None)
+def test_macro_scores_are_those_of_scikit_learn(pairs):
+    truth, predicted = map(np.array, zip(*pairs, strict=True))
+    confusion = np.bincount(truth * 4 + predicted, minlength=16).reshape(4, 4)
+    present = np.unique(truth)
+    expected = precision_recall_fscore_support(truth, predicted, labels=present, average="macro", zero_division=0)
+    scores = macro_scores(confusion)
+    assert [scores["precision"], scores["recall"], scores["f1"]] == pytest.approx(expected[:3])
+    assert summarise_metrics(evaluation(confusion), NOBODY)["accuracy"] == pytest.approx(
+        accuracy_score(truth, predicted)
+    )
+
+
+def test_three_accuracies_by_hand():
+    row = client_scores(evaluation(np.eye(2), [9, 1, 0, 0], [10, 2, 4, 0]), np.array([1, 3]))
+    assert row["client_accuracy_mean"] == pytest.approx((0.9 + 0.5 + 0.0) / 3)
+    assert row["client_accuracy_weighted"] == pytest.approx(10 / 16)
+    assert row["client_accuracy_worst"] == 0
+    assert row["client_accuracy_std"] == pytest.approx(np.std([0.9, 0.5, 0.0]))
+    assert row["participant_accuracy"] == pytest.approx(0.5), "client 3 has no test data"
+
+
+def test_clients_without_test_data_give_no_number():
+    row = client_scores(evaluation(np.eye(2), [0, 0], [0, 0]), np.array([0]))
+    assert all(math.isnan(value) for value in row.values())
+
+
+def test_worst_group():
+    correct, count = np.array([[9, 8], [6, 0]]), np.array([[10, 10], [10, 0]])
+    scores = group_scores(correct, count)
+    assert scores["worst_group_accuracy"] == pytest.approx(0.6), "the empty group does not count"
+    assert scores["group_gap"] == pytest.approx((0.9 + 0.8 + 0.6) / 3 - 0.6)
+
+
+def test_loss_is_a_mean():
+    assert summarise_metrics(evaluation([[2, 1], [0, 3]]), NOBODY)["loss"] == pytest.approx(1.0)

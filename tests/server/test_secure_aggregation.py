@@ -1,0 +1,78 @@
+"""Which methods work on sums of updates: seen in trials, and as the documentation says."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from muster.aggregation.base import aggregators
+from muster.aggregation.fedavg import FedAvg
+from muster.core.errors import ConfigError
+from muster.selection.base import selectors
+from muster.selection.divfl import DivFL
+from muster.selection.random import RandomSelection
+from muster.selection.terraform import Terraform
+from muster.server.secure_aggregation import (
+    check_secure_aggregation,
+    obstacle_in_aggregation,
+    obstacle_in_selection,
+    of_aggregation,
+    of_selection,
+)
+from muster.updates.guard import Guard
+
+PAGE = Path(__file__).parents[2] / "docs" / "flower-privacy.md"
+
+ON_SUMS = {"fedavg", "fedavgm", "fedadam", "fedadagrad", "fedyogi", "fednova", "scaffold", "feddyn"}
+
+
+@pytest.mark.parametrize("name", aggregators.names())
+def test_means_work_on_sums_and_nothing_else_does(name):
+    assert of_aggregation(name).works == (name in ON_SUMS)
+
+
+@pytest.mark.parametrize(
+    ("name", "signal"),
+    [("terraform", "final_layer_norm"), ("hics", "bias_update"), ("hcsfed", "compressed_update")],
+)
+def test_selections_that_look_at_single_updates(name, signal):
+    assert signal in of_selection(name).obstacle
+
+
+@pytest.mark.parametrize("name", ["random", "power-of-choice", "fedcbs", "probe-fairness", "oort"])
+def test_selections_that_ask_for_other_things(name):
+    assert of_selection(name).works
+
+
+def test_options_count():
+    assert "single updates" in obstacle_in_aggregation(FedAvg(clip_norm=1.0))
+    assert "which updates are used" in obstacle_in_selection(Terraform(clients_per_round=5, signal="loss"))
+    assert "'gradient'" in obstacle_in_selection(DivFL(clients_per_round=5, refresh="all"))
+
+
+def test_the_trial_leaves_methods_as_they_were():
+    selector = Terraform(clients_per_round=3)
+    before = selector.state_dict()
+    check = [obstacle_in_selection(selector, clients=6) for _ in range(2)]
+    assert check[0] == check[1]
+    assert selector.state_dict() == before
+
+
+def test_the_check_names_the_culprit():
+    check_secure_aggregation(RandomSelection(clients_per_round=3), FedAvg(), Guard(), clients=6)
+    with pytest.raises(ConfigError, match=r"guard\.max_norm"):
+        check_secure_aggregation(RandomSelection(clients_per_round=3), FedAvg(), Guard(max_norm=1.0), clients=6)
+
+
+def test_the_documentation_says_the_same():
+    rows = dict(re.findall(r"^\| `([a-z-]+)` \| (yes|no|as inside)", PAGE.read_text(), re.MULTILINE))
+    verdicts = [of_selection(name) for name in selectors] + [of_aggregation(name) for name in aggregators]
+    expected = {
+        verdict.method: "yes" if verdict.works else "as inside" if "inside" in verdict.obstacle else "no"
+        for verdict in verdicts
+    }
+    assert rows == expected
+    assert np.all([rows[name] for name in ON_SUMS])

@@ -1,0 +1,77 @@
+"""The guard refuses what must not touch the model, and lets the rest through."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from muster.core.errors import ConfigError
+from muster.core.parameters import Entry, ParameterSpec
+from muster.updates.guard import Guard, clip, length
+
+SPEC = ParameterSpec((Entry("weight", (4,), 0, 4),), buffers=(Entry("mean", (2,), 4, 6),))
+
+
+def movement(*values: float) -> np.ndarray:
+    return np.array(values, dtype=np.float32)
+
+
+def test_what_is_let_through():
+    assert Guard().objection(movement(1, 2, 3, 4, 5, 6), SPEC) is None
+    assert Guard(max_norm=10).objection(movement(1, 2, 3, 4, 5, 6), SPEC) is None
+
+
+@pytest.mark.parametrize(
+    ("sent", "reason"),
+    [
+        (movement(1, 2, 3), "wrong shape"),
+        (np.zeros((2, 3), dtype=np.float32), "wrong shape"),
+        (np.zeros(6), "wrong type"),
+        (movement(1, 2, math.nan, 4, 5, 6), "non-finite"),
+        (movement(1, 2, math.inf, 4, 5, 6), "non-finite"),
+        (movement(1, 2, 3, 4, -math.inf, 6), "non-finite"),
+        (movement(30, 40, 0, 0, 0, 0), "norm 50 is beyond the bound 49"),
+    ],
+)
+def test_what_is_refused(sent, reason):
+    assert reason in Guard(max_norm=49).objection(sent, SPEC)
+
+
+def test_counters_do_not_make_a_movement_long():
+    counted = ParameterSpec(SPEC.parameters, SPEC.buffers, counters=(Entry("batches", (1,), 6, 7),))
+    assert Guard(max_norm=10).objection(movement(1, 2, 3, 4, 5, 6, 5000), counted) is None
+    assert "non-finite" in Guard(max_norm=10).objection(movement(1, 2, 3, 4, 5, 6, math.nan), counted)
+
+
+@example(np.full(6, 4.855081e-25, dtype=np.float32))
+@given(hnp.arrays(np.float32, 6, elements=st.floats(width=32)))
+@settings(max_examples=200, deadline=None)
+def test_length_is_finite_exactly_when_all_entries_are(vector):
+    expected = float(np.linalg.norm(vector.astype(np.float64)))
+    if np.isfinite(vector).all():
+        assert length(vector) == pytest.approx(expected, rel=1e-5, abs=1e-30)
+    else:
+        assert not math.isfinite(length(vector))
+
+
+def test_clip_shortens_the_trainable_part_only():
+    sent = movement(30, 40, 0, 0, 100, 100)
+    clip(sent, 10, SPEC)
+    assert sent == pytest.approx([6, 8, 0, 0, 100, 100])
+    unchanged = movement(3, 4, 0, 0, 100, 100)
+    clip(unchanged, 10, SPEC)
+    assert unchanged.tolist() == [3, 4, 0, 0, 100, 100]
+    still = movement(0, 0, 0, 0, 1, 1)
+    clip(still, 10, SPEC)
+    assert still.tolist() == [0, 0, 0, 0, 1, 1]
+
+
+@pytest.mark.parametrize("options", [{"max_norm": 0}, {"max_norm": -1}, {"max_failed_rounds": 0}])
+def test_bad_bounds_are_named(options):
+    with pytest.raises(ConfigError, match=next(iter(options))):
+        Guard(**options).check()
