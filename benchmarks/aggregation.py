@@ -60,7 +60,7 @@ def cohort(case: Case) -> tuple[np.ndarray, Updates, ParameterSpec]:
     movements += 0.01 * rng.standard_normal(case.parameters, dtype=np.float32)
     ones = np.ones(case.clients, dtype=np.int64)
     spec = ParameterSpec((Entry("weight", (case.parameters,), 0, case.parameters),))
-    return current, Updates(np.arange(case.clients), movements, 100 * ones, ones, ones), spec
+    return current, Updates.from_movements(movements, sizes=100 * ones), spec
 
 
 def measure(case: Case, repeats: int) -> list[list[str]]:

@@ -33,7 +33,8 @@ from _runs import (
     write_measured,
 )
 from muster.core.arrays import Floats
-from muster.engine.base import AskOrder, Place
+from muster.engine.base import AskOrder
+from muster.engine.task import Place
 from muster.experiment.runner import build_parts
 from muster.heterogeneity.metrics import triplets
 from muster.report.plots import save_figure

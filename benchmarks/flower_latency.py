@@ -29,12 +29,13 @@ from typing import Any
 from _runs import write_measured
 from harness.report import as_markdown, as_text, machine
 from muster.config.flower import FlowerOptions
-from muster.engine.base import Failed, Trained, TrainOrder
+from muster.engine.base import Failed, TrainOrder
 from muster.experiment.runner import Ingredients, run
 from muster.flower.deploy.driver import Task, largest_answer
 from muster.flower.deploy.federation import LocalFederation
 from muster.flower.deploy.private import drive_run
 from muster.flower.engine import FlowerEngine
+from muster.updates.table import Updates
 
 NODES = 6
 PAGE = Path(__file__).parents[1] / "docs" / "flower-latency.md"
@@ -64,7 +65,7 @@ min_clients = 2
 class TimedEngine(FlowerEngine):
     """Waits for its turn before every training, and tells how long it took."""
 
-    def train(self, order: TrainOrder) -> Iterator[Trained | Failed]:
+    def train(self, order: TrainOrder) -> Iterator[Updates | Failed]:
         tell("waiting")
         sys.stdin.readline()
         start = time.perf_counter()

@@ -1,7 +1,7 @@
 """Fixtures for tests of aggregators: layouts, cohorts of updates, quadratic federations with a known optimum."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
@@ -28,15 +28,19 @@ def _cohort(movements, clients=None, sizes=None, steps=None, multiplicity=None, 
     steps = np.ones(count, dtype=np.int64) if steps is None else np.asarray(steps)
     more.setdefault("reports", {"local_progress": steps.astype(float), "start_loss": np.ones(count)})
     more.setdefault("extra", {"control_change": np.zeros_like(movements)})
-    return Updates(
-        clients=np.arange(count) if clients is None else np.asarray(clients),
-        movements=movements,
-        sizes=np.ones(count, dtype=np.int64) if sizes is None else np.asarray(sizes),
+    multiplicity = np.ones(count, dtype=np.int64) if multiplicity is None else np.asarray(multiplicity)
+    if more.get("lr_factors") is not None:
+        more["lr_factors"] = np.asarray(more["lr_factors"], dtype=float)
+    made = Updates.from_movements(
+        movements,
+        clients=clients,
+        sizes=sizes,
         steps=steps,
-        multiplicity=np.ones(count, dtype=np.int64) if multiplicity is None else np.asarray(multiplicity),
+        multiplicity=multiplicity,
         lr=more.pop("lr", 0.1),
         **more,
     )
+    return replace(made, lr=made.lr * made.lr_factors)
 
 
 @pytest.fixture

@@ -32,7 +32,7 @@ class Trained:
     @property
     def updates(self) -> Updates:
         ones = np.ones(len(self.movements), dtype=np.int64)
-        return Updates(np.arange(len(ones)), self.movements, ones, ones, ones)
+        return Updates.from_movements(self.movements, sizes=ones)
 
     @property
     def trainable(self) -> np.ndarray:

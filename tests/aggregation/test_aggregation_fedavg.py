@@ -4,10 +4,8 @@ import numpy as np
 import pytest
 
 from muster.aggregation._blocks import BLOCK, accumulate, column_blocks, combination, norms
-from muster.aggregation.base import normalised
 from muster.aggregation.fedavg import FedAvg
 from muster.core.errors import TrainingError
-from muster.updates.guard import clip
 
 
 def test_worked_example(advance) -> None:
@@ -36,23 +34,12 @@ def test_taking_note_of_all_at_once_is_taking_note_of_each(layout, cohort, kind,
             sizes, drawn = rng.integers(1, 50, size), rng.integers(1, 4, size)
             weights = rng.random(size) if asked else None
             rows = rng.normal(size=(size, 8))
-            aggregator.add_all(cohort(rows, sizes=sizes, multiplicity=drawn, weights=weights))
+            aggregator.add(cohort(rows, sizes=sizes, multiplicity=drawn, weights=weights))
         results.append(aggregator.finish())
     at_once, each = results
     np.testing.assert_array_equal(at_once.parameters, each.parameters)
     np.testing.assert_array_equal(at_once.weights, each.weights)
     np.testing.assert_array_equal(at_once.clients, each.clients)
-
-
-def test_clipping_shortens_long_movements_only(layout) -> None:
-    movement = np.array([30, 40], dtype=np.float32)
-    clip(movement, 10, layout([2]))
-    np.testing.assert_allclose(movement, [6, 8])
-    clip(movement, 10.001, layout([2]))
-    np.testing.assert_allclose(movement, [6, 8])
-    still = np.zeros(2, dtype=np.float32)
-    clip(still, 10, layout([2]))
-    np.testing.assert_array_equal(still, [0, 0])
 
 
 def test_many_small_movements_do_not_drown_in_one_large(advance) -> None:
@@ -66,10 +53,6 @@ def test_many_small_movements_do_not_drown_in_one_large(advance) -> None:
 def test_a_training_where_nobody_counts_is_an_error(advance) -> None:
     with pytest.raises(TrainingError, match="zero"):
         advance(FedAvg(), [0.0], [[1], [4]], weights=np.zeros(2))
-
-
-def test_equal_weights_when_all_are_zero() -> None:
-    np.testing.assert_allclose(normalised(np.zeros(4)), 0.25)
 
 
 @pytest.mark.parametrize("columns", [0, 1, BLOCK - 1, BLOCK, 2 * BLOCK + 7])

@@ -46,4 +46,4 @@ def test_the_plain_mean_does_not(advance) -> None:
 def test_vectors_that_are_not_numbers_do_not_reach_an_aggregator(layout) -> None:
     spec = layout([3])
     for poison in (np.nan, np.inf, -np.inf):
-        assert Guard().objection(np.array([0, poison, 1], dtype=np.float32), spec) == "non-finite values"
+        assert Guard().objections(np.array([[0, poison, 1]], dtype=np.float32), spec) == {0: "non-finite values"}

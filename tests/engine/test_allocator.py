@@ -18,7 +18,7 @@ def allocate():
     # Ever larger blocks defeat glibc's own adaptation of its threshold.
     for size in sizes:
         torch.zeros(size)
-for _ in range(3):
+for _ in range(10):
     allocate()
 before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
 for _ in range(5):

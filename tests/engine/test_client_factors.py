@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -10,17 +11,20 @@ import numpy as np
 import pytest
 
 import muster
-from muster.aggregation.base import Aggregated, Update
+from muster.aggregation.base import Aggregated
 from muster.aggregation.fedavg import FedAvg
 from muster.aggregation.feddyn import FedDyn
 from muster.aggregation.median import Median
+from muster.core.arrays import Floats
 from muster.core.errors import ConfigError
-from muster.engine.base import Place, TrainOrder
+from muster.engine.base import TrainOrder
+from muster.engine.task import Place
 from muster.experiment.runner import build_parts
 from muster.selection.base import Plan, Selector, Train, View
 from muster.server.loop import Server
 from muster.signals.gradients import MeanGradient
 from muster.signals.progress import LocalProgress
+from muster.updates.table import Updates
 
 REPORT = (MeanGradient(part="final_layer"), LocalProgress())
 
@@ -86,11 +90,13 @@ def test_reports_and_updates_know_the_clients_own_rate(tiny, kind):
     engine = build_parts(tiny(engine=kind, training={"steps": 1}), workers=0).engine
     factors = np.array([4.0, 1.0, 0.5])
     request = TrainOrder(np.array([7, 2, 4]), engine.initial_parameters(), Place(0, 0, 0), 0.1, REPORT)
-    usual = {a.client: (a.movement.copy(), a.reports["mean_gradient"]) for a in engine.train(request)}
-    for answer in engine.train(replace(request, lr_factors=factors)):
-        movement, gradient = usual[answer.client]
-        factor = factors[[7, 2, 4].index(answer.client)]
-        np.testing.assert_allclose(answer.movement, factor * movement, rtol=1e-2, atol=1e-6)
+    first = [deepcopy(row) for part in engine.train(request) for row in part]
+    usual = {int(a.clients[0]): (a.movements[0].copy(), a.reports["mean_gradient"]) for a in first}
+    for answer in (row for part in engine.train(replace(request, lr_factors=factors)) for row in part):
+        client = int(answer.clients[0])
+        movement, gradient = usual[client]
+        factor = factors[[7, 2, 4].index(client)]
+        np.testing.assert_allclose(answer.movements[0], factor * movement, rtol=1e-2, atol=1e-6)
         np.testing.assert_allclose(answer.reports["mean_gradient"], gradient, rtol=1e-2, atol=1e-5)
 
 
@@ -99,9 +105,10 @@ def test_aggregators_see_every_clients_rate(tiny, whole):
     seen: dict[int, tuple[float, float]] = {}
 
     class Looking(FedAvg):
-        def weight(self, update: Update) -> float:
-            seen[update.client] = (update.lr, update.lr_factor)
-            return super().weight(update)
+        def weight(self, updates: Updates) -> Floats:
+            rates = zip(updates.lr.tolist(), updates.lr_factors.tolist(), strict=True)
+            seen.update(zip(updates.clients.tolist(), rates, strict=True))
+            return super().weight(updates)
 
     options: dict[str, Any] = {"lr_factors": [3.0, 1.0, 0.5]}
     if whole:

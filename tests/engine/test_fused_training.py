@@ -12,8 +12,8 @@ from torch import nn
 
 import muster
 from muster.data.federated import Dataset, FederatedData, Index, Samples
-from muster.engine.base import Place
-from muster.engine.runtime import ClientRuntime, Job
+from muster.engine.runtime import ClientRuntime
+from muster.engine.task import ClientTask, Place
 from muster.signals.probe import ProbeNorm
 from muster.training.base import LocalAlgorithm, LocalTraining, Plain, batches
 from muster.training.descent import DescendingLinear, PlainDescent
@@ -45,7 +45,7 @@ def runtime(algorithm: LocalAlgorithm | None = None, **options: Any) -> ClientRu
 def trained(made: ClientRuntime, state: dict[str, Any] | None = None) -> torch.Tensor:
     origin = torch.from_numpy(runtime().model.vector())
     movement = torch.empty_like(origin)
-    made.train(Job(2, Place(0, 0, 0), LR), origin, movement, {} if state is None else state)
+    made.train(ClientTask.of("train", 2, Place(0, 0, 0), lr=LR), origin, movement, {} if state is None else state)
     return movement
 
 
@@ -82,7 +82,9 @@ def test_the_model_is_that_of_a_plain_loop(weight_decay: float) -> None:
     start, movement = copy.deepcopy(model), trained(made)
     optimizer = torch.optim.SGD(model.parameters(), lr=LR, weight_decay=weight_decay, foreach=False)
     features, labels = federation().client(2)
-    for positions in batches(SIZE, made.training, made.training_order(Job(2, Place(0, 0, 0), LR))):
+    for positions in batches(
+        SIZE, made.training, made.training_order(ClientTask.of("train", 2, Place(0, 0, 0), lr=LR))
+    ):
         optimizer.zero_grad()
         nn.functional.cross_entropy(model(features[positions]), labels[positions]).backward()
         optimizer.step()
@@ -95,7 +97,7 @@ def test_the_model_is_that_of_a_plain_loop(weight_decay: float) -> None:
 def test_going_on_from_a_probe_gives_the_same_bits() -> None:
     made, state = runtime(), dict[str, Any]()
     origin = torch.from_numpy(made.model.vector())
-    made.ask(Job(2, Place(0, 0, 0), LR, (ProbeNorm(batches=2),)), origin, state)
+    made.ask(ClientTask.of("ask", 2, Place(0, 0, 0), lr=LR, signals=(ProbeNorm(batches=2),)), origin, state)
     assert state
     assert torch.equal(trained(made, state), trained(runtime()))
 

@@ -10,7 +10,8 @@ import pytest
 
 import muster
 from muster.data.federated import Dataset, FederatedData, Index, Samples
-from muster.engine.base import AskOrder, Place
+from muster.engine.base import AskOrder
+from muster.engine.task import Place
 from muster.experiment import build_parts
 from muster.selection.history import History
 from muster.server.loop import Observer

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from dataclasses import replace
 from typing import Any
 
@@ -11,8 +12,9 @@ import torch
 from torch import nn
 
 from muster.data.federated import Dataset, FederatedData, Index, Samples
-from muster.engine.base import AskOrder, Place, Trained, TrainOrder
+from muster.engine.base import AskOrder, TrainOrder
 from muster.engine.local import LocalEngine
+from muster.engine.task import Place
 from muster.engine.vectorised import VectorisedEngine
 from muster.models.text_classifier import BagEncoder
 from muster.privacy.noise import private
@@ -27,6 +29,7 @@ from muster.training.base import LocalTraining, Plain
 from muster.training.feddyn import FedDyn
 from muster.training.fedprox import FedProx
 from muster.training.scaffold import Scaffold
+from muster.updates.table import Updates
 
 SEED, CLASSES, WIDTH, WORDS = 5, 4, 6, 11
 SIZES = [17, 40, 23, 9, 31, 16, 2, 24, 24, 33]
@@ -154,29 +157,21 @@ def order(engine: LocalEngine, **changes: Any) -> TrainOrder:
 
 
 def assert_agree(alone: LocalEngine, together: VectorisedEngine, request: TrainOrder, moves: bool = True) -> None:
-    def answers(engine: LocalEngine) -> list[Trained]:
+    def answers(engine: LocalEngine) -> list[Updates]:
         # Buffers are reused: keep copies.
-        found = [
-            Trained(a.client, a.movement.copy(), a.steps, a.samples, a.reports, a.credited_steps, copied(a.extra))
-            for a in engine.train(request)
-        ]
+        found = [copy.deepcopy(row) for part in engine.train(request) for row in part]
         engine.settle(np.sort(request.clients), request.clients[:0])
         return found
 
-    def copied(extra: Any) -> dict[str, Any]:
-        return {name: vector.copy() for name, vector in extra.items()}
-
     expected, found = answers(alone), answers(together)
-    assert [a.client for a in found] == [a.client for a in expected]
+    assert [a.clients.tolist() for a in found] == [a.clients.tolist() for a in expected]
     for left, right in zip(expected, found, strict=True):
-        assert (left.steps, left.samples, left.credited_steps) == (
-            right.steps,
-            right.samples,
-            right.credited_steps,
-        )
-        scale = np.abs(left.movement).max()
+        assert {name: left.numbers[name].tolist() for name in left.numbers} == {
+            name: right.numbers[name].tolist() for name in right.numbers
+        }
+        scale = np.abs(left.movements).max()
         assert not moves or scale > 1e-4
-        np.testing.assert_allclose(right.movement, left.movement, rtol=1e-3, atol=2e-5 * max(1.0, scale))
+        np.testing.assert_allclose(right.movements, left.movements, rtol=1e-3, atol=2e-5 * max(1.0, scale))
         assert list(left.reports) == list(right.reports)
         for name, values in left.reports.items():
             np.testing.assert_allclose(right.reports[name], values, rtol=2e-3, atol=2e-5, err_msg=name)
@@ -271,23 +266,25 @@ def test_equal_factors_are_the_rate_and_the_strength_that_they_make(name: str) -
             (order(weaker), order(usual, pull_factors=halves), weaker),
         ]
         for left, right, engine in pairs:
-            expected = {a.client: (a.movement.copy(), a.reports) for a in engine.train(left)}
-            for answer in usual.train(right):
-                movement, reports = expected[answer.client]
-                assert np.array_equal(answer.movement, movement)
-                for signal in reports:
+            expected = {int(a.clients[0]): copy.deepcopy(a) for part in engine.train(left) for a in part}
+            for answer in (row for part in usual.train(right) for row in part):
+                known = expected[int(answer.clients[0])]
+                assert np.array_equal(answer.movements, known.movements)
+                for signal, values in known.reports.items():
                     # Adam's local work is not a number, on both sides.
-                    assert np.array_equal(answer.reports[signal], reports[signal], equal_nan=True), signal
+                    assert np.array_equal(answer.reports[signal], values, equal_nan=True), signal
 
 
 def test_a_factor_reaches_its_client_and_nobody_else() -> None:
     for engine in engines(MODELS["layer norm"][0], federation(), {"steps": 1}):
-        usual = {a.client: a.movement.copy() for a in engine.train(order(engine, report=()))}
+        first = engine.train(order(engine, report=()))
+        usual = {int(a.clients[0]): a.movements[0].copy() for part in first for a in part}
         factors = np.where(CLIENTS == 4, 3.0, 1.0)
         reversed_order = order(engine, report=(), clients=CLIENTS[::-1], lr_factors=factors[::-1])
-        for answer in engine.train(reversed_order):
-            factor = 3.0 if answer.client == 4 else 1.0
-            np.testing.assert_allclose(answer.movement, factor * usual[answer.client], rtol=1e-3, atol=1e-6)
+        for answer in (row for part in engine.train(reversed_order) for row in part):
+            client = int(answer.clients[0])
+            factor = 3.0 if client == 4 else 1.0
+            np.testing.assert_allclose(answer.movements[0], factor * usual[client], rtol=1e-3, atol=1e-6)
 
 
 def test_the_whole_matrix_and_whole_updates() -> None:
@@ -334,7 +331,7 @@ def test_noise_on_reports_is_the_same() -> None:
     alone, together = engines(MODELS["layer norm"][0], federation(), {})
     noisy = [private(signal, "laplace", 1.0, 1e-5, CLASSES) for signal in (LabelHistogram(), LabelEntropy())]
     request = order(alone, report=(TrainLoss(), *noisy))
-    left, right = ([dict(answer.reports) for answer in engine.train(request)] for engine in (alone, together))
+    left, right = ([row.reports for part in engine.train(request) for row in part] for engine in (alone, together))
     for expected, found in zip(left, right, strict=True):
         assert np.array_equal(expected["label_histogram"], found["label_histogram"])
         assert np.array_equal(expected["label_entropy"], found["label_entropy"])
@@ -345,8 +342,10 @@ def test_a_client_that_diverges_spoils_nobody_else() -> None:
     features = data.dataset.train.features
     features[data.train_index[4]] *= 1e30
     alone, together = engines(MODELS["GELU"][0], data, {"epochs": 3, "lr": 10.0})
-    expected = {a.client: a.movement.copy() for a in alone.train(order(alone, report=()))}
-    found = {a.client: a.movement.copy() for a in together.train(order(alone, report=()))}
+    expected, found = (
+        {int(a.clients[0]): a.movements[0].copy() for part in engine.train(order(alone, report=())) for a in part}
+        for engine in (alone, together)
+    )
     assert not np.isfinite(found[4]).all()
     for client in set(expected) - {4}:
         assert np.isfinite(found[client]).all()

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
@@ -11,13 +12,15 @@ import pytest
 from torch import nn
 
 from muster.data.federated import Dataset, FederatedData, Index, Samples
-from muster.engine.base import AskOrder, Failed, Place, Trained, TrainOrder
+from muster.engine.base import AskOrder, Failed, TrainOrder
+from muster.engine.task import ClientTask, Place
 from muster.engine.vectorised import VectorisedEngine
-from muster.engine.vectorised.runner import SliceRunner, SliceTask
+from muster.engine.vectorised.runner import SliceRunner
 from muster.signals.losses import TrainLoss
 from muster.signals.probe import ProbeNorm
 from muster.training.base import LocalTraining, Plain
 from muster.training.scaffold import Scaffold
+from muster.updates.table import Updates
 
 CLIENTS = 32
 #: Of equal sizes, so that slices are 0 … 7, 8 … 15, 16 … 23 and 24 … 31.
@@ -42,29 +45,27 @@ def order(of: VectorisedEngine, **changes: Any) -> TrainOrder:
     return TrainOrder(parameters=of.initial_parameters(), **usual | changes)
 
 
-def settled(made: VectorisedEngine, found: list[Trained | Failed]) -> list[Trained | Failed]:
+Answer = Updates | Failed
+
+
+def client(answer: Answer) -> int:
+    return answer.client if isinstance(answer, Failed) else int(answer.clients[0])
+
+
+def settled(made: VectorisedEngine, found: list[Answer]) -> list[Answer]:
     """As if the server had used all answers that there are."""
-    used = sorted(answer.client for answer in found if isinstance(answer, Trained))
+    used = sorted(client(answer) for answer in found if isinstance(answer, Updates))
     made.settle(np.array(used), np.setdiff1d(np.arange(CLIENTS), used))
     return found
 
 
-def answers(of: VectorisedEngine, request: TrainOrder) -> list[Trained | Failed]:
-    """Buffers are reused: copies."""
-    return [
-        found
-        if isinstance(found, Failed)
-        else Trained(
-            found.client,
-            found.movement.copy(),
-            found.steps,
-            found.samples,
-            found.reports,
-            found.credited_steps,
-            {name: vector.copy() for name, vector in found.extra.items()},
-        )
-        for found in of.train(request)
-    ]
+def answers(of: VectorisedEngine, request: TrainOrder) -> list[Answer]:
+    """One by one; buffers are reused: copies."""
+    return [copy.deepcopy(row) for found in of.train(request) for row in rows(found)]
+
+
+def rows(found: Answer) -> Iterable[Answer]:
+    return (found,) if isinstance(found, Failed) else found
 
 
 @pytest.fixture
@@ -75,7 +76,7 @@ def deadly(monkeypatch) -> Callable[..., None]:
         usual = SliceRunner.__call__
 
         def dying(self: SliceRunner, message: object) -> object:
-            if isinstance(message, SliceTask) and np.isin(clients, message.clients).any():
+            if isinstance(message, ClientTask) and np.isin(clients, message.clients).any():
                 os._exit(1)
             return usual(self, message)
 
@@ -84,9 +85,11 @@ def deadly(monkeypatch) -> Callable[..., None]:
     return make
 
 
-def assert_agree(left: Trained, right: Trained) -> None:
-    assert (left.client, left.steps, left.samples) == (right.client, right.steps, right.samples)
-    np.testing.assert_allclose(left.movement, right.movement, rtol=1e-4, atol=1e-6)
+def assert_agree(left: Updates, right: Updates) -> None:
+    assert left.clients.tolist() == right.clients.tolist()
+    for name in left.numbers:
+        assert left.numbers[name].tolist() == right.numbers[name].tolist()
+    np.testing.assert_allclose(left.movements, right.movements, rtol=1e-4, atol=1e-6)
     np.testing.assert_allclose(left.reports["train_loss"], right.reports["train_loss"], rtol=1e-5)
     for name in left.extra:
         np.testing.assert_allclose(left.extra[name], right.extra[name], rtol=1e-4, atol=1e-6)
@@ -95,7 +98,7 @@ def assert_agree(left: Trained, right: Trained) -> None:
 @pytest.mark.parametrize("keep_all", [False, True])
 def test_only_the_client_whose_own_task_crashes_fails(deadly, keep_all):
     with engine(0) as undisturbed:
-        expected = {found.client: found for found in answers(undisturbed, order(undisturbed))}
+        expected = {client(found): found for found in answers(undisturbed, order(undisturbed))}
     # Two slices: more clients to be tried again than one worker's buffers.
     deadly(3, 20)
     courses = []
@@ -104,23 +107,25 @@ def test_only_the_client_whose_own_task_crashes_fails(deadly, keep_all):
             courses.append(answers(disturbed, order(disturbed, keep_all=keep_all)))
             if keep_all:
                 some = np.array([0, 4, 8, 21, 31])
-                movements = {found.client: found.movement for found in courses[-1] if isinstance(found, Trained)}
+                movements = {
+                    client(found): found.movements[0] for found in courses[-1] if isinstance(found, Updates)
+                }
                 assert np.array_equal(disturbed.matrix(some), np.stack([movements[k] for k in some.tolist()]))
     first, second = courses
-    assert [found.client for found in first] == [*range(8, 16), *range(24, 32), *range(8), *range(16, 24)]
-    assert [found.client for found in first if isinstance(found, Failed)] == [3, 20]
+    assert [client(found) for found in first] == [*range(8, 16), *range(24, 32), *range(8), *range(16, 24)]
+    assert [client(found) for found in first if isinstance(found, Failed)] == [3, 20]
     assert "died" in first[19].reason
     for found, again in zip(first, second, strict=True):
         assert type(found) is type(again)
-        if isinstance(found, Trained):
-            assert np.array_equal(found.movement, again.movement), "the number of workers matters"
-            assert_agree(found, expected[found.client])
-            if found.client // SLICE in (1, 3):
-                assert np.array_equal(found.movement, expected[found.client].movement)
+        if isinstance(found, Updates):
+            assert np.array_equal(found.movements, again.movements), "the number of workers matters"
+            assert_agree(found, expected[client(found)])
+            if client(found) // SLICE in (1, 3):
+                assert np.array_equal(found.movements, expected[client(found)].movements)
 
 
 def test_client_state_and_probes_are_there_when_a_client_is_tried_again(deadly):
-    def course(workers: int) -> tuple[list[Trained | Failed], dict[str, Any]]:
+    def course(workers: int) -> tuple[list[Updates | Failed], dict[str, Any]]:
         with engine(workers, Scaffold()) as made:
             broadcast = np.full(made.spec.size, 0.01, dtype=np.float32)
             settled(made, answers(made, order(made, broadcast=broadcast)))
@@ -131,15 +136,15 @@ def test_client_state_and_probes_are_there_when_a_client_is_tried_again(deadly):
             return settled(made, answers(made, second)), made.state_dict()["clients"]
 
     expected, _ = course(0)
-    known = {found.client: found for found in expected}
+    known = {client(found): found for found in expected}
     deadly(3)
     found, state = course(1)
-    assert [answer.client for answer in found if isinstance(answer, Failed)] == [3]
+    assert [client(answer) for answer in found if isinstance(answer, Failed)] == [3]
     assert len(found) == CLIENTS
     for answer in found:
-        if isinstance(answer, Trained):
-            assert_agree(answer, known[answer.client])
-            assert answer.credited_steps == (1 if answer.client < 6 else 0)
+        if isinstance(answer, Updates):
+            assert_agree(answer, known[client(answer)])
+            assert answer.numbers["credited_steps"][0] == (1 if client(answer) < 6 else 0)
     kept = [sorted(vectors["clients"].tolist()) for vectors in state.values() if len(vectors["clients"])]
     assert kept == [[client for client in range(CLIENTS) if client != 3]]
 
@@ -148,4 +153,8 @@ def test_a_slice_of_one_that_crashes_is_not_tried_again(deadly):
     deadly(1)
     with engine(1) as disturbed:
         found = answers(disturbed, order(disturbed, clients=np.array([0, 1, 2])))
-    assert [(answer.client, isinstance(answer, Failed)) for answer in found] == [(0, False), (1, True), (2, False)]
+    assert [(client(answer), isinstance(answer, Failed)) for answer in found] == [
+        (0, False),
+        (1, True),
+        (2, False),
+    ]

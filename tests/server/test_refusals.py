@@ -13,11 +13,13 @@ from muster.aggregation.base import Aggregator, aggregators
 from muster.aggregation.fednova import FedNova
 from muster.aggregation.qfedavg import QFedAvg
 from muster.core.errors import ConfigError
-from muster.engine.base import Engine, Failed, TrainedSlice, TrainOrder
+from muster.engine.base import Engine, Failed
+from muster.engine.wrapped import WrappedEngine
 from muster.experiment.runner import build_parts
 from muster.selection.base import Plan, Selector, Train, View
 from muster.server.loop import Server
 from muster.server.result import Result
+from muster.updates.table import Updates
 
 COHORT, SPOILED = (0, 1, 2, 3), 2
 WEIGHTS = {"weights": np.array([1.0, 2.0, 3.0, 4.0])}
@@ -34,24 +36,22 @@ class Fixed(Selector):
         yield Train(np.array(COHORT), **self.options)
 
 
-class Tampering:
+class Tampering(WrappedEngine):
     """An engine on which one client reports another number, or fails."""
 
-    def __init__(self, engine: Engine, signal: str, value: float | None) -> None:
-        self._engine, self._signal, self._value = engine, signal, value
+    def __init__(self, inner: Engine, signal: str, value: float | None) -> None:
+        super().__init__(inner)
+        self._signal, self._value = signal, value
 
-    def __getattr__(self, name):
-        return getattr(self._engine, name)
-
-    def train_slices(self, order: TrainOrder) -> Iterator[TrainedSlice | Failed]:
-        for part in self._engine.train_slices(order):
+    def collect(self) -> Iterator[Updates | Failed]:
+        for part in self.inner.collect():
             rows = np.flatnonzero(part.clients == SPOILED)
             if not len(rows):
                 yield part
             elif self._value is None:
                 yield Failed(SPOILED, "gone")
                 if len(part.clients) > 1:
-                    yield part.some(part.clients != SPOILED)
+                    yield part.rows(part.clients != SPOILED)
             else:
                 told = part.reports[self._signal].copy()
                 told[rows] = self._value

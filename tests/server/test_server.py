@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
@@ -14,8 +14,9 @@ from muster.aggregation.fedavg import FedAvg
 from muster.aggregation.median import Median
 from muster.core.component import state
 from muster.core.errors import CheckpointError, ConfigError, TrainingError
-from muster.engine.base import Engine, Failed, Trained, TrainOrder
+from muster.engine.base import Failed, TrainOrder
 from muster.engine.local import LocalEngine
+from muster.engine.wrapped import WrappedEngine
 from muster.experiment.runner import build_parts
 from muster.results.store import Recorder, Store
 from muster.selection.base import Ask, Plan, Selector, Train, View
@@ -23,6 +24,7 @@ from muster.server.loop import Observer, Server
 from muster.signals.losses import Loss
 from muster.signals.updates import FinalLayerNorm
 from muster.updates.guard import Guard
+from muster.updates.table import Updates
 
 BYTES = 4
 
@@ -38,20 +40,17 @@ class Fixed(Selector):
         yield Train(np.array(self.clients), **self.options)
 
 
-class Tampering:
+class Tampering(WrappedEngine):
     """An engine whose clients answer what the test says."""
 
-    def __init__(self, engine: LocalEngine, change) -> None:
-        self._engine, self._change = engine, change
+    def __init__(self, inner: LocalEngine, change) -> None:
+        super().__init__(inner)
+        self._change = change
 
-    def __getattr__(self, name):
-        return getattr(self._engine, name)
-
-    def train(self, order: TrainOrder) -> Iterator[Trained | Failed]:
-        for answer in self._engine.train(order):
-            yield self._change(order.place.round, answer)
-
-    train_slices = Engine.train_slices
+    def train(self, order: TrainOrder) -> Iterator[Updates | Failed]:
+        for answers in self.inner.train(order):
+            for answer in answers if isinstance(answers, Updates) else (answers,):
+                yield self._change(order.place.round, answer)
 
 
 def server(tiny, selector=None, aggregator=None, change=None, **options) -> Server:
@@ -62,12 +61,11 @@ def server(tiny, selector=None, aggregator=None, change=None, **options) -> Serv
 
 def spoiled(client: int, value, rounds=(0,)):
     def change(round, answer):
-        if answer.client != client or round not in rounds:
+        if answer.clients[0] != client or round not in rounds:
             return answer
-        movement = (
-            np.array(value, dtype=np.float32) if not np.isscalar(value) else np.full_like(answer.movement, value)
-        )
-        return Trained(client, movement, answer.steps, answer.samples, answer.reports)
+        given = np.asarray(value, dtype=np.float32)
+        movements = np.full_like(answer.movements, given) if np.isscalar(value) else given[None]
+        return replace(answer, movements=movements)
 
     return change
 
@@ -325,9 +323,9 @@ def test_steps_of_a_probe_count_for_aggregation_but_not_twice_in_the_ledger(tiny
     seen = []
 
     class Watching(FedAvg):
-        def weight(self, update):
-            seen.append((update.client, update.steps))
-            return super().weight(update)
+        def weight(self, updates):
+            seen.extend(zip(updates.clients.tolist(), updates.steps.tolist(), strict=True))
+            return super().weight(updates)
 
     made = tiny(selection={"method": "probe-fairness", "clients_per_round": 4}, rounds=1)
     parts = build_parts(made, workers=0)

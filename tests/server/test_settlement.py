@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 import muster
-from muster.aggregation.base import Aggregator, Updates
+from muster.aggregation.base import Aggregator
 from muster.aggregation.fedavg import FedAvg
 from muster.aggregation.feddyn import FedDyn as FedDynServer
 from muster.aggregation.krum import MultiKrum
@@ -20,9 +20,11 @@ from muster.aggregation.scaffold import Scaffold as ScaffoldServer
 from muster.aggregation.simprox import SimProx
 from muster.core.errors import ConfigError, TrainingError
 from muster.data.federated import Dataset, FederatedData, Index, Samples
-from muster.engine.base import Engine, Failed, Place, Trained, TrainOrder
+from muster.engine.base import Engine, Failed, TrainOrder
 from muster.engine.local import LocalEngine
+from muster.engine.task import Place
 from muster.engine.vectorised.engine import VectorisedEngine
+from muster.engine.wrapped import WrappedEngine
 from muster.selection.base import Plan, Selector, Train, View
 from muster.server.loop import Observer, Server
 from muster.server.testing import small_spec
@@ -32,6 +34,7 @@ from muster.training.feddyn import GRADIENT, FedDyn
 from muster.training.moon import PREVIOUS, Moon
 from muster.training.scaffold import CONTROL, Scaffold
 from muster.updates.guard import Guard
+from muster.updates.table import Updates
 
 CLIENTS, SAMPLES, FEATURES, CLASSES = 4, 12, 3, 3
 #: Full batches and weight decay: smooth and strongly convex.
@@ -81,43 +84,23 @@ class Everybody(Selector):
             yield Train(clients)
 
 
-class Tampering(Engine):
+class Tampering(WrappedEngine):
     """An engine on which the victim's answer is lost or too long in round ROUND."""
 
     def __init__(self, inner: Engine, mishap: str) -> None:
-        self._inner, self._mishap = inner, mishap
+        super().__init__(inner)
+        self._mishap = mishap
 
-    def train(self, order: TrainOrder) -> Iterator[Trained | Failed]:
-        for answer in self._inner.train(order):
-            if isinstance(answer, Failed) or (order.place.round, answer.client) != (ROUND, VICTIM):
-                yield answer
-            elif self._mishap == "failed":
-                yield Failed(VICTIM, "the answer was lost")
-            else:
-                answer.movement[:] = np.nan if self._mishap == "not finite" else 1e4
-                yield answer
-
-    population = property(lambda self: self._inner.population)
-    training = property(lambda self: self._inner.training)
-    algorithm = property(lambda self: self._inner.algorithm)
-
-    def describe(self):
-        return self._inner.describe()
-
-    def initial_parameters(self):
-        return self._inner.initial_parameters()
-
-    def ask(self, order):
-        return self._inner.ask(order)
-
-    def matrix(self, clients):
-        return self._inner.matrix(clients)
-
-    def settle(self, used, refused):
-        self._inner.settle(used, refused)
-
-    def evaluate(self, parameters):
-        return self._inner.evaluate(parameters)
+    def train(self, order: TrainOrder) -> Iterator[Updates | Failed]:
+        for answers in self.inner.train(order):
+            for answer in answers if isinstance(answers, Updates) else (answers,):
+                if isinstance(answer, Failed) or (order.place.round, answer.clients[0]) != (ROUND, VICTIM):
+                    yield answer
+                elif self._mishap == "failed":
+                    yield Failed(VICTIM, "the answer was lost")
+                else:
+                    answer.movements[:] = np.nan if self._mishap == "not finite" else 1e4
+                    yield answer
 
 
 def engine_of(kind: str, algorithm: LocalAlgorithm, training: LocalTraining = TRAINING, workers: int = 0):
@@ -219,10 +202,10 @@ def test_a_training_that_was_broken_off_leaves_all_states_alone(kind) -> None:
     with engine_of(kind, Scaffold()) as engine:
         zeros = np.zeros(engine.spec.size, dtype=np.float32)
         order = TrainOrder(np.arange(CLIENTS), zeros, Place(0, 0, 0), 0.5, broadcast=zeros)
-        first = [answer.extra["control_change"].copy() for answer in engine.train(order)]
+        first = [answer.extra["control_change"][0].copy() for part in engine.train(order) for answer in part]
         assert engine.state_dict()["clients"] == {}
         # Nobody settled: the same training again starts from the same states.
-        again = [answer.extra["control_change"].copy() for answer in engine.train(order)]
+        again = [answer.extra["control_change"][0].copy() for part in engine.train(order) for answer in part]
         np.testing.assert_array_equal(first, again)
         engine.settle(np.array([0, 2]), np.array([1, 3]))
         assert engine.state_dict()["clients"][CONTROL]["clients"].tolist() == [0, 2]
@@ -256,7 +239,7 @@ def test_simprox_forgets_models_of_weight_zero() -> None:
     movements = np.full((3, spec.size), 0.01, dtype=np.float32)
     movements[2] = 1e4
     ones = np.ones(3, dtype=np.int64)
-    updates = Updates(np.arange(3), movements, ones, ones, ones)
+    updates = Updates.from_movements(movements, sizes=ones)
     result = aggregator.aggregate(np.ones(spec.size, dtype=np.float32), updates, spec)
     assert result.weights[2] == 0
     assert aggregator.state_dict()["last_models"]["last_model"]["clients"].tolist() == [0, 1]

@@ -71,7 +71,7 @@ class Convex:
             done = [self.train(client, current, algorithm, sent) for client in range(self.clients)]
             extra = {name: np.stack([job.extra[name] for job, _ in done]) for name in algorithm.extra}
             movements = np.stack([movement for _, movement in done])
-            updates = Updates(np.arange(self.clients), movements, ones, 8 * ones, ones, extra=extra)
+            updates = Updates.from_movements(movements, sizes=ones, steps=8 * ones, extra=extra)
             current = aggregator.aggregate(current, updates, self.spec).parameters
         return current
 

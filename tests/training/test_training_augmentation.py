@@ -12,8 +12,8 @@ import muster
 from muster.core.errors import ConfigError, DataError
 from muster.data import Dataset, Normalisation, Samples
 from muster.data.federated import FederatedData, Index
-from muster.engine.base import Place
-from muster.engine.runtime import ClientRuntime, Job
+from muster.engine.runtime import ClientRuntime
+from muster.engine.task import ClientTask, Place
 from muster.experiment.runner import build_parts
 from muster.models.base import build_model
 from muster.server.loop import Observer
@@ -228,9 +228,9 @@ def runtime(augmentation=()) -> ClientRuntime:
 def test_going_on_from_a_probe_is_the_training_without_one(probe):
     client = runtime(tuple(OPERATIONS))
     origin = torch.from_numpy(client.model.vector())
-    job, straight, state = Job(1, Place(3, 0, 0), 0.1), torch.empty(len(origin)), {}
+    job, straight, state = ClientTask.of("train", 1, Place(3, 0, 0), lr=0.1), torch.empty(len(origin)), {}
     client.train(job, origin, straight, {})
-    client.ask(Job(1, Place(3, 0, 0), 0.1, (probe,)), origin, state)
+    client.ask(ClientTask.of("ask", 1, Place(3, 0, 0), lr=0.1, signals=(probe,)), origin, state)
     went_on = torch.empty(len(origin))
     client.train(job, origin, went_on, state)
     torch.testing.assert_close(went_on, straight, atol=1e-6, rtol=1e-5)
@@ -239,7 +239,7 @@ def test_going_on_from_a_probe_is_the_training_without_one(probe):
 def test_measurements_see_the_pictures_as_they_are():
     plain, augmented = runtime(), runtime(tuple(OPERATIONS))
     origin = torch.from_numpy(plain.model.vector())
-    job = Job(0, Place(0, 0, 0), 0.1)
+    job = ClientTask.of("train", 0, Place(0, 0, 0), lr=0.1)
     for left, right in zip(
         plain.data.client(0), augmented.context(job, origin, {}, None).features[None], strict=False
     ):

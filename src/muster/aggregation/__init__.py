@@ -7,18 +7,16 @@ from muster.aggregation.base import (
     Aggregator,
     MeanAggregator,
     StreamingAggregator,
-    Update,
-    Updates,
     aggregators,
 )
 from muster.core.modules import imported_when_used
+from muster.updates.table import Updates
 
 __all__ = [
     "Aggregated",
     "Aggregator",
     "MeanAggregator",
     "StreamingAggregator",
-    "Update",
     "Updates",
     "aggregators",
 ]

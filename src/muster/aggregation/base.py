@@ -10,11 +10,9 @@ are copied from the client with the largest weight.
 
 from __future__ import annotations
 
-import math
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
-from typing import ClassVar, Literal
+from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
@@ -26,75 +24,7 @@ from muster.core.parameters import ParameterSpec
 from muster.core.registry import Registry
 from muster.signals.base import Signal
 from muster.training.base import LocalAlgorithm, LocalTraining
-
-
-@dataclass(frozen=True)
-class Update:
-    """What one client sent after training, as the guard let it through."""
-
-    client: int
-    #: w_k − w^t, flat; counters (`spec.counted`) hold the client's own values. Valid until the next update is
-    #: drawn: a streaming aggregator must not keep it.
-    movement: Vector
-    #: Training samples n_k.
-    size: int
-    #: Local steps τ_k actually done.
-    steps: int
-    #: How often this client counts (1 unless sampled with replacement).
-    multiplicity: int = 1
-    #: Relative weight that the selector asked for; None: the aggregator decides.
-    weight: float | None = None
-    #: Learning rate of this local training.
-    lr: float = float("nan")
-    #: How many times the round's learning rate that is.
-    lr_factor: float = 1.0
-    #: Further vectors that the local algorithm sends (for example the change of a control variate), by name.
-    extra: Mapping[str, Vector] = field(default_factory=dict)
-    #: Numbers of the signals that the aggregator asked for with `reports()`, by name.
-    reports: Mapping[str, Floats] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class Updates:
-    """All updates of one training, rows aligned, clients ascending."""
-
-    clients: Ints
-    #: clients × parameters, float32, may live in shared memory: do not keep it, do not change it.
-    movements: Vector
-    sizes: Ints
-    steps: Ints
-    multiplicity: Ints
-    weights: Floats | None = None
-    #: The round's learning rate, and factors of it for each client; None: 1 for all.
-    lr: float = float("nan")
-    lr_factors: Floats | None = None
-    extra: Mapping[str, Vector] = field(default_factory=dict)
-    reports: Mapping[str, Floats] = field(default_factory=dict)
-
-    def __len__(self) -> int:
-        return len(self.clients)
-
-    def shares(self, kind: Literal["samples", "equal"]) -> Floats:
-        """Normalised weights: as the selector asked, else by sample counts or equal; multiplicities counted."""
-        own = self.sizes.astype(np.float64) if kind == "samples" else np.ones(len(self))
-        return normalised(self.multiplicity * (own if self.weights is None else self.weights))
-
-    def __iter__(self) -> Iterator[Update]:
-        """The rows as single updates; vectors are views."""
-        for row in range(len(self)):
-            lr_factor = 1.0 if self.lr_factors is None else float(self.lr_factors[row])
-            yield Update(
-                client=int(self.clients[row]),
-                movement=self.movements[row],
-                size=int(self.sizes[row]),
-                steps=int(self.steps[row]),
-                multiplicity=int(self.multiplicity[row]),
-                weight=None if self.weights is None else float(self.weights[row]),
-                lr=self.lr * lr_factor,
-                lr_factor=lr_factor,
-                extra={name: rows[row] for name, rows in self.extra.items()},
-                reports={name: np.atleast_1d(rows[row]) for name, rows in self.reports.items()},
-            )
+from muster.updates.table import Updates, total_of
 
 
 @dataclass(frozen=True)
@@ -180,7 +110,7 @@ aggregators: Registry[Aggregator] = Registry("aggregation method", "muster.aggre
 
 
 class StreamingAggregator(Aggregator):
-    """An aggregator that needs one pass: `begin`, `add` for every update, `finish`."""
+    """An aggregator that needs one pass: `begin`, `add` for every part of the answers, `finish`."""
 
     streaming: ClassVar[bool] = True
 
@@ -189,13 +119,8 @@ class StreamingAggregator(Aggregator):
         """Forget the last pass."""
 
     @abstractmethod
-    def add(self, update: Update) -> None:
-        """Take one update in."""
-
-    def add_all(self, updates: Updates) -> None:
-        """Take several updates in, row by row."""
-        for update in updates:
-            self.add(update)
+    def add(self, updates: Updates) -> None:
+        """Take some updates in, row by row; their vectors are not to be kept."""
 
     @abstractmethod
     def finish(self) -> Aggregated:
@@ -208,23 +133,27 @@ class StreamingAggregator(Aggregator):
                 f"client {updates.clients[row]}: {objection}", fix="leave out the updates that `objections` names"
             )
         self.begin(current, spec)
-        self.add_all(updates)
+        self.add(updates)
         return self.finish()
 
 
 class MeanAggregator(StreamingAggregator):
     """Averages the movements with weights and makes a server step with the mean. Most methods are of this kind.
 
-    A subclass gives `weight`, and where it differs from the mean, `step`. Sums are kept in float64.
+    A subclass gives `weight`, and where it differs from the mean, `scale` and `step`. Sums are kept in float64,
+    and rows enter them one after the other: the result does not depend on how answers were divided into parts.
     """
 
-    def weight(self, update: Update) -> float:
-        """Unnormalised weight of one update, multiplicity not yet counted. Called once for each update."""
-        return float(update.size)
+    def weight(self, updates: Updates) -> Floats:
+        """Unnormalised weight of each update, multiplicity not yet counted."""
+        return updates.sizes.astype(np.float64)
 
-    def scale(self, update: Update) -> float:
-        """Factor of the trainable part of a movement as it enters the mean."""
-        return 1.0
+    def scale(self, updates: Updates) -> Floats:
+        """Factor of the trainable part of each movement as it enters the mean."""
+        return np.ones(len(updates))
+
+    def noted(self, updates: Updates, weights: Floats, coefficients: Floats) -> None:
+        """Called with every part and its weights, for methods that need further sums over the updates."""
 
     def step(self, mean: Floats) -> Floats:
         """The server's step from the mean of the trainable movements, which may be changed in place."""
@@ -233,39 +162,28 @@ class MeanAggregator(StreamingAggregator):
     def begin(self, current: Vector, spec: ParameterSpec) -> None:
         self._current, self._spec = current, spec
         self._sum = np.zeros(spec.averaged.stop)
-        self._seen: list[tuple[int, float]] = []
+        self._clients: list[int] = []
+        self._weights: list[float] = []
         self._heaviest = 0.0
         self._counters = current[spec.counted]
 
-    def add(self, update: Update) -> None:
-        self._accumulate(update.movement[None], *self._take_note(update))
-
-    def add_all(self, updates: Updates) -> None:
-        """As row by row, to the bit, but with one pass over memory for all of them."""
-        self._accumulate(updates.movements, *self._take_notes(updates))
-
-    def _take_notes(self, updates: Updates) -> tuple[Floats, Floats]:
-        """`_take_note` for each of them."""
-        noted = np.array([self._take_note(update) for update in updates])
-        return noted[:, 0], noted[:, 1]
-
-    def _take_note(self, update: Update) -> tuple[float, float]:
-        """Remember who counts how much; the coefficients of the movement's trainable part and of its buffers."""
-        weight = (self.weight(update) if update.weight is None else update.weight) * update.multiplicity
-        self._seen.append((update.client, weight))
-        if weight > self._heaviest:
-            self._heaviest, self._counters = weight, update.movement[self._spec.counted].copy()
-        return weight * self.scale(update), weight
-
-    def _accumulate(self, rows: Vector, coefficients: float | Floats, buffer_coefficients: float | Floats) -> None:
+    def add(self, updates: Updates) -> None:
+        weights = (self.weight(updates) if updates.weights is None else updates.weights) * updates.multiplicity
+        coefficients = weights * self.scale(updates)
+        self._clients += updates.clients.tolist()
+        self._weights += weights.tolist()
+        first = int(np.argmax(weights))
+        if weights[first] > self._heaviest:
+            self._heaviest = float(weights[first])
+            self._counters = updates.movements[first, self._spec.counted].copy()
+        self.noted(updates, weights, coefficients)
         trainable, buffers = self._spec.trainable, buffers_of(self._spec)
-        accumulate(self._sum[trainable], rows[:, trainable], np.atleast_1d(coefficients))
+        accumulate(self._sum[trainable], updates.movements[:, trainable], coefficients)
         if buffers.start < buffers.stop:
-            accumulate(self._sum[buffers], rows[:, buffers], np.atleast_1d(buffer_coefficients))
+            accumulate(self._sum[buffers], updates.movements[:, buffers], weights)
 
     def finish(self) -> Aggregated:
-        clients = np.array([client for client, _ in self._seen], dtype=np.int64)
-        weights = np.array([weight for _, weight in self._seen])
+        weights = np.array(self._weights)
         total = total_of(weights)
         self._sum /= total
         trainable = self._spec.trainable
@@ -276,7 +194,7 @@ class MeanAggregator(StreamingAggregator):
         np.add(self._current[averaged], self._sum, out=parameters[averaged], casting="same_kind")
         parameters[self._spec.counted] = self._counters
         del self._sum
-        return Aggregated(parameters, clients, weights / total)
+        return Aggregated(parameters, np.array(self._clients, dtype=np.int64), weights / total)
 
 
 def buffers_of(spec: ParameterSpec) -> slice:
@@ -284,17 +202,6 @@ def buffers_of(spec: ParameterSpec) -> slice:
     return slice(spec.trainable.stop, spec.averaged.stop)
 
 
-def normalised(weights: Floats) -> Floats:
-    """Weights that sum to 1. Weights that are all zero are an error: equal ones would be another method."""
-    return weights / total_of(weights)
-
-
-def total_of(weights: Floats) -> float:
-    """The sum of weights that something can be divided by."""
-    total = float(weights.sum())
-    if 0 < total < math.inf:
-        return total
-    problem = "of all updates are zero" if total == 0 else f"sum to {total}"
-    raise TrainingError(
-        f"the aggregation weights {problem}", fix="check the weights that the selection method asks for"
-    )
+def running_sum(start: float, values: Floats) -> float:
+    """`start` plus all values, one after the other: the same bits however the values were divided into parts."""
+    return float(np.cumsum(np.concatenate([[start], values]))[-1])

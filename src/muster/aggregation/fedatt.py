@@ -9,10 +9,11 @@ import numpy as np
 from scipy.special import softmax
 
 from muster.aggregation._blocks import accumulate, norms
-from muster.aggregation.base import Aggregated, Aggregator, Updates, aggregators, buffers_of, normalised
+from muster.aggregation.base import Aggregated, Aggregator, aggregators, buffers_of
 from muster.core.arrays import Floats, Vector
 from muster.core.component import Population
 from muster.core.parameters import Entry, ParameterSpec
+from muster.updates.table import Updates, normalised
 
 
 def attention(lengths: Floats) -> Floats:

@@ -7,8 +7,9 @@ from typing import Literal
 
 import numpy as np
 
-from muster.aggregation.base import MeanAggregator, Update, Updates, aggregators
+from muster.aggregation.base import MeanAggregator, aggregators
 from muster.core.arrays import Floats
+from muster.updates.table import Updates
 
 
 @aggregators.register("fedavg")
@@ -18,18 +19,5 @@ class FedAvg(MeanAggregator):
 
     weights: Literal["samples", "equal"] = "samples"
 
-    def weight(self, update: Update) -> float:
-        return float(update.size) if self.weights == "samples" else 1.0
-
-    def _take_notes(self, updates: Updates) -> tuple[Floats, Floats]:
-        # Exactly this class: one that is derived from it may look at single updates.
-        if type(self) is not FedAvg:
-            return super()._take_notes(updates)
-        own = updates.sizes.astype(np.float64) if self.weights == "samples" else np.ones(len(updates))
-        weights: Floats = (own if updates.weights is None else updates.weights) * updates.multiplicity
-        self._seen += zip(updates.clients.tolist(), weights.tolist(), strict=True)
-        first = int(np.argmax(weights))
-        if weights[first] > self._heaviest:
-            self._heaviest = float(weights[first])
-            self._counters = updates.movements[first, self._spec.counted].copy()
-        return weights, weights
+    def weight(self, updates: Updates) -> Floats:
+        return super().weight(updates) if self.weights == "samples" else np.ones(len(updates))

@@ -7,10 +7,11 @@ from typing import ClassVar
 
 import numpy as np
 
-from muster.aggregation.base import MeanAggregator, Update, aggregators
+from muster.aggregation.base import MeanAggregator, aggregators
 from muster.core.arrays import Floats
 from muster.core.component import Population, state
 from muster.core.errors import ConfigError
+from muster.updates.table import Updates
 
 
 @aggregators.register("feddyn")
@@ -43,11 +44,11 @@ class FedDyn(MeanAggregator):
     def prepare(self, population: Population) -> None:
         self._population = population.clients
 
-    def weight(self, update: Update) -> float:
-        return 1.0
+    def weight(self, updates: Updates) -> Floats:
+        return np.ones(len(updates))
 
     def step(self, mean: Floats) -> Floats:
-        share = len(self._seen) / self._population
+        share = len(self._clients) / self._population
         self.drift = share * mean if len(self.drift) == 0 else self.drift + share * mean
         mean += self.drift
         return mean

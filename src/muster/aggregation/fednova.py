@@ -7,7 +7,7 @@ from typing import Literal
 
 import numpy as np
 
-from muster.aggregation.base import Update, Updates, aggregators
+from muster.aggregation.base import aggregators, running_sum
 from muster.aggregation.fedavg import FedAvg
 from muster.aggregation.fedavgm import velocity
 from muster.core.arrays import Floats, Vector
@@ -17,6 +17,7 @@ from muster.core.parameters import ParameterSpec
 from muster.signals.base import Signal
 from muster.signals.progress import LocalProgress
 from muster.training.base import LocalAlgorithm, LocalTraining
+from muster.updates.table import Updates
 
 
 @aggregators.register("fednova")
@@ -57,7 +58,7 @@ class FedNova(FedAvg):
             )
 
     def objections(self, updates: Updates) -> dict[int, str]:
-        work = updates.reports[LocalProgress.name].reshape(len(updates))
+        work = updates.report(LocalProgress.name)
         unusable = np.flatnonzero(~((work > 0) & (work < np.inf)))
         return {row: f"fednova cannot divide by its local work of {work[row]:g}" for row in unusable.tolist()}
 
@@ -65,15 +66,14 @@ class FedNova(FedAvg):
         super().begin(current, spec)
         self._work = self._inverse_work = self._total = 0.0
 
-    def scale(self, update: Update) -> float:
-        return 1.0 / _work(update)
+    def scale(self, updates: Updates) -> Floats:
+        return 1.0 / _work(updates)
 
-    def _take_note(self, update: Update) -> tuple[float, float]:
-        coefficient, weight = super()._take_note(update)
-        self._inverse_work += coefficient
-        self._work += weight * (update.steps * update.lr_factor if self.effective == "steps" else _work(update))
-        self._total += weight
-        return coefficient, weight
+    def noted(self, updates: Updates, weights: Floats, coefficients: Floats) -> None:
+        work = updates.steps * updates.lr_factors if self.effective == "steps" else _work(updates)
+        self._inverse_work = running_sum(self._inverse_work, coefficients)
+        self._work = running_sum(self._work, weights * work)
+        self._total = running_sum(self._total, weights)
 
     def step(self, mean: Floats) -> Floats:
         work = self._work / self._total if self.normalise == "sum" else self._total / self._inverse_work
@@ -84,6 +84,6 @@ class FedNova(FedAvg):
         return self.velocity
 
 
-def _work(update: Update) -> float:
+def _work(updates: Updates) -> Floats:
     """In steps with the round's learning rate."""
-    return update.lr_factor * float(update.reports[LocalProgress.name][0])
+    return updates.lr_factors * updates.report(LocalProgress.name)

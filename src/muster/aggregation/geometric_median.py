@@ -8,10 +8,11 @@ from typing import Literal
 import numpy as np
 
 from muster.aggregation._gram import inner_products, squared_distances
-from muster.aggregation.base import Aggregated, Aggregator, Updates, aggregators
+from muster.aggregation.base import Aggregated, Aggregator, aggregators
 from muster.core.arrays import Floats, Vector
 from muster.core.component import Population
 from muster.core.parameters import ParameterSpec
+from muster.updates.table import Updates
 
 
 def weiszfeld(

@@ -9,12 +9,13 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from muster.aggregation._gram import inner_products
-from muster.aggregation.base import Aggregated, Aggregator, Updates, aggregators
+from muster.aggregation.base import Aggregated, Aggregator, aggregators
 from muster.aggregation.median import coordinate_median
 from muster.core.arrays import Floats, Vector
 from muster.core.component import Population
 from muster.core.errors import TrainingError
 from muster.core.parameters import ParameterSpec
+from muster.updates.table import Updates
 
 
 def krum_scores(squared_distances: Floats, attackers: int) -> Floats:

@@ -8,10 +8,11 @@ from typing import Literal
 import numpy as np
 
 from muster.aggregation._blocks import accumulate, norms
-from muster.aggregation.base import Aggregated, Aggregator, Updates, aggregators, buffers_of
+from muster.aggregation.base import Aggregated, Aggregator, aggregators, buffers_of
 from muster.core.arrays import Floats, Vector
 from muster.core.component import Population
 from muster.core.parameters import ParameterSpec
+from muster.updates.table import Updates
 
 
 def shortening(lengths: Floats, bound: float) -> Floats:

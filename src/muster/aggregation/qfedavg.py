@@ -9,13 +9,14 @@ from typing import ClassVar
 import numpy as np
 
 from muster.aggregation._blocks import norms
-from muster.aggregation.base import MeanAggregator, Update, Updates, aggregators
+from muster.aggregation.base import MeanAggregator, aggregators, running_sum
 from muster.core.arrays import Floats, Vector
 from muster.core.component import Population
 from muster.core.errors import ConfigError
 from muster.core.parameters import ParameterSpec
 from muster.signals.base import Signal
 from muster.signals.start_loss import StartLoss
+from muster.updates.table import Updates
 
 #: Losses are not taken below this: F^(q−1) has no value at zero for q < 1.
 SMALLEST_LOSS = 1e-10
@@ -50,7 +51,7 @@ class QFedAvg(MeanAggregator):
         return (StartLoss(),)
 
     def objections(self, updates: Updates) -> dict[int, str]:
-        losses = updates.reports[StartLoss.name].reshape(len(updates))
+        losses = updates.report(StartLoss.name)
         powers = self.q * np.log10(np.clip(losses, SMALLEST_LOSS, LARGEST_LOSS))
         usable = (losses <= LARGEST_LOSS) & (powers <= math.log10(LARGEST_POWER))
         return {
@@ -62,31 +63,31 @@ class QFedAvg(MeanAggregator):
         super().begin(current, spec)
         self._curvature = self._total = 0.0
 
-    def weight(self, update: Update) -> float:
-        return float(_loss(update) ** self.q)
+    def weight(self, updates: Updates) -> Floats:
+        powers: Floats = _losses(updates) ** self.q
+        return powers
 
-    def scale(self, update: Update) -> float:
+    def scale(self, updates: Updates) -> Floats:
         # A client's gradient is its movement divided by its own learning rate.
-        return 1.0 / update.lr_factor if self.lipschitz is None else 1.0
+        return 1.0 / updates.lr_factors if self.lipschitz is None else np.ones(len(updates))
 
-    def _take_note(self, update: Update) -> tuple[float, float]:
-        coefficient, weight = super()._take_note(update)
-        lipschitz = 1 / update.lr if self.lipschitz is None else self.lipschitz
-        if not math.isfinite(lipschitz):
+    def noted(self, updates: Updates, weights: Floats, coefficients: Floats) -> None:
+        lipschitz = 1 / updates.lr if self.lipschitz is None else np.full(len(updates), self.lipschitz)
+        if not np.isfinite(lipschitz).all():
+            wrong = updates.lr[~np.isfinite(lipschitz)][0]
             raise ConfigError(
-                f"qfedavg: the local learning rate is {update.lr}", fix="give the option `lipschitz` of qfedavg"
+                f"qfedavg: the local learning rate is {wrong}", fix="give the option `lipschitz` of qfedavg"
             )
-        square = float(norms(update.movement[None, self._spec.trainable])[0]) ** 2
+        squares = norms(updates.movements[:, self._spec.trainable]) ** 2
         # Both sums of the paper divided by the round's L: movements take the place of gradients L·(w − w_k).
-        steepness = self.q * _loss(update) ** (self.q - 1) * lipschitz * square * self.scale(update)
-        self._curvature += update.multiplicity * steepness + coefficient
-        self._total += weight
-        return coefficient, weight
+        steepness = self.q * _losses(updates) ** (self.q - 1) * lipschitz * squares * self.scale(updates)
+        self._curvature = running_sum(self._curvature, updates.multiplicity * steepness + coefficients)
+        self._total = running_sum(self._total, weights)
 
     def step(self, mean: Floats) -> Floats:
         mean *= self._total / self._curvature
         return mean
 
 
-def _loss(update: Update) -> float:
-    return max(float(update.reports[StartLoss.name][0]), SMALLEST_LOSS)
+def _losses(updates: Updates) -> Floats:
+    return np.maximum(updates.report(StartLoss.name), SMALLEST_LOSS)

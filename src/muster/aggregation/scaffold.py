@@ -8,13 +8,14 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from muster.aggregation._blocks import accumulate
-from muster.aggregation.base import Aggregated, Update, aggregators
+from muster.aggregation.base import Aggregated, aggregators
 from muster.aggregation.fedavg import FedAvg
 from muster.core.arrays import Floats, Vector
 from muster.core.component import Population, state
 from muster.core.errors import ConfigError
 from muster.core.parameters import ParameterSpec
 from muster.training.scaffold import CONTROL_CHANGE
+from muster.updates.table import Updates
 
 
 @aggregators.register("scaffold")
@@ -46,17 +47,15 @@ class Scaffold(FedAvg):
         super().begin(current, spec)
         self._change = np.zeros(spec.trainable.stop)
 
-    def _take_note(self, update: Update) -> tuple[float, float]:
-        if CONTROL_CHANGE not in update.extra:
+    def noted(self, updates: Updates, weights: Floats, coefficients: Floats) -> None:
+        if CONTROL_CHANGE not in updates.extra:
             raise ConfigError(
-                f"client {update.client} sent no control variate",
+                f"client {updates.clients[0]} sent no control variate",
                 fix="set [algorithm] method = 'scaffold' together with [aggregation] method = 'scaffold'",
             )
-        coefficients = super()._take_note(update)
         # The client renews its variate only with an update that counts: the server must do the same.
-        if self._seen[-1][1] > 0:
-            accumulate(self._change, update.extra[CONTROL_CHANGE][None, self._spec.trainable], np.ones(1))
-        return coefficients
+        counts = (weights > 0).astype(np.float64)
+        accumulate(self._change, updates.extra[CONTROL_CHANGE][:, self._spec.trainable], counts)
 
     def finish(self) -> Aggregated:
         result = super().finish()

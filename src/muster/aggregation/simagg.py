@@ -8,10 +8,11 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from muster.aggregation._blocks import accumulate, cached_width, column_blocks
-from muster.aggregation.base import Aggregated, Aggregator, Updates, aggregators, buffers_of, normalised
+from muster.aggregation.base import Aggregated, Aggregator, aggregators, buffers_of
 from muster.core.arrays import Floats, Ints, Vector
 from muster.core.component import Population
 from muster.core.parameters import ParameterSpec
+from muster.updates.table import Updates, normalised
 
 
 def mixed_weights(

@@ -11,11 +11,12 @@ from scipy.special import softmax
 
 from muster.aggregation._blocks import norms
 from muster.aggregation._gram import InnerProducts, inner_products, sketched_inner_products
-from muster.aggregation.base import Aggregated, Aggregator, Updates, aggregators, normalised
+from muster.aggregation.base import Aggregated, Aggregator, aggregators
 from muster.core.arrays import Floats, Ints, State, Vector
 from muster.core.component import Population
 from muster.core.parameters import ParameterSpec
 from muster.updates.clientstate import ClientStore
+from muster.updates.table import Updates, normalised
 
 #: How raw weights become aggregation weights: normalised and then softmax, as the paper says, or only normalised.
 Post = Literal["softmax", "normalise"]

@@ -9,10 +9,11 @@ from typing import ClassVar
 import numpy as np
 
 from muster.aggregation._blocks import cached_width, column_blocks
-from muster.aggregation.base import Aggregated, Aggregator, Updates, aggregators
+from muster.aggregation.base import Aggregated, Aggregator, aggregators
 from muster.core.arrays import Floats, Vector
 from muster.core.component import Population
 from muster.core.parameters import ParameterSpec
+from muster.updates.table import Updates
 
 
 def trimmed_mean(rows: Vector, ratio: float = 0.2) -> Floats:

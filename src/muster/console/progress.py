@@ -12,11 +12,12 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from muster.engine.base import Failed, Trained
+from muster.engine.base import Failed
 from muster.results.files import to_json
 from muster.server.ledger import Ledger
 from muster.server.loop import Observer, Server
 from muster.server.record import RoundRecord
+from muster.updates.table import Updates
 
 
 class _Rate:
@@ -25,9 +26,9 @@ class _Rate:
     def __init__(self) -> None:
         self.start, self.samples = time.monotonic(), 0
 
-    def add(self, answer: Trained | Failed) -> None:
-        if isinstance(answer, Trained):
-            self.samples += answer.samples
+    def add(self, answers: Updates | Failed) -> None:
+        if isinstance(answers, Updates):
+            self.samples += int(answers.numbers["samples"].sum())
 
     @property
     def per_second(self) -> float:
@@ -61,8 +62,8 @@ class BarProgress(Observer):
         self._bar.update(self._task, total=rounds, completed=done)
         self._rate = _Rate()
 
-    def answered(self, answer: Trained | Failed) -> None:
-        self._rate.add(answer)
+    def answered(self, answers: Updates | Failed) -> None:
+        self._rate.add(answers)
 
     def round_ended(self, record: RoundRecord, ledger: Ledger) -> None:
         accuracy = record.metrics["accuracy"]
@@ -88,8 +89,8 @@ class LineProgress(Observer):
         self._rounds, self._done, self._rate = rounds, done, _Rate()
         self._console.print(f"{self._title}: {server.engine.describe()}", soft_wrap=True)
 
-    def answered(self, answer: Trained | Failed) -> None:
-        self._rate.add(answer)
+    def answered(self, answers: Updates | Failed) -> None:
+        self._rate.add(answers)
 
     def round_ended(self, record: RoundRecord, ledger: Ledger) -> None:
         accuracy = record.metrics["accuracy"]

@@ -1,117 +1,23 @@
-"""The Engine protocol: `ask`, `train` and `settle`, `evaluate`, whoever the clients are and wherever they run."""
+"""The Engine protocol: `ask`, `start`, `collect`, `evaluate`, whoever the clients are and wherever they run.
+
+Training is `start` and then `collect` of all that were started; afterwards `settle` says whose updates were used.
+"""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from muster.core.arrays import Bools, Floats, Ints, State, Vector, read_only
+from muster.core.arrays import Floats, Ints, State, Vector, read_only
 from muster.core.component import Population
+from muster.engine.task import ClientTask, Place
 from muster.signals.base import Replies, Signal
 from muster.training.base import LocalAlgorithm, LocalTraining
-
-if TYPE_CHECKING:
-    from muster.aggregation.base import Aggregator
-    from muster.selection.base import Selector
-    from muster.updates.guard import Guard
-
-
-@dataclass(frozen=True)
-class Place:
-    """Where in the run an exchange happens. Random draws on clients are derived from it."""
-
-    round: int
-    #: How many trainings came before in this round.
-    iteration: int
-    #: How many exchanges (asks and trainings) came before in this round.
-    exchange: int
-    #: How many rounds the run has, where that is known here.
-    rounds: int = 0
-
-
-@dataclass(frozen=True)
-class Trained:
-    """One client's answer to a training request, before the guard has looked at it."""
-
-    client: int
-    #: w_k − w^t; a view that is valid until the next answer is drawn (unless the whole matrix was asked for).
-    movement: Vector
-    #: Local steps and samples of this training; what a probe did before is not counted again.
-    steps: int
-    samples: int
-    reports: Mapping[str, Floats]
-    #: Steps that a probe had done: the movement holds them too.
-    credited_steps: int = 0
-    extra: Mapping[str, Vector] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class TrainedSlice:
-    """The answers of several clients at once, row by row. Vectors are valid until the next slice is drawn."""
-
-    clients: Ints
-    #: clients × parameters.
-    movements: Vector
-    steps: Ints
-    samples: Ints
-    credited_steps: Ints
-    #: clients × width, by signal.
-    reports: Mapping[str, Floats]
-    #: clients × parameters, by name.
-    extra: Mapping[str, Vector]
-
-    @classmethod
-    def of(cls, answer: Trained) -> TrainedSlice:
-        return cls(
-            clients=np.array([answer.client]),
-            movements=answer.movement[None],
-            steps=np.array([answer.steps]),
-            samples=np.array([answer.samples]),
-            credited_steps=np.array([answer.credited_steps]),
-            reports={name: values[None] for name, values in answer.reports.items()},
-            extra={name: vector[None] for name, vector in answer.extra.items()},
-        )
-
-    def __iter__(self) -> Iterator[Trained]:
-        numbers = zip(
-            self.clients.tolist(),
-            self.steps.tolist(),
-            self.samples.tolist(),
-            self.credited_steps.tolist(),
-            strict=True,
-        )
-        for row, (client, steps, samples, credited) in enumerate(numbers):
-            yield Trained(
-                client=client,
-                movement=self.movements[row],
-                steps=steps,
-                samples=samples,
-                reports={name: rows[row] for name, rows in self.reports.items()},
-                credited_steps=credited,
-                extra={name: rows[row] for name, rows in self.extra.items()},
-            )
-
-    def some(self, rows: Ints | Bools) -> TrainedSlice:
-        """Only these rows; vectors are copied."""
-        return TrainedSlice(
-            clients=self.clients[rows],
-            movements=self.movements[rows],
-            steps=self.steps[rows],
-            samples=self.samples[rows],
-            credited_steps=self.credited_steps[rows],
-            reports={name: values[rows] for name, values in self.reports.items()},
-            extra={name: vectors[rows] for name, vectors in self.extra.items()},
-        )
-
-    def without_vectors(self) -> TrainedSlice:
-        """Only the numbers: movements and extra vectors will be overwritten."""
-        nothing: Vector = np.empty((len(self.clients), 0), dtype=np.float32)
-        return replace(self, movements=nothing, extra={})
+from muster.updates.table import Updates
 
 
 @dataclass(frozen=True)
@@ -146,6 +52,18 @@ class TrainOrder:
         """The factor of the proximal strength of each of these clients."""
         return self._aligned(self.pull_factors, clients)
 
+    def task(self, clients: Ints) -> ClientTask:
+        """What these clients are told to do."""
+        return ClientTask(
+            verb="train",
+            clients=clients,
+            place=self.place,
+            signals=self.report,
+            rates=self.rates(clients),
+            pull_factors=self.pulls(clients),
+            with_broadcast=self.broadcast is not None,
+        )
+
     def _aligned(self, factors: Floats | None, clients: Ints) -> Floats:
         if factors is None:
             return np.ones(len(clients))
@@ -162,6 +80,11 @@ class AskOrder:
     place: Place
     lr: float
     signals: tuple[Signal, ...]
+
+    def task(self, clients: Ints) -> ClientTask:
+        """What these clients are told to do."""
+        rates = np.full(len(clients), self.lr)
+        return ClientTask("ask", clients, self.place, self.signals, rates, np.ones(len(clients)))
 
 
 @dataclass(frozen=True)
@@ -210,9 +133,10 @@ class Engine(ABC):
     def algorithm(self) -> LocalAlgorithm:
         """What clients do differently from plain optimisation."""
 
-    def check_methods(self, selector: Selector, aggregator: Aggregator, guard: Guard) -> None:
-        """Raise ConfigError where methods need what these clients cannot or must not give."""
-        return
+    @property
+    def sums_only(self) -> bool:
+        """Whether single updates are hidden from the server (secure aggregation): many methods need them."""
+        return False
 
     @abstractmethod
     def describe(self) -> str:
@@ -231,16 +155,21 @@ class Engine(ABC):
         """Measure signals on clients."""
 
     @abstractmethod
-    def train(self, order: TrainOrder) -> Iterator[Trained | Failed]:
-        """Train clients; one answer for each, in the order of `schedule`.
+    def start(self, order: TrainOrder) -> None:
+        """Set clients to work on a training. Nothing is handed over before `collect`."""
 
-        What clients remember of it is provisional until `settle`: the next training forgets what was not settled.
+    @abstractmethod
+    def collect(self) -> Iterator[Updates | Failed]:
+        """The answers of all that were started, in the order of `schedule`, in parts of any size.
+
+        A part's vectors are valid until the next part is drawn, unless the order says `keep_all`. What clients
+        remember of the training is provisional until `settle`: the next training forgets what was not settled.
         """
 
-    def train_slices(self, order: TrainOrder) -> Iterator[TrainedSlice | Failed]:
-        """The same; an engine that has the answers of several clients together hands them over together."""
-        for answer in self.train(order):
-            yield answer if isinstance(answer, Failed) else TrainedSlice.of(answer)
+    def train(self, order: TrainOrder) -> Iterator[Updates | Failed]:
+        """Start, and collect everything."""
+        self.start(order)
+        return self.collect()
 
     @abstractmethod
     def matrix(self, clients: Ints) -> Vector:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from multiprocessing.util import Finalize
@@ -24,7 +24,6 @@ from muster.engine.base import (
     Engine,
     Evaluation,
     Failed,
-    Trained,
     TrainOrder,
     collect_replies,
     narrowed,
@@ -33,13 +32,15 @@ from muster.engine.base import (
 from muster.engine.device import WORKERS_PER_ACCELERATOR, available_cores, resolve_device, single_threaded
 from muster.engine.evaluation import summarise, summarise_validation
 from muster.engine.pool import Crashed, Handler, Pool, as_muster_error
-from muster.engine.runtime import EVALUATION_BATCH, Job
-from muster.engine.tasks import Memory, Message, Questions, Recipe, TaskRunner, question_groups
+from muster.engine.runtime import EVALUATION_BATCH
+from muster.engine.task import ClientTask, Predict, present_of
+from muster.engine.tasks import ClientRecipe, SharedVectors, TaskRunner, question_groups
 from muster.signals.base import Replies
 from muster.training.augmentation import augmenter
 from muster.training.base import LocalAlgorithm, LocalTraining, Plain
 from muster.training.context import PROBES
 from muster.updates.clientstate import ClientStore
+from muster.updates.table import Updates
 from muster.world.devices import Devices
 
 
@@ -70,7 +71,7 @@ class LocalEngine(Engine):
         self._data = data
         self._algorithm = algorithm or Plain()
         self._device = resolve_device(device)
-        self._recipe = Recipe(data, module, training, self._algorithm, seed, self._device, devices)
+        self._recipe = ClientRecipe(data, module, training, self._algorithm, seed, self._device, devices)
         accelerated = self._device != "cpu"
         if workers is None:
             workers = WORKERS_PER_ACCELERATOR if accelerated else available_cores()
@@ -97,8 +98,9 @@ class LocalEngine(Engine):
         self._store = ClientStore(memory_limit=client_memory)
         self._provisional = ClientStore(memory_limit=client_memory)
         self._names = (*self._algorithm.client_state, *PROBES)
+        self._started: list[TrainOrder] = []
         self._rows: Ints = np.empty(0, dtype=np.int64)
-        self._memory: Memory | None = None
+        self._memory: SharedVectors | None = None
         self._pool: Pool | None = None
         self._end_pool: Finalize | None = None
         self._inline: Handler | None = None
@@ -153,20 +155,17 @@ class LocalEngine(Engine):
         memory = self._ready(self._ring)
         memory.send(order.parameters)
 
-        def message(task: int) -> Message:
-            client, slot = int(clients[task]), task % memory.slots
-            job = Job(client, order.place, order.lr, order.signals)
-            return Message("ask", slot, job, self._lend(client, slot))
+        whole = replace(order.task(clients), slots=np.arange(len(clients)) % memory.slots)
 
         values: dict[int, dict[str, Floats]] = {}
         failures: list[Failed] = []
-        for task, answer in self._run(len(clients), message, memory.slots):
+        for task, answer in self._run(len(clients), lambda task: self._lent(whole.row(task)), memory.slots):
             client = int(clients[task])
             if isinstance(answer, Crashed):
                 failures.append(Failed(client, answer.reason))
                 continue
-            self._take_back(self._store, client, task % memory.slots, answer.present)
-            values[client] = answer.values
+            values[client], present = answer
+            self._take_back(self._store, client, task % memory.slots, present)
         return values, failures
 
     def _ask_groups(self, order: AskOrder) -> tuple[dict[int, dict[str, Floats]], list[Failed]]:
@@ -180,8 +179,8 @@ class LocalEngine(Engine):
             crashed: list[tuple[Ints, str]] = []
             asked, groups = groups, []
 
-            def message(task: int, asked: list[Ints] = asked) -> Questions:
-                return Questions(asked[task], order.place, order.lr, order.signals)
+            def message(task: int, asked: list[Ints] = asked) -> ClientTask:
+                return order.task(asked[task])
 
             for task, answer in self._run(len(asked), message, 3 * self._count + 1):
                 if isinstance(answer, Crashed):
@@ -196,40 +195,43 @@ class LocalEngine(Engine):
                     failures.append(Failed(int(group[0]), reason))
         return values, failures
 
-    def train(self, order: TrainOrder) -> Iterator[Trained | Failed]:
+    def start(self, order: TrainOrder) -> None:
+        self._started.append(order)
+
+    def collect(self) -> Iterator[Updates | Failed]:
+        while self._started:
+            # Removed first: a training that is broken off is not begun again by the next one.
+            yield from self._trained(self._started.pop(0))
+
+    def _trained(self, order: TrainOrder) -> Iterator[Updates | Failed]:
+        """The answers to one order."""
         clients = schedule(order.clients, self._data.sizes)
         memory = self._ready(len(clients) if order.keep_all else self._ring)
         memory.send(order.parameters, order.broadcast)
         self._provisional.close()
         window = len(clients) if order.keep_all else memory.slots
         self._rows = np.sort(clients)
-        rates, pulls = order.rates(clients), order.pulls(clients)
         # With the whole matrix, row i belongs to the i-th client by id; else a few buffers go round.
         slots = np.argsort(np.argsort(clients)) if order.keep_all else np.arange(len(clients)) % memory.slots
-
-        def message(task: int) -> Message:
-            client, slot = int(clients[task]), int(slots[task])
-            job = Job(client, order.place, float(rates[task]), order.report, float(pulls[task]))
-            present = self._lend(client, slot)
-            return Message("train", slot, job, present, with_broadcast=order.broadcast is not None)
-
-        for task, answer in self._run(len(clients), message, window):
-            client, slot = int(clients[task]), int(slots[task])
+        whole = replace(order.task(clients), slots=slots)
+        for task, answer in self._run(len(clients), lambda task: self._lent(whole.row(task)), window):
             if isinstance(answer, Crashed):
-                yield Failed(client, answer.reason)
-                continue
-            self._take_back(self._provisional, client, slot, answer.present)
-            facts = answer.facts
-            yield Trained(
-                client=client,
-                movement=memory.movements[slot].numpy(),
-                steps=facts.steps,
-                samples=facts.samples,
-                reports=facts.reports,
-                credited_steps=facts.credited_steps,
-                extra={name: memory.extra[slot, row].numpy() for row, name in enumerate(self._algorithm.extra)},
-            )
+                yield Failed(int(clients[task]), answer.reason)
+            else:
+                numbers, present = answer
+                yield self._handed_over(numbers, slice(slots[task], slots[task] + 1), present)
         self._store.drop(*PROBES)
+
+    def _handed_over(self, numbers: Updates, slots: slice, present: Sequence[dict[str, int]]) -> Updates:
+        """Answers with their vectors, which lie in neighbouring slots: views, so that filters work in place."""
+        assert self._memory is not None
+        memory = self._memory
+        for client, slot, lengths in zip(
+            numbers.clients.tolist(), range(slots.start, slots.stop), present, strict=True
+        ):
+            self._take_back(self._provisional, client, slot, lengths)
+        extra = {name: memory.extra.numpy()[slots, row] for row, name in enumerate(self._algorithm.extra)}
+        return replace(numbers, movements=memory.movements.numpy()[slots], extra=extra)
 
     def matrix(self, clients: Ints) -> Vector:
         assert self._memory is not None
@@ -263,15 +265,14 @@ class LocalEngine(Engine):
         blocks = [slice(start, start + EVALUATION_BATCH) for start in range(0, count, EVALUATION_BATCH)]
         predicted, losses = np.empty(count, dtype=np.int64), np.empty(count)
 
-        def message(task: int) -> Message:
-            return Message("predict", 0, positions=positions[blocks[task]], split=split)
-
-        for task, answer in self._run(len(blocks), message, len(blocks)):
+        for task, answer in self._run(
+            len(blocks), lambda task: Predict(positions[blocks[task]], split), len(blocks)
+        ):
             if isinstance(answer, Crashed):
                 raise EngineError(
                     f"evaluation failed: {answer.reason}", fix="use fewer workers or a smaller model"
                 )
-            predicted[blocks[task]], losses[blocks[task]] = answer.predicted
+            predicted[blocks[task]], losses[blocks[task]] = answer
         return predicted, losses
 
     def end_round(self) -> None:
@@ -299,14 +300,14 @@ class LocalEngine(Engine):
         """Buffers for answers that are consumed one by one: enough to keep all workers busy meanwhile."""
         return 3 * self._count + 1
 
-    def _ready(self, slots: int) -> Memory:
+    def _ready(self, slots: int) -> SharedVectors:
         """Memory with at least so many slots, and workers that see it."""
         slots = max(slots, self._ring)
         if self._memory is None or self._memory.slots < slots:
             self.close()
             forked = self._start_method == "fork"
             extras, states = len(self._algorithm.extra), len(self._names)
-            self._memory = Memory.allocate(self._spec.size, slots, extras, states, forked)
+            self._memory = SharedVectors.allocate(self._spec.size, slots, extras, states, forked)
             factory = partial(self._runner, self._recipe, self._memory, self._names)
             if self._count == 0:
                 self._inline = factory()
@@ -329,6 +330,12 @@ class LocalEngine(Engine):
             except Exception as error:
                 raise as_muster_error(error) from error
             yield task, answer
+
+    def _lent(self, task: ClientTask) -> ClientTask:
+        """The task, with what its clients keep between exchanges in their slots."""
+        assert task.slots is not None
+        lengths = list(map(self._lend, task.clients.tolist(), task.slots.tolist()))
+        return replace(task, present=present_of(lengths))
 
     def _lend(self, client: int, slot: int) -> dict[str, int]:
         """Put what the client keeps between exchanges into its slot."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
@@ -14,45 +13,21 @@ from muster.core.arrays import Floats, Ints, Vector
 from muster.core.parameters import FlatModel
 from muster.core.randomness import generator, torch_seed
 from muster.data.federated import FederatedData
-from muster.engine.base import Place
-from muster.signals.base import Signal
+from muster.engine.task import ClientTask
 from muster.training.augmentation import augmenter
 from muster.training.base import LocalAlgorithm, LocalTraining, Probed, train
 from muster.training.context import PROBE, PROBE_VELOCITY, ClientContext
 from muster.training.descent import allow_fused_steps
 from muster.training.gradient import local_gradient
+from muster.updates.table import ANSWER_FIELDS, Updates
 from muster.world.devices import Devices
 
 #: Samples per forward pass in evaluation: fixed, so that results do not depend on how work is divided.
 EVALUATION_BATCH = 500
 
 
-@dataclass(frozen=True)
-class Job:
-    """What a client is told to do: the request without the parameters, which travel separately."""
-
-    client: int
-    place: Place
-    lr: float
-    signals: tuple[Signal, ...] = ()
-    #: Factor of the local algorithm's proximal strength.
-    pull_factor: float = 1.0
-
-
-@dataclass(frozen=True)
-class Facts:
-    """What a client says after training, beside the movement."""
-
-    steps: int
-    samples: int
-    reports: dict[str, Floats]
-    #: Steps of a probe that the training went on from.
-    credited_steps: int = 0
-    extra: dict[str, Vector] = field(default_factory=dict)
-
-
 class ClientRuntime:
-    """Carries out jobs for any client of a federation, one after the other, on one device."""
+    """Carries out tasks for any client of a federation, one after the other, on one device."""
 
     def __init__(
         self,
@@ -73,58 +48,62 @@ class ClientRuntime:
 
     def train(
         self,
-        job: Job,
+        task: ClientTask,
         origin: torch.Tensor,
         out: torch.Tensor,
         state: dict[str, Vector],
         broadcast: torch.Tensor | None = None,
         *,
         trained: torch.Tensor | None = None,
-    ) -> Facts:
-        """Train a client from `origin`; write its movement into `out` and its new state into `state`.
+    ) -> Updates:
+        """Train a client from `origin`: its answer. The movement goes into `out`, its new state into `state`.
 
         The trained model itself goes into `trained`, where somebody wants it.
         """
-        context = self.context(job, origin, state, self.training_order(job))
+        context = self.context(task, origin, state, self.training_order(task))
         self.model.load(origin)
         probed = self._continue_probe(state)
-        _seed(self.model.device, self.dropout_seed(job))
+        _seed(self.model.device, self.dropout_seed(task))
         finished = train(
             context,
             self.algorithm,
-            job.lr,
+            task.lr,
             broadcast=broadcast,
-            squared_loss=any(signal.needs_squared_loss for signal in job.signals),
+            squared_loss=any(signal.needs_squared_loss for signal in task.signals),
             probed=probed,
-            pull_factor=job.pull_factor,
+            pull_factor=task.pull_factor,
         )
         self.model.store_movement(origin, out)
         if trained is not None:
             self.model.store(trained)
         context.movement = out.numpy()
-        context.rng = self.report_rng(job)
-        reports = {signal.name: numbers(signal.measure(context)) for signal in job.signals}
+        context.rng = self.report_rng(task)
+        reports = {signal.name: numbers(signal.measure(context)) for signal in task.signals}
         assert context.outcome is not None
-        samples = context.outcome.samples + self.algorithm.extra_samples(context.size)
-        return Facts(context.outcome.steps, samples, reports, probed.steps, finished.extra or {})
+        context.outcome.samples += self.algorithm.extra_samples(context.size)
+        context.outcome.credited_steps = probed.steps
+        numbers_of = {name: getattr(context.outcome, name) for name in ANSWER_FIELDS}
+        return Updates.of(
+            task.client, context.size, context.movement, numbers_of, reports=reports, extra=finished.extra
+        )
 
-    def local_gradient(self, job: Job, origin: torch.Tensor) -> torch.Tensor:
+    def local_gradient(self, task: ClientTask, origin: torch.Tensor) -> torch.Tensor:
         """Of the client's whole loss at the global model: as a local algorithm has it when its training begins."""
         self.model.load(origin)
-        _seed(self.model.device, self.dropout_seed(job))
-        features, labels = self._on_device(*self.data.client(job.client))
+        _seed(self.model.device, self.dropout_seed(task))
+        features, labels = self._on_device(*self.data.client(task.client))
         return local_gradient(self.model, features, labels, self.training.batch_size)
 
-    def ask(self, job: Job, origin: torch.Tensor, state: dict[str, Vector]) -> dict[str, Floats]:
+    def ask(self, task: ClientTask, origin: torch.Tensor, state: dict[str, Vector]) -> dict[str, Floats]:
         """Measure signals on a client."""
-        context = self.context(job, origin, state, self.ask_rng(job))
-        context.embeds = any(signal.embeds for signal in job.signals)
+        context = self.context(task, origin, state, self.ask_rng(task))
+        context.embeds = any(signal.embeds for signal in task.signals)
         values = {}
-        for number, signal in enumerate(job.signals):
+        for number, signal in enumerate(task.signals):
             if signal.uses_model:
                 self.model.load(origin)
             if signal.uses_model or signal.draws:
-                _seed(self.model.device, torch_seed(self.seed, "dropout-ask", *self._coordinates(job), number))
+                _seed(self.model.device, torch_seed(self.seed, "dropout-ask", *self._coordinates(task), number))
             values[signal.name] = numbers(signal.measure(context))
         return values
 
@@ -141,29 +120,31 @@ class ClientRuntime:
         losses = nn.functional.cross_entropy(logits, labels, reduction="none")
         return logits.argmax(dim=1).cpu().numpy(), losses.double().cpu().numpy()
 
-    def training_order(self, job: Job) -> np.random.Generator:
+    def training_order(self, task: ClientTask) -> np.random.Generator:
         """Makes the order of the client's mini-batches."""
-        return generator(self.seed, "train", *self._coordinates(job))
+        return generator(self.seed, "train", *self._coordinates(task))
 
-    def ask_rng(self, job: Job) -> np.random.Generator:
+    def ask_rng(self, task: ClientTask) -> np.random.Generator:
         """What measurements on request draw from."""
-        return _drawn(job, lambda: generator(self.seed, "ask", job.place.round, job.place.exchange, job.client))
+        return _drawn(
+            task, lambda: generator(self.seed, "ask", task.place.round, task.place.exchange, task.client)
+        )
 
-    def report_rng(self, job: Job) -> np.random.Generator:
+    def report_rng(self, task: ClientTask) -> np.random.Generator:
         """What reports draw from: a stream of their own, so that asking for one does not change the training."""
-        return _drawn(job, lambda: generator(self.seed, "report", *self._coordinates(job)))
+        return _drawn(task, lambda: generator(self.seed, "report", *self._coordinates(task)))
 
-    def dropout_seed(self, job: Job) -> int:
+    def dropout_seed(self, task: ClientTask) -> int:
         """For what the model draws while it trains."""
-        return torch_seed(self.seed, "dropout", *self._coordinates(job))
+        return torch_seed(self.seed, "dropout", *self._coordinates(task))
 
     def context(
-        self, job: Job, origin: torch.Tensor, state: dict[str, Vector], rng: np.random.Generator
+        self, task: ClientTask, origin: torch.Tensor, state: dict[str, Vector], rng: np.random.Generator
     ) -> ClientContext:
         """What a measurement or a training of this client sees."""
-        features, labels = self._on_device(*self.data.client(job.client))
+        features, labels = self._on_device(*self.data.client(task.client))
         return ClientContext(
-            client=job.client,
+            client=task.client,
             features=features,
             labels=labels,
             classes=self.data.classes,
@@ -171,28 +152,28 @@ class ClientRuntime:
             origin=origin,
             rng=rng,
             training=self.training,
-            training_rng=lambda: self.training_order(job),
-            lr=job.lr,
-            round=job.place.round,
-            rounds=job.place.rounds,
-            attributes=self.data.client_attributes(job.client),
+            training_rng=lambda: self.training_order(task),
+            lr=task.lr,
+            round=task.place.round,
+            rounds=task.place.rounds,
+            attributes=self.data.client_attributes(task.client),
             attribute_values=self.data.dataset.attribute_values,
             state=state,
-            device_times=self._device_times(job.client, len(labels)),
-            augment=self._augment(job),
+            device_times=self._device_times(task.client, len(labels)),
+            augment=self._augment(task),
         )
 
-    def _augment(self, job: Job) -> Callable[[torch.Tensor, int], torch.Tensor] | None:
+    def _augment(self, task: ClientTask) -> Callable[[torch.Tensor, int], torch.Tensor] | None:
         """Every step draws from a stream of its own, so that a probe's steps may be left out without a trace."""
         change = self._augmenter
         if change is None:
             return None
         return lambda pictures, step: change(
-            pictures, generator(self.seed, "augment", *self._coordinates(job), step)
+            pictures, generator(self.seed, "augment", *self._coordinates(task), step)
         )
 
-    def _coordinates(self, job: Job) -> tuple[int, int, int]:
-        return job.place.round, job.place.iteration, job.client
+    def _coordinates(self, task: ClientTask) -> tuple[int, int, int]:
+        return task.place.round, task.place.iteration, task.client
 
     def _continue_probe(self, state: dict[str, Vector]) -> Probed:
         """Start from the probed model where there is one; what the probe has done of the training."""
@@ -217,9 +198,9 @@ class ClientRuntime:
         return times
 
 
-def _drawn(job: Job, make: Callable[[], np.random.Generator]) -> np.random.Generator:
+def _drawn(task: ClientTask, make: Callable[[], np.random.Generator]) -> np.random.Generator:
     # Making a generator takes longer than most measurements: only for those that draw from it.
-    return make() if any(signal.draws for signal in job.signals) else _NO_DRAWS
+    return make() if any(signal.draws for signal in task.signals) else _NO_DRAWS
 
 
 #: In the place of a generator for signals that declare not to draw: using it is an error.

@@ -5,8 +5,9 @@ from __future__ import annotations
 import copy
 import math
 import mmap
-from dataclasses import dataclass, replace
-from typing import Any, Literal
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -14,15 +15,15 @@ from torch import nn
 
 from muster.core.arrays import Floats, Ints, Vector
 from muster.data.federated import FederatedData
-from muster.engine.base import Place
-from muster.engine.runtime import ClientRuntime, Facts, Job
-from muster.signals.base import Signal
+from muster.engine.runtime import ClientRuntime
+from muster.engine.task import ClientTask, Predict
 from muster.training.base import LocalAlgorithm, LocalTraining
+from muster.updates.table import Updates
 from muster.world.devices import Devices
 
 
 @dataclass
-class Memory:
+class SharedVectors:
     """Arrays that the server and all workers see: the model goes down and movements come up without copies."""
 
     origin: torch.Tensor
@@ -32,7 +33,7 @@ class Memory:
     state: torch.Tensor
 
     @classmethod
-    def allocate(cls, size: int, slots: int, extras: int, states: int, forked: bool) -> Memory:
+    def allocate(cls, size: int, slots: int, extras: int, states: int, forked: bool) -> SharedVectors:
         def shared(*shape: int) -> torch.Tensor:
             numbers = max(1, int(np.prod(shape)))
             if not forked:
@@ -63,41 +64,7 @@ class Memory:
 
 
 @dataclass(frozen=True)
-class Message:
-    """A task as it goes through the pipe: small, because everything large is in shared memory."""
-
-    kind: str
-    slot: int
-    job: Job | None = None
-    #: Lengths of the state vectors that the client has (by name), in the slot's state rows.
-    present: dict[str, int] | None = None
-    positions: Ints | None = None
-    split: Literal["test", "train"] = "test"
-    with_broadcast: bool = False
-
-
-@dataclass(frozen=True)
-class Questions:
-    """Signals to measure on several clients that keep nothing for them between exchanges."""
-
-    clients: Ints
-    place: Place
-    lr: float
-    signals: tuple[Signal, ...]
-
-
-@dataclass(frozen=True)
-class Answer:
-    """What comes back through the pipe."""
-
-    facts: Facts | None = None
-    values: dict[str, Floats] | None = None
-    present: dict[str, int] | None = None
-    predicted: tuple[Ints, Floats] | None = None
-
-
-@dataclass(frozen=True)
-class Recipe:
+class ClientRecipe:
     """What a client runtime is made of; it goes to the workers, which make their own."""
 
     data: FederatedData
@@ -139,37 +106,41 @@ def question_groups(clients: Ints, sizes: Ints) -> list[Ints]:
 
 
 class TaskRunner:
-    """Carries messages out with a client runtime, on shared memory. Lives in a worker, or in this process."""
+    """Carries tasks out with a client runtime, on shared memory. Lives in a worker, or in this process."""
 
-    def __init__(self, recipe: Recipe, memory: Memory, names: tuple[str, ...]) -> None:
+    def __init__(self, recipe: ClientRecipe, memory: SharedVectors, names: tuple[str, ...]) -> None:
         self.runtime, self.memory, self.names = recipe.runtime(), memory, names
 
-    def __call__(self, message: Any) -> Any:
-        return self.ask_all(message) if isinstance(message, Questions) else self.serve(message)
+    def __call__(self, task: ClientTask | Predict) -> Any:
+        if isinstance(task, Predict):
+            return self.runtime.predict(task.positions, self.memory.origin, task.split)
+        if task.verb == "train":
+            return self.train(task)
+        return self.ask_all(task) if task.slots is None else self.ask(task)
 
-    def ask_all(self, questions: Questions) -> list[dict[str, Floats]]:
-        """The answers of each client, by signal."""
-        jobs = [
-            Job(client, questions.place, questions.lr, questions.signals) for client in questions.clients.tolist()
-        ]
-        return [self.runtime.ask(job, self.memory.origin, {}) for job in jobs]
+    def ask_all(self, task: ClientTask) -> list[dict[str, Floats]]:
+        """The answers of each client, by signal; nobody keeps anything between exchanges."""
+        return [self.runtime.ask(task.row(k), self.memory.origin, {}) for k in range(len(task))]
 
-    def serve(self, message: Message) -> Answer:
-        """Carry out a task for one client, or a part of an evaluation."""
-        memory, slot = self.memory, message.slot
-        if message.positions is not None:
-            return Answer(predicted=self.runtime.predict(message.positions, memory.origin, message.split))
-        assert message.job is not None
-        state = self._state(slot, message.present or {})
-        if message.kind == "ask":
-            values = self.runtime.ask(message.job, memory.origin, state)
-            return Answer(values=values, present=self._keep(slot, state))
-        broadcast = memory.broadcast if message.with_broadcast else None
-        facts = self.runtime.train(message.job, memory.origin, memory.movements[slot], state, broadcast)
+    def ask(self, task: ClientTask) -> tuple[dict[str, Floats], dict[str, int]]:
+        """One client's answers, by signal, and which state it has in its slot now."""
+        slot, state = self._begin(task)
+        return self.runtime.ask(task, self.memory.origin, state), self._keep(slot, state)
+
+    def train(self, task: ClientTask) -> tuple[Updates, Sequence[dict[str, int]]]:
+        """One client's answer, its vectors in its slot, and which state it has there now."""
+        memory = self.memory
+        slot, state = self._begin(task)
+        broadcast = memory.broadcast if task.with_broadcast else None
+        answer = self.runtime.train(task, memory.origin, memory.movements[slot], state, broadcast)
         for row, name in enumerate(self.runtime.algorithm.extra):
-            memory.extra[slot, row].copy_(torch.from_numpy(facts.extra[name]))
-        slim = replace(facts, extra={})
-        return Answer(facts=slim, present=self._keep(slot, state))
+            memory.extra[slot, row].copy_(torch.from_numpy(answer.extra[name][0]))
+        return answer.without_vectors(), (self._keep(slot, state),)
+
+    def _begin(self, task: ClientTask) -> tuple[int, dict[str, Vector]]:
+        assert task.slots is not None
+        slot = int(task.slots[0])
+        return slot, self._state(slot, {} if task.present is None else task.present[0])
 
     def _state(self, slot: int, present: dict[str, int]) -> dict[str, Vector]:
         rows = self.memory.state[slot].numpy()

@@ -19,12 +19,12 @@ from muster.core.errors import ConfigError
 from muster.data.federated import Dataset, FederatedData, Index, Samples
 from muster.engine.device import resolve_device, single_threaded
 from muster.engine.evaluation import summarise
-from muster.engine.runtime import EVALUATION_BATCH, ClientRuntime, Job
+from muster.engine.runtime import EVALUATION_BATCH, ClientRuntime
 from muster.experiment.runner import Ingredients, build_ingredients
 from muster.flower import wire
 from muster.flower.limits import Limits
-from muster.flower.memory import Memory
-from muster.flower.wire import Introduction, Measured, Order, Scores, WireError, Work, WrongNode
+from muster.flower.memory import NodeMemory
+from muster.flower.wire import Introduction, Measured, Order, Scores, WireError, WrongNode
 from muster.training.context import PROBES
 
 #: The hook with which clients bring their own data: (train, test), where test may be None.
@@ -70,31 +70,31 @@ class Participant:
         size, tested = len(self.data.dataset.train), len(self.data.dataset.test)
         return wire.content(Introduction(self.key, size, tested).to_fields())
 
-    def train(self, content: RecordDict, memory: Memory) -> RecordDict:
+    def train(self, content: RecordDict, memory: NodeMemory) -> RecordDict:
         algorithm = self.runtime.algorithm
-        order = self._order(content)
+        order = self._order(content, "train")
         arrays = self._arrays(content, (wire.MODEL, wire.BROADCAST))
         origin, movement = torch.from_numpy(arrays[wire.MODEL]), torch.empty(self.spec.size)
         state, lost = memory.state_for(order, algorithm.client_state)
         broadcast = torch.from_numpy(arrays[wire.BROADCAST]) if wire.BROADCAST in arrays else None
         trained = torch.empty(self.spec.size)
         with single_threaded():
-            facts = self.runtime.train(_job(order), origin, movement, state, broadcast, trained=trained)
+            answer = self.runtime.train(order.task, origin, movement, state, broadcast, trained=trained)
         memory.trained(order, {name: state[name] for name in algorithm.client_state if name in state})
         # The model, not the movement, goes back: that is what Flower's mods (clipping, noise) work on.
-        vectors = {wire.MODEL: trained.numpy(), **facts.extra}
-        work = Work(facts.steps, facts.samples, facts.credited_steps)
-        fields = {**_echo(order), **work.to_fields(), **Measured(facts.reports, lost).to_fields()}
+        vectors = {wire.MODEL: trained.numpy(), **{name: rows[0] for name, rows in answer.extra.items()}}
+        reports = Measured({name: rows[0] for name, rows in answer.reports.items()}, lost)
+        fields = {**_echo(order), **wire.numbers_to_fields(answer), **reports.to_fields()}
         return wire.content(fields, wire.array_record(vectors))
 
-    def ask(self, content: RecordDict, memory: Memory) -> RecordDict:
+    def ask(self, content: RecordDict, memory: NodeMemory) -> RecordDict:
         order = self._order(content)
-        uses_model = any(signal.uses_model for signal in order.signals)
+        uses_model = any(signal.uses_model for signal in order.task.signals)
         arrays = self._arrays(content, (wire.MODEL,) if uses_model else ())
         origin = torch.from_numpy(arrays[wire.MODEL]) if uses_model else torch.zeros(self.spec.size)
         state, lost = memory.state_for(order, self.runtime.algorithm.client_state)
         with single_threaded():
-            values = self.runtime.ask(_job(order), origin, state)
+            values = self.runtime.ask(order.task, origin, state)
         memory.asked(order, {name: state[name] for name in PROBES if name in state})
         return wire.content({**_echo(order), **Measured(values, lost).to_fields()})
 
@@ -115,8 +115,8 @@ class Participant:
             answer = replace(answer, group_correct=sums.group_correct, group_count=sums.group_count)
         return wire.content({**_echo(order), **answer.to_fields()})
 
-    def _order(self, content: RecordDict) -> Order:
-        order = Order.from_record(wire.record_of(content), self.data.classes)
+    def _order(self, content: RecordDict, verb: Literal["ask", "train"] = "ask") -> Order:
+        order = Order.from_record(wire.record_of(content), verb, self.data.classes)
         self._check_experiment(order.experiment)
         if order.key != self.key:
             raise WrongNode(f"the message is for '{order.key}'", expected=f"this node is '{self.key}'")
@@ -216,10 +216,6 @@ def _own(dataset: Dataset, train: Samples, test: Samples | None) -> OwnData:
     nothing = np.arange(0)
     mine = replace(dataset, train=train, test=_rows(dataset.test, nothing) if test is None else test)
     return OwnData(mine, Index.from_lists([np.arange(len(train))]))
-
-
-def _job(order: Order) -> Job:
-    return Job(order.client, order.place, order.lr, order.signals, order.pull_factor)
 
 
 def _echo(order: Order) -> dict[str, Any]:

@@ -18,11 +18,11 @@ from muster.config.flower import client_fingerprint
 from muster.core.errors import ConfigError, MusterError
 from muster.engine.pool import as_muster_error
 from muster.flower.client import ClientData, Participant
-from muster.flower.memory import Memory
+from muster.flower.memory import NodeMemory
 from muster.flower.wire import REFUSED, WRONG_NODE, WrongNode
 from muster.signals.base import signals
 
-Verb = Callable[[Participant, RecordDict, Memory], RecordDict]
+Verb = Callable[[Participant, RecordDict, NodeMemory], RecordDict]
 
 
 def make_client_app(
@@ -40,7 +40,7 @@ def make_client_app(
             try:
                 node = _Node(experiment or experiment_of(context.run_config), context, client_data)
                 client = _participant(node)
-                answer = verb(client, message.content, Memory(context.state, client.fingerprint))
+                answer = verb(client, message.content, NodeMemory(context.state, client.fingerprint))
             except Exception as error:
                 code = WRONG_NODE if isinstance(error, WrongNode) else REFUSED
                 return Message(Error(code, _reason(error)), reply_to=message)

@@ -1,4 +1,4 @@
-"""The Flower engine: `ask`, `train` and `evaluate` as exchanges with nodes over a grid."""
+"""The Flower engine: `ask`, `start`, `collect` and `evaluate` as exchanges with nodes over a grid."""
 
 from __future__ import annotations
 
@@ -16,41 +16,28 @@ from muster.core.arrays import Floats, Ints, State, Vector
 from muster.core.component import Population
 from muster.core.errors import ConfigError
 from muster.core.parameters import FlatModel
-from muster.engine.base import (
-    AskOrder,
-    Engine,
-    Evaluation,
-    Failed,
-    Place,
-    Trained,
-    TrainOrder,
-    collect_replies,
-    schedule,
-)
+from muster.engine.base import AskOrder, Engine, Evaluation, Failed, TrainOrder, collect_replies, schedule
 from muster.engine.device import single_threaded
 from muster.engine.evaluation import summarise, summarise_validation
 from muster.engine.runtime import ClientRuntime
+from muster.engine.task import ClientTask, Place
 from muster.experiment.runner import Ingredients
 from muster.flower import wire
 from muster.flower.client import predictions
 from muster.flower.cohort import Cohort, in_order
-from muster.flower.identity import Registry
+from muster.flower.identity import ClientRegister
 from muster.flower.mail import Letter, Mail, NoAnswer
 from muster.flower.presence import Presence
 from muster.flower.scores import summed
 from muster.flower.update_signals import measure_on_update
-from muster.flower.wire import Measured, Order, Scores, WireError, Work, version_of
-from muster.server.secure_aggregation import check_secure_aggregation
-from muster.signals.base import Replies, Signal
+from muster.flower.wire import Measured, Order, Scores, WireError, version_of
+from muster.signals.base import Replies
 from muster.training.base import LocalAlgorithm, LocalTraining
 from muster.training.context import PROBE, TrainOutcome
+from muster.updates.table import ANSWER_FIELDS, Updates
 
 if TYPE_CHECKING:
     from flwr.serverapp import Grid
-
-    from muster.aggregation.base import Aggregator
-    from muster.selection.base import Selector
-    from muster.updates.guard import Guard
 
 T = TypeVar("T")
 
@@ -59,7 +46,7 @@ T = TypeVar("T")
 class _Decoded:
     """A training answer, decoded."""
 
-    work: Work
+    numbers: dict[str, float]
     measured: Measured
     vectors: dict[str, Vector]
 
@@ -83,7 +70,7 @@ class FlowerEngine(Engine):
         flat = FlatModel(copy.deepcopy(ingredients.module))
         self._spec, self._initial = flat.spec, flat.vector()
         partitioned = ingredients.data.clients > 0
-        self._registry = Registry(expected=ingredients.data.sizes if partitioned else None)
+        self._registry = ClientRegister(expected=ingredients.data.sizes if partitioned else None)
         self._experiment = client_fingerprint(ingredients.experiment)
         self._presence = Presence(self._mail, self._registry, self._experiment)
         self._round = 0
@@ -95,6 +82,8 @@ class FlowerEngine(Engine):
         self._provisional: dict[int, str] = {}
         self._probes: dict[int, str] = {}
         self._cohort: Cohort | None = None
+        #: Trainings that were started and not yet collected.
+        self._under_way: list[tuple[TrainOrder, ClientTask, Iterator[tuple[int, _Decoded | Failed]]]] = []
         self._events: list[str] = []
         self._check_evaluation()
         self._presence.wait_for(self._wanted(), self._options.wait)
@@ -121,9 +110,9 @@ class FlowerEngine(Engine):
     def algorithm(self) -> LocalAlgorithm:
         return self._ingredients.algorithm
 
-    def check_methods(self, selector: Selector, aggregator: Aggregator, guard: Guard) -> None:
-        if self._options.secure_aggregation:
-            check_secure_aggregation(selector, aggregator, guard, self.population.clients)
+    @property
+    def sums_only(self) -> bool:
+        return self._options.secure_aggregation
 
     def describe(self) -> str:
         return f"Flower engine, {len(self.reachable(0))} of {self.population.clients} clients are there"
@@ -167,7 +156,7 @@ class FlowerEngine(Engine):
         uses_model = any(signal.uses_model for signal in order.signals)
         arrays = wire.array_record({wire.MODEL: order.parameters}) if uses_model else None
         type = f"query.{order.signals[0].name}" if len(order.signals) == 1 else wire.SIGNALS
-        orders = [self._order(client, order.place, order.lr, order.signals) for client in clients.tolist()]
+        orders = self._orders(order.task(clients))
         widths = {signal.name: signal.width(self.population) for signal in order.signals}
         values: dict[int, dict[str, Floats]] = {}
         failures = []
@@ -185,18 +174,14 @@ class FlowerEngine(Engine):
                 self._probes[client] = version_of(order.place)
         return collect_replies(values, order.signals, self.population), failures
 
-    def train(self, order: TrainOrder) -> Iterator[Trained | Failed]:
+    def start(self, order: TrainOrder) -> None:
         population = self.population
         clients = schedule(order.clients, population.sizes)
         report = tuple(signal for signal in order.report if not signal.in_update)
         down = {wire.MODEL: order.parameters}
         if order.broadcast is not None:
             down[wire.BROADCAST] = order.broadcast
-        rates = dict(zip(clients.tolist(), order.rates(clients).tolist(), strict=True))
-        orders = [
-            replace(self._order(client, order.place, rates[client], report), pull_factor=pull)
-            for client, pull in zip(clients.tolist(), order.pulls(clients).tolist(), strict=True)
-        ]
+        task = replace(order.task(clients), signals=report)
         self._cohort = Cohort(order, self._spec)
         self._provisional = {}
         widths = {signal.name: signal.width(population) for signal in report}
@@ -204,17 +189,23 @@ class FlowerEngine(Engine):
         def decode(client: int, content: RecordDict) -> _Decoded:
             record, size = _checked(content, client, order.place), int(population.sizes[client])
             names = (wire.MODEL, *self.algorithm.extra)
-            samples = self.training.samples_for(size) + self.algorithm.extra_samples(size)
+            most = {name: f.most(self.training, self.algorithm, size) for name, f in ANSWER_FIELDS.items()}
             return _Decoded(
-                Work.from_record(record, self.training.steps_for(size), samples),
+                wire.numbers_from_record(record, most),
                 Measured.from_record(record, widths),
                 wire.arrays_of(content, names, self._spec.size),
             )
 
-        exchange = self._exchange(wire.TRAIN, orders, wire.array_record(down), decode)
-        for client, answer in in_order(clients, exchange):
-            yield answer if isinstance(answer, Failed) else self._trained(client, answer, order, rates[client])
-        self._probes.clear()
+        answers = self._exchange(wire.TRAIN, self._orders(task), wire.array_record(down), decode)
+        self._under_way.append((order, task, answers))
+
+    def collect(self) -> Iterator[Updates | Failed]:
+        while self._under_way:
+            order, task, answers = self._under_way.pop(0)
+            rates = dict(zip(task.clients.tolist(), task.rates.tolist(), strict=True))
+            for client, answer in in_order(task.clients, answers):
+                yield answer if isinstance(answer, Failed) else self._trained(client, answer, order, rates[client])
+            self._probes.clear()
 
     def matrix(self, clients: Ints) -> Vector:
         assert self._cohort is not None
@@ -254,7 +245,8 @@ class FlowerEngine(Engine):
         groups = data.classes * (data.dataset.attribute_values or 0)
         place = Place(self._round, 0, 0)
         there = [client for client in self.reachable(self._round).tolist() if self._registry.tested[client]]
-        orders = [self._order(client, place, 0.0, ()) for client in there]
+        nothing = np.zeros(len(there))
+        orders = self._orders(ClientTask("ask", np.array(there, dtype=np.int64), place, (), nothing, nothing))
         arrays = wire.array_record({wire.MODEL: parameters})
 
         def decode(client: int, content: RecordDict) -> Scores:
@@ -271,18 +263,19 @@ class FlowerEngine(Engine):
 
     # --- exchanges ---------------------------------------------------------------------------------------
 
-    def _order(self, client: int, place: Place, lr: float, signals: tuple[Signal, ...]) -> Order:
-        return Order(
-            experiment=self._experiment,
-            client=client,
-            key=self._registry.key(client),
-            place=place,
-            lr=lr,
-            signals=signals,
-            state=self._states.get(client, ""),
-            saved=self._saved.get(client, ""),
-            probe=self._probes.get(client, ""),
-        )
+    def _orders(self, task: ClientTask) -> list[Order]:
+        """The task as it goes to each of its clients."""
+        return [
+            Order(
+                experiment=self._experiment,
+                key=self._registry.key(client),
+                task=task.row(row),
+                state=self._states.get(client, ""),
+                probe=self._probes.get(client, ""),
+                saved=self._saved.get(client, ""),
+            )
+            for row, client in enumerate(task.clients.tolist())
+        ]
 
     def _exchange(
         self, type: str, orders: list[Order], arrays: ArrayRecord | None, decode: Callable[[int, RecordDict], T]
@@ -311,30 +304,30 @@ class FlowerEngine(Engine):
             except WireError as error:
                 yield client, Failed(client, f"its answer was refused: {error.problem}")
 
-    def _trained(self, client: int, answer: _Decoded, order: TrainOrder, lr: float) -> Trained:
+    def _trained(self, client: int, answer: _Decoded, order: TrainOrder, lr: float) -> Updates:
         assert self._cohort is not None
         movement = self._cohort.movement(client, answer.vectors[wire.MODEL])
         if self.algorithm.client_state:
             self._provisional[client] = version_of(order.place)
         if answer.measured.lost:
             self._events.append(f"client {client} had lost its state and trained like a new one")
+        population, numbers = self.population, answer.numbers
         contained = measure_on_update(
             [signal for signal in order.report if signal.in_update],
             order,
             movement,
-            TrainOutcome(steps=answer.work.steps, samples=answer.work.samples),
+            TrainOutcome(steps=int(numbers["steps"]), samples=int(numbers["samples"])),
             lr=lr,
-            population=self.population,
+            population=population,
             training=self.training,
         )
         reports = answer.measured.values | contained
-        return Trained(
-            client=client,
-            movement=movement,
-            steps=answer.work.steps,
-            samples=answer.work.samples,
+        return Updates.of(
+            client,
+            int(population.sizes[client]),
+            movement,
+            numbers,
             reports={signal.name: reports[signal.name] for signal in order.report},
-            credited_steps=answer.work.credited_steps,
             extra={name: answer.vectors[name] for name in self.algorithm.extra},
         )
 

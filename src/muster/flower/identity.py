@@ -24,7 +24,7 @@ _PARTITION = re.compile(r"partition-id=(0|[1-9][0-9]{0,8})")
 
 
 @dataclass
-class Registry:
+class ClientRegister:
     """The clients of a federation and the nodes behind them."""
 
     #: Sizes of all clients, where the server knows who has what (a partitioned data set); else clients join.

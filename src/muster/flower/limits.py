@@ -54,7 +54,7 @@ class Limits:
         if not self.signals:
             return
         allowed = {name.strip() for name in self.signals.split(",")}
-        for signal in order.signals:
+        for signal in order.task.signals:
             if signal.name not in allowed:
                 raise WireError(
                     f"the node's owner does not allow the signal '{signal.name}'",

@@ -19,7 +19,7 @@ from muster.training.context import PROBE, PROBES
 _ARRAYS, _NOTES = "muster.state", "muster.notes"
 
 
-class Memory:
+class NodeMemory:
     """Named vectors in a node's context: `version/name` for an algorithm's state, `version/probe` for a probe."""
 
     def __init__(self, state: RecordDict, experiment: str) -> None:

@@ -7,7 +7,7 @@ import numpy as np
 from muster.core.arrays import Ints
 from muster.core.errors import EngineError
 from muster.flower import wire
-from muster.flower.identity import Registry
+from muster.flower.identity import ClientRegister
 from muster.flower.mail import Letter, Mail
 from muster.flower.wire import Introduction, WireError
 
@@ -18,7 +18,7 @@ PATIENCE, AGAIN = 60.0, 5.0
 class Presence:
     """The nodes of a federation at this moment. Nobody is waited for but before round 1."""
 
-    def __init__(self, mail: Mail, registry: Registry, experiment: str) -> None:
+    def __init__(self, mail: Mail, registry: ClientRegister, experiment: str) -> None:
         self.registry = registry
         self._mail, self._question = mail, wire.content({"experiment": experiment})
         #: Registration messages under way: message → node.

@@ -18,7 +18,7 @@ from muster.aggregation.fedavg import FedAvg
 from muster.core.arrays import Floats, Ints, Vector
 from muster.core.component import Population
 from muster.core.errors import ConfigError, EngineError
-from muster.engine.base import AskOrder, Engine, Evaluation, Failed, Trained, TrainOrder, collect_replies, schedule
+from muster.engine.base import AskOrder, Engine, Evaluation, Failed, TrainOrder, collect_replies, schedule
 from muster.flower.cohort import Cohort, in_order
 from muster.flower.mail import Letter, Mail, NoAnswer
 from muster.flower.records import examples_of, metrics_of, only_arrays, spec_of_arrays, to_arrays, to_vector
@@ -31,6 +31,7 @@ from muster.signals.base import Replies, Signal
 from muster.training.base import LocalAlgorithm, LocalTraining, Plain
 from muster.training.context import TrainOutcome
 from muster.updates.guard import Guard
+from muster.updates.table import ANSWER_FIELDS, Updates
 
 if TYPE_CHECKING:
     from flwr.serverapp import Grid
@@ -134,6 +135,7 @@ class RecordsEngine(Engine):
         self._sizes: Ints = np.empty(0, dtype=np.int64)
         self._round = 0
         self._cohort: Cohort | None = None
+        self._under_way: list[Iterator[tuple[int, Updates | Failed]]] = []
         self._events: list[str] = []
 
     def to_arrays(self, flat: Vector) -> ArrayRecord:
@@ -203,7 +205,7 @@ class RecordsEngine(Engine):
         answered = {client: row for client, row in values.items() if client not in failures}
         return collect_replies(answered, order.signals, self.population), list(failures.values())
 
-    def train(self, order: TrainOrder) -> Iterator[Trained | Failed]:
+    def start(self, order: TrainOrder) -> None:
         clients = schedule(order.clients, self._sizes)
         config, arrays = self._config(self._train_config), self.to_arrays(order.parameters)
         rates = dict(zip(clients.tolist(), order.rates(clients).tolist(), strict=True))
@@ -216,15 +218,19 @@ class RecordsEngine(Engine):
                 letters |= self._letters([client], "train", arrays, ConfigRecord({**config, "lr": lr}))
         self._cohort = Cohort(order, self._spec)
 
-        def answers() -> Iterator[tuple[int, Trained | Failed]]:
+        def answers() -> Iterator[tuple[int, Updates | Failed]]:
             for client, content in self._mail.exchange(letters, version_of(order.place)):
                 try:
                     yield client, self._trained(client, _checked(content), order, rates[client])
                 except WireError as error:
                     yield client, Failed(client, error.problem)
 
-        for _, answer in in_order(clients, answers()):
-            yield answer
+        self._under_way.append(in_order(clients, answers()))
+
+    def collect(self) -> Iterator[Updates | Failed]:
+        while self._under_way:
+            for _, answer in self._under_way.pop(0):
+                yield answer
 
     def matrix(self, clients: Ints) -> Vector:
         assert self._cohort is not None
@@ -285,7 +291,7 @@ class RecordsEngine(Engine):
                 fix="have the app train with the `lr` of its config, and give start() such a train_config",
             )
 
-    def _trained(self, client: int, content: RecordDict, order: TrainOrder, lr: float) -> Trained:
+    def _trained(self, client: int, content: RecordDict, order: TrainOrder, lr: float) -> Updates:
         assert self._cohort is not None
         metrics = metrics_of(content)
         # Before anything is aggregated: weights are read from here.
@@ -302,7 +308,8 @@ class RecordsEngine(Engine):
             training=self.training,
         )
         told = {s.name: self._value(content, s) for s in order.report if not s.in_update}
-        return Trained(client, movement, outcome.steps, outcome.samples, reports=contained | told)
+        stated = {name: getattr(outcome, name) for name in ANSWER_FIELDS}
+        return Updates.of(client, size, movement, stated, reports=contained | told)
 
 
 def _checked(content: RecordDict | NoAnswer) -> RecordDict:

@@ -11,16 +11,17 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 
 from muster.core.arrays import Floats, Ints, Vector
 from muster.core.errors import MusterError
-from muster.engine.base import Place
+from muster.engine.task import ClientTask, Place
 from muster.privacy.noise import Private, private
 from muster.signals.base import Signal, signals
+from muster.updates.table import ANSWER_FIELDS, Updates
 
 #: Raised with every change that an older node would misunderstand.
 VERSION = 3
@@ -184,41 +185,47 @@ def _rebuilt(entry: dict[str, Any], classes: int) -> Signal:
 
 @dataclass(frozen=True)
 class Order:
-    """What a client is told to do, beside the vectors."""
+    """A client's task as it goes to the client's node, beside the vectors."""
 
     #: Fingerprint of the clients' side of the experiment.
     experiment: str
-    client: int
     #: The identity under which the node has registered.
     key: str
-    place: Place
-    lr: float
-    signals: tuple[Signal, ...] = ()
+    #: Of one client.
+    task: ClientTask
     #: Version of the client's state that the server counts on ("": none), and of its probed model.
     state: str = ""
     probe: str = ""
     #: Version of its state in the server's newest checkpoint, to which the server may have to go back.
     saved: str = ""
-    #: Factor of the local algorithm's proximal strength.
-    pull_factor: float = 1.0
+
+    @property
+    def client(self) -> int:
+        return self.task.client
+
+    @property
+    def place(self) -> Place:
+        return self.task.place
 
     def to_fields(self) -> dict[str, Any]:
-        place = {"round": self.place.round, "iteration": self.place.iteration, "exchange": self.place.exchange}
+        task, place = self.task, self.task.place
         return {
             "experiment": self.experiment,
-            "client": self.client,
+            "client": task.client,
             "key": self.key,
-            **place,
-            "lr": float(self.lr),
-            "signals": signals_to_text(self.signals),
+            "round": place.round,
+            "iteration": place.iteration,
+            "exchange": place.exchange,
+            "lr": task.lr,
+            "signals": signals_to_text(task.signals),
             "state": self.state,
             "probe": self.probe,
             "saved": self.saved,
-            "pull_factor": float(self.pull_factor),
+            "pull_factor": task.pull_factor,
         }
 
     @classmethod
-    def from_record(cls, record: ConfigRecord, classes: int) -> Order:
+    def from_record(cls, record: ConfigRecord, verb: Literal["ask", "train"], classes: int) -> Order:
         lr = take(record, "lr", float)
         if not math.isfinite(lr) or lr < 0:
             raise WireError(f"the learning rate is {lr}", expected="a finite number, not negative")
@@ -226,17 +233,21 @@ class Order:
         if not math.isfinite(pull_factor) or pull_factor < 0:
             raise WireError(f"the field 'pull_factor' is {pull_factor}", expected="a finite number, not negative")
         round, iteration, exchange = (take_count(record, key, 2**31) for key in ("round", "iteration", "exchange"))
-        return cls(
-            experiment=take(record, "experiment", str),
-            client=take_count(record, "client", 2**31),
-            key=take(record, "key", str),
-            place=Place(round, iteration, exchange),
+        task = ClientTask.of(
+            verb,
+            take_count(record, "client", 2**31),
+            Place(round, iteration, exchange),
             lr=lr,
             signals=signals_from_text(take(record, "signals", str), classes),
+            pull_factor=pull_factor,
+        )
+        return cls(
+            experiment=take(record, "experiment", str),
+            key=take(record, "key", str),
+            task=task,
             state=take(record, "state", str),
             probe=take(record, "probe", str),
             saved=take(record, "saved", str),
-            pull_factor=pull_factor,
         )
 
 
@@ -291,25 +302,23 @@ class Measured:
         return cls(values, take(record, "lost", bool))
 
 
-@dataclass(frozen=True)
-class Work:
-    """What a client says about its training, beside vectors and signals."""
+def numbers_to_fields(answer: Updates) -> dict[str, Any]:
+    """What a client states about its training, beside vectors and signals: the columns of `ANSWER_FIELDS`."""
+    return {name: answer.numbers[name][0].item() for name in ANSWER_FIELDS}
 
-    steps: int
-    samples: int
-    credited_steps: int
 
-    def to_fields(self) -> dict[str, Any]:
-        return dataclasses.asdict(self)
+def numbers_from_record(record: ConfigRecord, most: Mapping[str, float]) -> dict[str, float]:
+    """The same, if it is what an honest client can state: `most` says up to where."""
+    return {name: _number(record, name, field.dtype, most[name]) for name, field in ANSWER_FIELDS.items()}
 
-    @classmethod
-    def from_record(cls, record: ConfigRecord, steps: int, samples: int) -> Work:
-        """`steps`, `samples`: most that an honest client of its size can have done."""
-        return cls(
-            take_count(record, "steps", steps),
-            take_count(record, "samples", samples),
-            take_count(record, "credited_steps", steps),
-        )
+
+def _number(record: ConfigRecord, key: str, dtype: type[np.generic], largest: float) -> float:
+    if issubclass(dtype, np.integer):
+        return take_count(record, key, int(largest))
+    value = take(record, key, float)
+    if math.isfinite(value) and abs(value) > largest:
+        raise WireError(f"the field '{key}' is {value:g}", expected=f"at most {largest:g}")
+    return value
 
 
 @dataclass(frozen=True)

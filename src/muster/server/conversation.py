@@ -10,18 +10,16 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from muster.aggregation.base import Aggregated, StreamingAggregator
-from muster.core.arrays import Floats, Ints, Vector, plain
+from muster.core.arrays import Floats, plain
 from muster.core.component import Population
-from muster.core.errors import TrainingError
-from muster.engine.base import AskOrder, Failed, Place, TrainedSlice, TrainOrder
-from muster.selection.base import Ask, Train
-from muster.server.answers import Answers
-from muster.server.checks import check_plan, check_request, checked_mask
+from muster.engine.base import AskOrder
+from muster.engine.task import Place
+from muster.selection.base import Ask
+from muster.server.checks import check_plan, check_request
 from muster.server.ledger import Bookkeeper
-from muster.server.record import WIDEST_KEPT, Report, RoundRecord, TrainingRecord
+from muster.server.record import WIDEST_KEPT, Report, RoundRecord
+from muster.server.training import Training, aggregator_for
 from muster.signals.base import Replies, Signal
-from muster.updates.guard import clip
 
 if TYPE_CHECKING:
     from muster.server.loop import Server
@@ -53,154 +51,35 @@ class Conversation:
         replies: Replies | None = None
         while True:
             try:
-                with self._server_time():
+                with self.server_time():
                     request = plan.send(replies)  # type: ignore[arg-type]
             except StopIteration:
                 self.record.notes = plain(view.notes)
                 return
             server = self.server
-            check_request(request, view, server.selector, server.aggregator, server.engine.algorithm)
-            replies = self._ask(request) if isinstance(request, Ask) else self._train(request)
+            aggregator = aggregator_for(request, server.aggregator)
+            check_request(request, view, server.selector, aggregator, server.engine.algorithm)
+            if isinstance(request, Ask):
+                replies = self._ask(request)
+            else:
+                replies = Training(self, request).carry_out()
+                self.iteration += 1
             self.exchange += 1
 
     def _ask(self, request: Ask) -> Replies:
         server = self.server
-        signals = self._protected(request.signals)
-        order = AskOrder(request.clients, server.parameters, self._place(), self.lr, signals)
+        signals = self.protected(request.signals)
+        parameters = server.parameters if request.parameters is None else request.parameters
+        order = AskOrder(request.clients, parameters, self.place(), self.lr, signals)
         replies, failures = server.engine.ask(order)
         names = [signal.name for signal in signals]
         self.books.asked(request.clients, replies.clients, signals)
         self.books.released(replies.clients, signals)
         self.record.asks.append((names, len(request.clients), len(replies)))
-        self._remember(replies, [failure.client for failure in failures], trained=False)
+        self.remember(replies, [failure.client for failure in failures], trained=False)
         return replies
 
-    def _train(self, request: Train) -> Replies:
-        server, aggregator = self.server, self.server.aggregator
-        report = self._protected(_distinct((*request.report, *aggregator.reports())))
-        streaming = isinstance(aggregator, StreamingAggregator) and request.keep is None
-        order = TrainOrder(
-            clients=request.clients,
-            parameters=server.parameters,
-            place=self._place(),
-            lr=self.lr,
-            report=report,
-            broadcast=aggregator.broadcast(self.population.spec),
-            keep_all=not streaming,
-            lr_factors=request.lr_factors,
-            pull_factors=request.pull_factors,
-        )
-        training = TrainingRecord([], [])
-        answers = Answers(request, self.population, order.lr)
-        stream = self._valid(order, training, answers)
-        used: Ints = np.empty(0, dtype=np.int64)
-        try:
-            result = (
-                self._stream(stream, answers) if streaming else self._whole(stream, answers, request, training)
-            )
-            if result is not None:
-                self._take_over(result, training)
-                used = np.sort(result.clients[result.weights > 0])
-        finally:
-            # Also when the training was broken off: clients must not go on from what nobody has used.
-            server.engine.settle(used, np.setdiff1d(order.clients, used))
-        self._book(order, answers, training)
-        self.iteration += 1
-        return answers.replies(report)
-
-    def _take_over(self, result: Aggregated, training: TrainingRecord) -> None:
-        """Make an aggregation's result the global model."""
-        if not np.isfinite(result.parameters).all():
-            raise TrainingError(
-                f"round {self.round + 1}: {type(self.server.aggregator).__name__} gave parameters "
-                "that are not finite",
-                fix="lower aggregation.server_lr; the model of the round before is in the checkpoint",
-            )
-        self.server.parameters = result.parameters
-        ranks = np.argsort(result.clients)
-        training.clients, training.weights = result.clients[ranks].tolist(), result.weights[ranks].tolist()
-
-    def _stream(self, stream: Iterator[TrainedSlice], answers: Answers) -> Aggregated | None:
-        aggregator = self.server.aggregator
-        assert isinstance(aggregator, StreamingAggregator)
-        begun = False
-        for part in stream:
-            with self._server_time():
-                if not begun:
-                    aggregator.begin(self.server.parameters, self.population.spec)
-                    begun = True
-                aggregator.add_all(answers.updates_of(part))
-        with self._server_time():
-            return aggregator.finish() if begun else None
-
-    def _whole(
-        self, stream: Iterator[TrainedSlice], answers: Answers, request: Train, training: TrainingRecord
-    ) -> Aggregated | None:
-        extra: dict[int, dict[str, Vector]] = {}
-        for part in stream:
-            extra |= {answer.client: dict(answer.extra) for answer in part if answer.extra}
-        clients = answers.clients
-        with self._server_time():
-            if request.keep is not None and len(clients):
-                kept = checked_mask(request.keep(answers.replies(request.report)), clients, self.server.selector)
-                training.left_out, clients = clients[~kept].tolist(), clients[kept]
-            if not len(clients):
-                return None
-            updates = answers.updates(clients, self.server.engine.matrix(clients), extra)
-            return self.server.aggregator.aggregate(self.server.parameters, updates, self.population.spec)
-
-    def _valid(self, order: TrainOrder, training: TrainingRecord, answers: Answers) -> Iterator[TrainedSlice]:
-        """The answers that may be used; the others are recorded, and what they cost is noted."""
-        server, spec = self.server, self.population.spec
-        for part in server.engine.train_slices(order):
-            for observer in server.listeners:
-                for answer in (part,) if isinstance(part, Failed) else part:
-                    observer.answered(answer)
-            if isinstance(part, Failed):
-                training.failed[part.client] = part.reason
-                log.warning("round %d: client %d failed: %s", self.round + 1, part.client, part.reason)
-                continue
-            passed = np.ones(len(part.clients), dtype=np.bool_)
-            for row, objection in self._objections(part, answers).items():
-                client, passed[row] = int(part.clients[row]), False
-                training.rejected[client] = objection
-                log.warning("round %d: client %d refused: %s", self.round + 1, client, objection)
-            if server.aggregator.clip_norm is not None:
-                for row in np.flatnonzero(passed).tolist():
-                    clip(part.movements[row], server.aggregator.clip_norm, spec)
-            if passed.all():
-                answers.note(part)
-                yield part
-                continue
-            answers.note_refused(part.some(~passed))
-            if passed.any():
-                answers.note(some := part.some(passed))
-                yield some
-
-    def _objections(self, part: TrainedSlice, answers: Answers) -> dict[int, str]:
-        """Why rows may not be used: the guard's reason first, then the aggregator's."""
-        found = self.server.guard.objections(part.movements, self.population.spec)
-        return self.server.aggregator.objections(answers.updates_of(part)) | found
-
-    def _book(self, order: TrainOrder, answers: Answers, training: TrainingRecord) -> None:
-        server = self.server
-        self.record.trainings.append(training)
-        # A refused update was computed and sent like any other.
-        worked = answers.worked
-        self.books.trained(
-            order.clients,
-            worked.clients,
-            samples=worked.samples,
-            steps=int(worked.steps.sum()),
-            report=order.report,
-            vectors_down=1 if order.broadcast is None else 2,
-            vectors_up=1 + len(server.engine.algorithm.extra),
-        )
-        self.books.released(np.array([*answers.clients, *training.rejected], dtype=np.int64), order.report)
-        server.history.trained(np.array(training.clients, dtype=np.int64), self.round)
-        self._remember(answers.replies(order.report), [*training.failed, *training.rejected], trained=True)
-
-    def _remember(self, replies: Replies, failed: list[int], *, trained: bool) -> None:
+    def remember(self, replies: Replies, failed: list[int], *, trained: bool) -> None:
         kept = {name: rows.astype(np.float32) for name, rows in replies.values.items() if _is_narrow(rows)}
         if kept:
             self.record.reports.append(Report(self.exchange, trained, replies.clients, kept))
@@ -211,15 +90,15 @@ class Conversation:
                 log.warning("round %d: %d clients sent a '%s' that is no number", self.round + 1, broken, name)
         self.server.history.failed(np.array(failed, dtype=np.int64))
 
-    def _protected(self, signals: tuple[Signal, ...]) -> tuple[Signal, ...]:
+    def protected(self, signals: tuple[Signal, ...]) -> tuple[Signal, ...]:
         privacy = self.server.privacy
         return signals if privacy is None else privacy.protect(signals, self.population.classes)
 
-    def _place(self) -> Place:
+    def place(self) -> Place:
         return Place(self.round, self.iteration, self.exchange, self.population.rounds)
 
     @contextmanager
-    def _server_time(self) -> Iterator[None]:
+    def server_time(self) -> Iterator[None]:
         start = time.perf_counter()
         try:
             yield
@@ -229,7 +108,3 @@ class Conversation:
 
 def _is_narrow(rows: Floats) -> bool:
     return rows.ndim == 1 or rows.shape[1] <= WIDEST_KEPT
-
-
-def _distinct(signals: tuple[Signal, ...]) -> tuple[Signal, ...]:
-    return tuple({signal.name: signal for signal in signals}.values())

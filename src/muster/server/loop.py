@@ -15,7 +15,7 @@ from muster.core.arrays import State, Vector, read_only
 from muster.core.component import Population
 from muster.core.errors import CheckpointError, ConfigError, TrainingError
 from muster.core.randomness import generator
-from muster.engine.base import Engine, Failed, Trained
+from muster.engine.base import Engine, Failed
 from muster.privacy.account import Privacy
 from muster.selection.base import Selector, View
 from muster.selection.history import History
@@ -26,7 +26,9 @@ from muster.server.metrics import NAN, client_accuracies, group_table, summarise
 from muster.server.persistence import Persistence, Saved, Stage
 from muster.server.record import RoundRecord, TrainingRecord
 from muster.server.result import Result
+from muster.updates.filters import Filter
 from muster.updates.guard import Guard
+from muster.updates.table import Updates
 from muster.world.availability import Availability
 from muster.world.devices import Devices
 
@@ -37,8 +39,8 @@ class Observer:
     def started(self, server: Server, rounds: int, done: int) -> None:
         """A run begins, or goes on after `done` rounds."""
 
-    def answered(self, answer: Trained | Failed) -> None:
-        """A client has answered a training request."""
+    def answered(self, answers: Updates | Failed) -> None:
+        """Clients have answered a training request; vectors are valid only during the call."""
 
     def round_ended(self, record: RoundRecord, ledger: Ledger) -> None:
         """A round is complete and, where the run is kept, saved."""
@@ -63,6 +65,7 @@ class Server:
         *,
         seed: int = 0,
         guard: Guard | None = None,
+        filters: Sequence[Filter] = (),
         evaluate_every: int = 1,
         availability: Availability | None = None,
         devices: Devices | None = None,
@@ -71,6 +74,8 @@ class Server:
     ) -> None:
         self.selector, self.aggregator, self.engine = selector, aggregator, engine
         self.seed, self.guard, self.evaluate_every = seed, guard or Guard(), evaluate_every
+        #: What happens to updates beside the guard and the aggregator's clipping, in this order.
+        self.filters = tuple(filters)
         self.availability, self.devices, self.privacy = availability, devices, privacy
         self.observers = tuple(observers)
         #: Those that want to hear of every single answer.
@@ -133,7 +138,12 @@ class Server:
         check_fit(self.selector, self.aggregator, self.engine.algorithm)
         self.aggregator.check_training(self.engine.training, self.engine.algorithm)
         check_probes(self.selector, self.engine.training, self.engine.algorithm)
-        self.engine.check_methods(self.selector, self.aggregator, self.guard)
+        if self.engine.sums_only:
+            from muster.server.secure_aggregation import check_secure_aggregation
+
+            check_secure_aggregation(self.selector, self.aggregator, self.guard, population.clients)
+        for step in self.filters:
+            step.check(population)
         self.engine.algorithm.check(population)
         self.engine.algorithm.check_training(self.engine.training)
         if self.availability is not None:

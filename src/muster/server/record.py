@@ -25,6 +25,8 @@ class TrainingRecord:
     failed: dict[int, str] = field(default_factory=dict)
     #: Clients whose valid updates the selector left out.
     left_out: list[int] = field(default_factory=list)
+    #: Filter → how many updates it saw, changed and refused; only filters that changed or refused some.
+    filtered: dict[str, dict[str, int]] = field(default_factory=dict)
 
 
 class GroupAccuracy(NamedTuple):

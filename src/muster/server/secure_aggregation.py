@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from muster.aggregation.base import Aggregated, Aggregator, Updates, aggregators
+from muster.aggregation.base import Aggregated, Aggregator, aggregators
 from muster.core.errors import ConfigError
 from muster.core.randomness import generator
 from muster.core.registry import parameters_of
@@ -23,6 +23,7 @@ from muster.server.testing import FakeFederation
 from muster.signals.base import Signal
 from muster.training.base import algorithms
 from muster.updates.guard import Guard
+from muster.updates.table import Updates
 
 #: Rounds of a trial: more than any method's default warm-up.
 ROUNDS = 40
@@ -116,14 +117,7 @@ def _aggregated(aggregator: Aggregator, federation: FakeFederation, movements: n
         for algorithm in fresh.requires_algorithm or ()
         for vector in getattr(algorithms.get(algorithm), "extra", ())
     }
-    updates = Updates(
-        clients=np.arange(CLIENTS),
-        movements=movements.astype(np.float32),
-        sizes=federation.sizes,
-        steps=5 * ones,
-        multiplicity=ones,
-        lr=0.1,
-        extra=extra,
-        reports=reported,
+    updates = Updates.from_movements(
+        movements, sizes=federation.sizes, steps=5 * ones, lr=0.1, extra=extra, reports=reported
     )
     return fresh.aggregate(np.zeros(federation.spec.size, dtype=np.float32), updates, federation.spec)

@@ -41,7 +41,7 @@ class LocalTraining(Schedule):
     #: Largest gradient norm; None: no limit.
     clip_norm: float | None = None
     #: How pictures are changed at random in training: names of operations, or tables with a name and options.
-    augmentation: tuple[OperationConfig, ...] = ()
+    augmentation: tuple[OperationConfig, ...] = field(default=(), hash=False)  # tables have no hash
 
     def check(self) -> None:
         super().check()

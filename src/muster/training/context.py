@@ -27,8 +27,11 @@ PROBES = (PROBE, PROBE_VELOCITY)
 class TrainOutcome:
     """By-products of local training."""
 
+    #: Steps and samples of this training; what a probe did before is not counted again.
     steps: int = 0
     samples: int = 0
+    #: Steps of a probe that the training went on from.
+    credited_steps: int = 0
     #: Mean loss over the samples processed, each under the parameters it was trained on.
     mean_loss: float = float("nan")
     #: Mean squared per-sample loss over the first local epoch (only when a signal asks for it).

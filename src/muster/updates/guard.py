@@ -8,15 +8,18 @@ from dataclasses import dataclass
 import numpy as np
 
 from muster.core.arrays import Vector
+from muster.core.component import Population
 from muster.core.errors import ConfigError
 from muster.core.parameters import ParameterSpec
+from muster.updates.filters import Draws, Filter, Filtered, without
+from muster.updates.table import Updates
 
 #: A sum of squares above this has lost nothing that matters to numbers too small for float32.
 _SAFE_SQUARE = 1e-30
 
 
 @dataclass(frozen=True)
-class Guard:
+class Guard(Filter):
     """Refuses updates with a wrong shape, non-finite values, or a norm beyond a bound."""
 
     #: Longest movement of the trainable parameters that is let through; None: any length.
@@ -24,7 +27,7 @@ class Guard:
     #: After so many rounds in a row without a single valid update the run stops.
     max_failed_rounds: int = 10
 
-    def check(self) -> None:
+    def check(self, population: Population | None = None) -> None:
         if self.max_norm is not None and not self.max_norm > 0:
             raise ConfigError(f"bad value for 'guard.max_norm': {self.max_norm}", expected="a positive number")
         if self.max_failed_rounds < 1:
@@ -32,9 +35,8 @@ class Guard:
                 f"bad value for 'guard.max_failed_rounds': {self.max_failed_rounds}", expected="at least 1"
             )
 
-    def objection(self, movement: Vector, spec: ParameterSpec) -> str | None:
-        """Why this movement must not be used; None when it may."""
-        return self.objections(movement[None], spec).get(0)
+    def apply(self, updates: Updates, spec: ParameterSpec, draws: Draws) -> Filtered:
+        return without(updates, self.objections(updates.movements, spec))
 
     def objections(self, movements: Vector, spec: ParameterSpec) -> dict[int, str]:
         """Why rows must not be used, by row; rows that may be used are not in it."""
@@ -71,10 +73,3 @@ def lengths(movements: Vector) -> list[float]:
             else float(np.linalg.norm(movement.astype(np.float64)))
             for square, movement in zip(squares, movements, strict=True)
         ]
-
-
-def clip(movement: Vector, limit: float, spec: ParameterSpec) -> None:
-    """Shorten the trainable part of a movement to `limit`, in place."""
-    norm = length(movement[spec.trainable])
-    if norm > limit:
-        movement[spec.trainable] *= np.float32(limit / norm)

@@ -13,12 +13,14 @@ import numpy as np
 import pytest
 
 pytest.importorskip("flwr")
-from muster.engine.base import Engine, Failed, Trained, TrainOrder
+from muster.engine.base import Engine, Failed, TrainOrder
+from muster.engine.wrapped import WrappedEngine
 from muster.experiment.runner import Ingredients, local_engine, run
 from muster.flower.deploy.driver import Task
 from muster.flower.deploy.federation import LocalFederation
 from muster.server.record import RoundRecord
 from muster.server.result import Result
+from muster.updates.table import Updates
 
 NODES = 6
 CONFIG = f"""
@@ -94,48 +96,24 @@ def until():
     return wait
 
 
-class Interrupted(Engine):
+class Interrupted(WrappedEngine):
     """An engine on which chosen clients fail in chosen exchanges, or are not there in chosen rounds."""
 
     def __init__(
         self, inner: Engine, failing: Mapping[tuple[int, int], set[int]], absent: Mapping[int, set[int]]
     ) -> None:
-        self.inner, self.failing, self.absent = inner, failing, absent
+        super().__init__(inner)
+        self.failing, self.absent = failing, absent
 
     def reachable(self, round):
         return np.setdiff1d(self.inner.reachable(round), list(self.absent.get(round, ())))
 
-    def train(self, order: TrainOrder) -> Iterator[Trained | Failed]:
+    def train(self, order: TrainOrder) -> Iterator[Updates | Failed]:
         failing = self.failing.get((order.place.round, order.place.iteration), set())
         answering = np.setdiff1d(order.clients, list(failing))
         for client in np.setdiff1d(order.clients, answering).tolist():
             yield Failed(client, "as on the federation")
         yield from self.inner.train(replace(order, clients=answering))
-
-    population = property(lambda self: self.inner.population)
-    training = property(lambda self: self.inner.training)
-    algorithm = property(lambda self: self.inner.algorithm)
-
-    def describe(self):
-        return self.inner.describe()
-
-    def initial_parameters(self):
-        return self.inner.initial_parameters()
-
-    def ask(self, order):
-        return self.inner.ask(order)
-
-    def matrix(self, clients):
-        return self.inner.matrix(clients)
-
-    def settle(self, used, refused):
-        self.inner.settle(used, refused)
-
-    def evaluate(self, parameters):
-        return self.inner.evaluate(parameters)
-
-    def end_round(self):
-        self.inner.end_round()
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from flwr.app import RecordDict
 
-from muster.engine.base import Place
+from muster.engine.task import Place
 from muster.flower.memory import Memory
 from muster.flower.wire import Order
 from muster.training.context import PROBE, PROBE_VELOCITY

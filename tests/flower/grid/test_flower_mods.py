@@ -8,12 +8,12 @@ from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDic
 from flwr.clientapp import ClientApp
 from flwr.clientapp.mod import LocalDpMod, fixedclipping_mod
 
-from muster.engine.base import Trained
 from muster.flower import MusterStrategy
 from muster.flower.client_app import make_client_app
 from muster.flower.server_app import run_on_grid
 from muster.selection.random import RandomSelection
 from muster.server.loop import Observer
+from muster.updates.table import Updates
 
 
 class Lengths(Observer):
@@ -23,8 +23,8 @@ class Lengths(Observer):
         self.seen: list[float] = []
 
     def answered(self, answer) -> None:
-        if isinstance(answer, Trained):
-            self.seen.append(float(np.linalg.norm(answer.movement)))
+        if isinstance(answer, Updates):
+            self.seen += np.linalg.norm(answer.movements, axis=1).tolist()
 
 
 @pytest.fixture

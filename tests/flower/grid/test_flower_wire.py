@@ -11,7 +11,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from muster.engine.base import Place
+from muster.engine.task import Place
 from muster.flower import wire
 from muster.flower.wire import Introduction, Measured, Order, Scores, WireError, Work
 from muster.privacy.noise import Private, private

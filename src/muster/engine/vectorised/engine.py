@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -10,14 +11,16 @@ import numpy as np
 from muster.core.arrays import Ints
 from muster.core.errors import ConfigError
 from muster.core.randomness import seeds
-from muster.engine.base import Failed, Trained, TrainedSlice, TrainOrder, schedule
+from muster.engine.base import Failed, TrainOrder, schedule
 from muster.engine.local import LocalEngine
 from muster.engine.pool import Crashed
-from muster.engine.tasks import Memory, TaskRunner
-from muster.engine.vectorised.runner import SliceAnswer, SliceRunner, SliceTask
+from muster.engine.task import ClientTask
+from muster.engine.tasks import TaskRunner
+from muster.engine.vectorised.runner import SliceRunner
 from muster.engine.vectorised.slices import cut, longest_slice
 from muster.engine.vectorised.support import why_not
 from muster.training.context import PROBES
+from muster.updates.table import Updates
 
 
 class VectorisedEngine(LocalEngine):
@@ -40,14 +43,7 @@ class VectorisedEngine(LocalEngine):
                 f"the vectorised engine cannot be used: {reason}", fix='use engine.kind = "processes"'
             )
 
-    def train(self, order: TrainOrder) -> Iterator[Trained | Failed]:
-        for answer in self.train_slices(order):
-            if isinstance(answer, Failed):
-                yield answer
-            else:
-                yield from answer
-
-    def train_slices(self, order: TrainOrder) -> Iterator[TrainedSlice | Failed]:
+    def _trained(self, order: TrainOrder) -> Iterator[Updates | Failed]:
         clients = schedule(order.clients, self._data.sizes)
         longest = longest_slice(len(clients), self._spec.size)
         parts = [clients[part] for part in cut(self._data.sizes[clients], self.training, longest)]
@@ -58,65 +54,39 @@ class VectorisedEngine(LocalEngine):
         self._rows = np.sort(clients)
         while parts:
             crashed: list[Ints] = []
-            for own, slots, answer in self._carried_out(order, parts, longest, memory):
+            for task, answer in self._carried_out(order, parts, longest):
                 if not isinstance(answer, Crashed):
-                    yield from self._handed_over(own, slots, answer, memory)
-                elif len(own) > 1:
-                    crashed.append(own)
+                    yield from self._parts(task, *answer)
+                elif len(task) > 1:
+                    crashed.append(task.clients)
                 else:
-                    yield Failed(int(own[0]), answer.reason)
+                    yield Failed(task.client, answer.reason)
             # One client's crash is not its neighbours': each of them is tried alone, after everybody else.
             parts, longest = [client for part in crashed for client in part[:, None]], 1
         self._store.drop(*PROBES)
 
     def _carried_out(
-        self, order: TrainOrder, parts: list[Ints], longest: int, memory: Memory
-    ) -> Iterator[tuple[Ints, Ints, SliceAnswer | Crashed]]:
-        """Slices of at most `longest` clients, each with the rows of memory that were theirs and its answer."""
+        self, order: TrainOrder, parts: list[Ints], longest: int
+    ) -> Iterator[tuple[ClientTask, tuple[Updates, Sequence[dict[str, int]]] | Crashed]]:
+        """Slices of at most `longest` clients, each with its answer."""
         clients, ends = np.concatenate(parts), np.cumsum([len(part) for part in parts])
         places = len(parts) if order.keep_all else min(len(parts), self._ring)
         # With the whole matrix, a row belongs to a client; else a few places go round.
-        rows = np.searchsorted(self._rows, clients) if order.keep_all else _ring_rows(parts, places, longest)
+        slots = np.searchsorted(self._rows, clients) if order.keep_all else _ring_rows(parts, places, longest)
         words = seeds(self._recipe.seed, "train", order.place.round, order.place.iteration, clients=clients)
-        rates, pull_factors = order.rates(clients), order.pulls(clients)
+        whole = replace(order.task(clients), slots=slots, seeds=words)
+        tasks = [whole.rows(slice(end - len(part), end)) for part, end in zip(parts, ends.tolist(), strict=True)]
+        for number, answer in self._run(len(tasks), lambda number: self._lent(tasks[number]), places):
+            yield tasks[number], answer
 
-        def message(task: int) -> SliceTask:
-            part = slice(ends[task] - len(parts[task]), ends[task])
-            present = tuple(map(self._lend, clients[part].tolist(), rows[part].tolist()))
-            return SliceTask(
-                clients=clients[part],
-                slots=rows[part],
-                place=order.place,
-                rates=rates[part],
-                pull_factors=pull_factors[part],
-                report=order.report,
-                present=present if any(present) else None,
-                with_broadcast=order.broadcast is not None,
-                seeds=words[part],
-            )
-
-        for task, answer in self._run(len(parts), message, places):
-            yield parts[task], rows[ends[task] - len(parts[task]) : ends[task]], answer
-
-    def _handed_over(
-        self, clients: Ints, slots: Ints, answer: SliceAnswer, memory: Memory
-    ) -> Iterator[TrainedSlice]:
-        if answer.present is not None:
-            for client, slot, present in zip(clients.tolist(), slots.tolist(), answer.present, strict=True):
-                self._take_back(self._provisional, client, slot, present)
-        contiguous = bool((np.diff(slots) == 1).all())
-        # Rows must not be copied: the guard's clipping changes them where they are.
-        for rows in [slice(0, len(slots))] if contiguous else [slice(k, k + 1) for k in range(len(slots))]:
-            places = slice(int(slots[rows.start]), int(slots[rows.start]) + rows.stop - rows.start)
-            yield TrainedSlice(
-                clients=clients[rows],
-                movements=memory.movements.numpy()[places],
-                steps=answer.steps[rows],
-                samples=answer.samples[rows],
-                credited_steps=answer.credited_steps[rows],
-                reports={name: values[rows] for name, values in answer.reports.items()},
-                extra={n: memory.extra.numpy()[places, row] for row, n in enumerate(self._algorithm.extra)},
-            )
+    def _parts(self, task: ClientTask, numbers: Updates, present: Sequence[dict[str, int]]) -> Iterator[Updates]:
+        """The answers of a slice: together where its rows of memory are neighbours, else one by one."""
+        assert task.slots is not None
+        together = bool((np.diff(task.slots) == 1).all())
+        for rows in [slice(0, len(task))] if together else [slice(k, k + 1) for k in range(len(task))]:
+            first = int(task.slots[rows.start])
+            slots = slice(first, first + rows.stop - rows.start)
+            yield self._handed_over(numbers if together else numbers.rows(rows), slots, present[rows])
 
 
 def _ring_rows(parts: list[Ints], places: int, longest: int) -> Ints:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import repeat
 from typing import Literal
@@ -10,10 +11,10 @@ import numpy as np
 import torch
 
 from muster.core.arrays import Bools, Floats, Ints, Vector
-from muster.core.randomness import Words, seeded
-from muster.engine.base import Place
-from muster.engine.runtime import Job, numbers
-from muster.engine.tasks import Memory, Questions, Recipe, TaskRunner
+from muster.core.randomness import seeded
+from muster.engine.runtime import numbers
+from muster.engine.task import ClientTask
+from muster.engine.tasks import ClientRecipe, SharedVectors, TaskRunner
 from muster.engine.vectorised.algorithms import Done, States, finish, pull_of
 from muster.engine.vectorised.chain import chain_of
 from muster.engine.vectorised.stack import Stack, one_or_each
@@ -22,54 +23,7 @@ from muster.signals.base import Signal
 from muster.signals.losses import MeanLoss, mean_losses
 from muster.signals.start_loss import StartLoss
 from muster.training.context import PROBE, PROBE_VELOCITY, ClientContext, Trainings
-
-
-@dataclass(frozen=True)
-class SliceTask:
-    """Clients to train side by side, and where their vectors lie in shared memory."""
-
-    clients: Ints
-    slots: Ints
-    place: Place
-    #: Of each client: the learning rate, and the factor of the local algorithm's proximal strength.
-    rates: Floats
-    pull_factors: Floats
-    report: tuple[Signal, ...]
-    #: For each client: lengths of the state vectors that it has, by name. None: nobody has any.
-    present: tuple[dict[str, int], ...] | None
-    with_broadcast: bool
-    #: Of the generators that make the order of each client's mini-batches.
-    seeds: Words
-
-    @property
-    def jobs(self) -> list[Job]:
-        rows = zip(self.clients.tolist(), self.rates.tolist(), self.pull_factors.tolist(), strict=True)
-        return [Job(client, self.place, lr, self.report, pull) for client, lr, pull in rows]
-
-    def arranged(self, order: Ints) -> SliceTask:
-        """The same with the clients in another order."""
-        present = None if self.present is None else tuple(self.present[k] for k in order)
-        return replace(
-            self,
-            clients=self.clients[order],
-            slots=self.slots[order],
-            rates=self.rates[order],
-            pull_factors=self.pull_factors[order],
-            seeds=self.seeds[order],
-            present=present,
-        )
-
-
-@dataclass(frozen=True)
-class SliceAnswer:
-    """What comes back: one row a client, in the order of the task."""
-
-    steps: Ints
-    samples: Ints
-    credited_steps: Ints
-    #: clients × width, by signal.
-    reports: dict[str, Floats]
-    present: tuple[dict[str, int], ...] | None
+from muster.updates.table import ANSWER_FIELDS, Updates
 
 
 @dataclass(frozen=True)
@@ -91,31 +45,26 @@ class _Work:
 
 
 class SliceRunner(TaskRunner):
-    """A task runner that also takes slices."""
+    """A task runner that trains all clients of a task side by side."""
 
-    def __init__(self, recipe: Recipe, memory: Memory, names: tuple[str, ...]) -> None:
+    def __init__(self, recipe: ClientRecipe, memory: SharedVectors, names: tuple[str, ...]) -> None:
         super().__init__(recipe, memory, names)
         self._chain = chain_of(recipe.module)
 
-    def __call__(self, message: object) -> object:
-        return self._train(message) if isinstance(message, SliceTask) else super().__call__(message)
-
-    def ask_all(self, questions: Questions) -> list[dict[str, Floats]]:
+    def ask_all(self, task: ClientTask) -> list[dict[str, Floats]]:
         """Losses under the global model in one pass over all clients; the rest client by client."""
-        jobs = [Job(c, questions.place, questions.lr, questions.signals) for c in questions.clients.tolist()]
         # A loss that comes out of the pass for another signal is measured with that one.
-        shared = any(signal.evaluates and not isinstance(signal, MeanLoss) for signal in questions.signals)
-        batched = [s for s in questions.signals if isinstance(s, MeanLoss) and not (shared and s.evaluates)]
-        rest = tuple(signal for signal in questions.signals if signal not in batched)
+        shared = any(signal.evaluates and not isinstance(signal, MeanLoss) for signal in task.signals)
+        batched = [s for s in task.signals if isinstance(s, MeanLoss) and not (shared and s.evaluates)]
+        rest = tuple(signal for signal in task.signals if signal not in batched)
         if not batched or any(signal.draws for signal in rest):
-            return super().ask_all(questions)
-        answers: list[dict[str, Floats]] = [{} for _ in jobs]
+            return super().ask_all(task)
+        answers: list[dict[str, Floats]] = [{} for _ in task.clients]
         if rest:
-            others = Questions(questions.clients, questions.place, questions.lr, rest)
-            answers = super().ask_all(others)
-        rngs = [self.runtime.ask_rng(job) for job in jobs]
+            answers = super().ask_all(replace(task, signals=rest))
+        rngs = [self.runtime.ask_rng(task.row(k)) for k in range(len(task))]
         for signal in batched:
-            for answer, loss in zip(answers, self._losses(signal, questions.clients, rngs), strict=True):
+            for answer, loss in zip(answers, self._losses(signal, task.clients, rngs), strict=True):
                 answer[signal.name] = numbers([loss])
         return answers
 
@@ -134,21 +83,23 @@ class SliceRunner(TaskRunner):
     # --- training ----------------------------------------------------------------------------------------
 
     @torch.no_grad()
-    def _train(self, task: SliceTask) -> SliceAnswer:
+    def train(self, task: ClientTask) -> tuple[Updates, Sequence[dict[str, int]]]:
+        """The answers of all clients of the task, in its order, and which state each has in its slot now."""
+        assert task.slots is not None
         training, algorithm, layout = self.runtime.training, self.runtime.algorithm, self._chain.layout
         probed, skips = self._probes(task)
         sizes = self.runtime.data.sizes[task.clients]
         # Clients that go on from a probe have fewer steps left; the trainer wants the longest first.
         left = np.array([training.steps_for(size) for size in sizes.tolist()]) - skips
         order = np.argsort(-left, kind="stable")
-        task = task.arranged(order)
+        task = task.rows(order)
+        assert task.slots is not None
         states = self._states(task)
         velocity = self._velocity(states)
         broadcast = self.memory.broadcast if task.with_broadcast else None
         pull = pull_of(algorithm, layout, states, broadcast, task.pull_factors)
         stack = self._stack(states, with_gradients=needs_gradients(training, pull))
-        jobs = task.jobs
-        cohort = self._cohort(task, jobs, skips[order].tolist())
+        cohort = self._cohort(task, skips[order].tolist())
         outcomes = train_slice(
             self._chain,
             cohort,
@@ -157,7 +108,7 @@ class SliceRunner(TaskRunner):
             lr=one_or_each(task.rates),
             pull=pull,
             velocity=None if velocity is None else velocity.values,
-            losses=_losses_for(task.report),
+            losses=_losses_for(task.signals),
         )
         slots = torch.from_numpy(task.slots)
         moved = self._write_movements(stack, slots)
@@ -166,34 +117,36 @@ class SliceRunner(TaskRunner):
             outcomes.steps,
             task.rates,
             training,
-            lambda row: self.runtime.local_gradient(jobs[row], self.memory.origin),
+            lambda row: self.runtime.local_gradient(task.row(row), self.memory.origin),
         )
         sent = finish(algorithm, layout, pull, states, done)
         if sent is not None:
-            rows = torch.zeros(len(jobs), layout.spec.size)
+            rows = torch.zeros(len(task), layout.spec.size)
             layout.scatter(sent, rows)
             self.memory.extra[:, 0].index_copy_(0, slots, rows)
         restarts = probed[order] if velocity is None else np.where(velocity.known, 0, probed[order])
         work = _Work(outcomes, probed[order], restarts)
-        reports = self._reports(jobs, cohort, work, states, task)
+        reports = self._reports(cohort, work, states, task)
         back = np.argsort(order)
         extra = np.array([algorithm.extra_samples(size) for size in sizes.tolist()], dtype=np.int64)
         kept = [
             self._keep(slot, state) if state else {}
             for slot, state in zip(task.slots.tolist(), states, strict=True)
         ]
-        return SliceAnswer(
-            steps=outcomes.steps[back],
-            samples=outcomes.samples[back] + extra,
-            credited_steps=probed,
+        stated = {"samples": outcomes.samples[back] + extra, "credited_steps": probed}
+        answer = Updates(
+            clients=task.clients[back],
+            sizes=sizes,
+            movements=np.empty((len(task), 0), dtype=np.float32),
+            numbers={n: stated[n] if n in stated else getattr(outcomes, n)[back] for n in ANSWER_FIELDS},
             reports={name: rows[back] for name, rows in reports.items()},
-            present=tuple(kept[k] for k in back) if any(kept) else None,
         )
+        return answer, [kept[k] for k in back]
 
-    def _probes(self, task: SliceTask) -> tuple[Ints, Ints]:
+    def _probes(self, task: ClientTask) -> tuple[Ints, Ints]:
         """Steps that probes took, and mini-batches that are left out for them, by client."""
         probes = np.zeros((len(task.clients), 2), dtype=np.int64)
-        if task.present is not None:
+        if task.present is not None and task.slots is not None:
             row = self.names.index(PROBE)
             for k, present in enumerate(task.present):
                 if PROBE in present:
@@ -214,11 +167,10 @@ class SliceRunner(TaskRunner):
                 values[row] = layout.gather(torch.from_numpy(flat))
         return _Velocity(values, known)
 
-    def _states(self, task: SliceTask) -> list[dict[str, Vector]]:
-        if task.present is None:
+    def _states(self, task: ClientTask) -> list[dict[str, Vector]]:
+        if task.present is None or task.slots is None:
             return [{} for _ in task.clients]
-        present = task.present
-        return [self._state(slot, names) for slot, names in zip(task.slots.tolist(), present, strict=True)]
+        return [self._state(slot, names) for slot, names in zip(task.slots.tolist(), task.present, strict=True)]
 
     def _stack(self, states: States, with_gradients: bool) -> Stack:
         """Rows that start from the global model, or from a probed one, which is forgotten with that."""
@@ -234,17 +186,16 @@ class SliceRunner(TaskRunner):
                     buffers[row] = flat
         return Stack(layout, values, torch.zeros_like(values) if with_gradients else None, buffers, origin)
 
-    def _cohort(self, task: SliceTask, jobs: list[Job], skips: list[int]) -> Cohort:
-        data, draws = self.runtime.data, self._chain.draws
+    def _cohort(self, task: ClientTask, skips: list[int]) -> Cohort:
+        data, rows = self.runtime.data, range(len(task) if self._chain.draws else 0)
+        assert task.seeds is not None
         samples, _ = data.train_index.of_many(task.clients)
         return Cohort(
             sizes=data.sizes[task.clients],
             orders=seeded(task.seeds),
             skips=skips,
             fetch=lambda positions: data.tensors(data.dataset.train, samples[positions]),
-            generators=[torch.Generator().manual_seed(self.runtime.dropout_seed(j)) for j in jobs]
-            if draws
-            else (),
+            generators=[torch.Generator().manual_seed(self.runtime.dropout_seed(task.row(k))) for k in rows],
         )
 
     def _write_movements(self, stack: Stack, slots: torch.Tensor) -> torch.Tensor:
@@ -265,27 +216,27 @@ class SliceRunner(TaskRunner):
         movements.index_copy_(0, slots, rows)
         return moved
 
-    def _reports(
-        self, jobs: list[Job], cohort: Cohort, work: _Work, states: States, task: SliceTask
-    ) -> dict[str, Floats]:
+    def _reports(self, cohort: Cohort, work: _Work, states: States, task: ClientTask) -> dict[str, Floats]:
         """clients × width, by signal."""
-        if not task.report:
+        if not task.signals:
             return {}
         trainings = self._trainings(work, task)
+        one_by_one = [task.row(k) for k in range(len(task))]
         # One stream a client: the signals of a report draw from it one after the other.
-        rngs = [self.runtime.report_rng(job) for job in jobs]
+        rngs = [self.runtime.report_rng(row) for row in one_by_one]
         found: dict[str, Floats] = {}
-        for signal in task.report:
+        for signal in task.signals:
             rows = signal.measure_trained(trainings)
             if rows is None and isinstance(signal, StartLoss):
                 rows = self._start_losses(cohort)
             if rows is None:
-                contexts = map(self.runtime.context, jobs, repeat(self.memory.origin), states, rngs)
+                contexts = map(self.runtime.context, one_by_one, repeat(self.memory.origin), states, rngs)
                 rows = np.stack([self._one(signal, *numbered, trainings) for numbered in enumerate(contexts)])
             found[signal.name] = rows
         return found
 
-    def _trainings(self, work: _Work, task: SliceTask) -> Trainings:
+    def _trainings(self, work: _Work, task: ClientTask) -> Trainings:
+        assert task.slots is not None
         outcomes = work.outcomes
         first = int(task.slots[0])
         movements = self.memory.movements.numpy()
@@ -301,7 +252,7 @@ class SliceRunner(TaskRunner):
             progress=self._progress(work, task),
         )
 
-    def _progress(self, work: _Work, task: SliceTask) -> Floats:
+    def _progress(self, work: _Work, task: ClientTask) -> Floats:
         pulls = task.pull_factors * self.runtime.algorithm.pull
         steps = work.probed + work.outcomes.steps
         return self.runtime.training.progress(steps, task.rates, pulls, restart=work.restarts)

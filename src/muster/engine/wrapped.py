@@ -1,0 +1,86 @@
+"""An engine around another one: for whatever should happen between the server and any kind of clients."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from muster.core.arrays import Ints, State, Vector
+from muster.core.component import Population
+from muster.engine.base import AskOrder, Engine, Evaluation, Failed, TrainOrder
+from muster.signals.base import Replies
+from muster.training.base import LocalAlgorithm, LocalTraining
+from muster.updates.table import Updates
+
+
+class WrappedEngine(Engine):
+    """Hands everything on to another engine. A subclass overrides what it changes: delays, losses, tampering.
+
+    >>> class Forgetful(WrappedEngine):
+    ...     def collect(self):
+    ...         for answers in super().collect():
+    ...             yield Failed(int(answers.clients[0]), "lost") if len(answers) == 1 else answers
+    """
+
+    def __init__(self, inner: Engine) -> None:
+        self.inner = inner
+
+    @property
+    def population(self) -> Population:
+        return self.inner.population
+
+    @property
+    def training(self) -> LocalTraining:
+        return self.inner.training
+
+    @property
+    def algorithm(self) -> LocalAlgorithm:
+        return self.inner.algorithm
+
+    @property
+    def sums_only(self) -> bool:
+        return self.inner.sums_only
+
+    def describe(self) -> str:
+        return self.inner.describe()
+
+    def initial_parameters(self) -> Vector:
+        return self.inner.initial_parameters()
+
+    def reachable(self, round: int) -> Ints:
+        return self.inner.reachable(round)
+
+    def ask(self, order: AskOrder) -> tuple[Replies, list[Failed]]:
+        return self.inner.ask(order)
+
+    def start(self, order: TrainOrder) -> None:
+        self.inner.start(order)
+
+    def collect(self) -> Iterator[Updates | Failed]:
+        return self.inner.collect()
+
+    def matrix(self, clients: Ints) -> Vector:
+        return self.inner.matrix(clients)
+
+    def settle(self, used: Ints, refused: Ints) -> None:
+        self.inner.settle(used, refused)
+
+    def evaluate(self, parameters: Vector) -> Evaluation:
+        return self.inner.evaluate(parameters)
+
+    def begin_round(self, round: int) -> None:
+        self.inner.begin_round(round)
+
+    def end_round(self) -> None:
+        self.inner.end_round()
+
+    def take_events(self) -> list[str]:
+        return self.inner.take_events()
+
+    def state_dict(self) -> State:
+        return self.inner.state_dict()
+
+    def load_state_dict(self, values: State) -> None:
+        self.inner.load_state_dict(values)
+
+    def close(self) -> None:
+        self.inner.close()

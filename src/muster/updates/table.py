@@ -1,0 +1,217 @@
+"""The update table: the answers of clients to one training, row by row, as a struct of arrays.
+
+Engines fill it, filters change its rows or refuse them, aggregators reduce it, records keep its numbers. A part
+of a cohort and a whole cohort look the same, and so does a single answer: a table with one row.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, Literal, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from muster.core.arrays import Bools, Floats, Ints, Vector
+from muster.core.errors import TrainingError
+from muster.training.base import LocalAlgorithm, LocalTraining
+
+Column: TypeAlias = "np.ndarray[Any, Any]"
+
+
+@dataclass(frozen=True)
+class AnswerField:
+    """One number that every client states about its training, under the name that `TrainOutcome` gives it."""
+
+    dtype: type[np.generic]
+    #: The most that an honest client can state, given how it trains and how many samples it has.
+    most: Callable[[LocalTraining, LocalAlgorithm, int], float]
+
+
+#: All such numbers. Declaring one here is enough: it goes from the client's training through every engine and over
+#: the wire into `Updates.numbers`.
+ANSWER_FIELDS: dict[str, AnswerField] = {
+    # Local steps and samples of this training; what a probe did before is not counted again.
+    "steps": AnswerField(np.int64, lambda training, _, size: training.steps_for(size)),
+    "samples": AnswerField(
+        np.int64, lambda training, algorithm, size: training.samples_for(size) + algorithm.extra_samples(size)
+    ),
+    # Steps that a probe had done: the movement holds them too.
+    "credited_steps": AnswerField(np.int64, lambda training, _, size: training.steps_for(size)),
+}
+
+
+# Defaults of whole columns, one entry each.
+_ONE: Ints = np.ones(1, dtype=np.int64)
+_NONE: Ints = np.zeros(1, dtype=np.int64)
+_FACTOR: Floats = np.ones(1)
+_NO_TIME: Floats = np.zeros(1)
+_NO_RATE: Floats = np.full(1, math.nan)
+
+
+@dataclass(frozen=True)
+class Updates:
+    """Answers to a training, rows aligned. What clients sent comes first, what the server knows of it after.
+
+    >>> sent = Updates.of(3, 50, np.zeros(2, dtype=np.float32), {"steps": 5, "samples": 50, "credited_steps": 0})
+    >>> both = Updates.concatenated([sent, replace(sent, clients=np.array([1]))])
+    >>> both.by_client().clients.tolist(), both.steps.tolist()
+    ([1, 3], [5, 5])
+    """
+
+    clients: Ints
+    #: Training samples n_k.
+    sizes: Ints
+    #: w_k − w^t, clients × parameters; counters (`spec.counted`) hold the client's own values. It may live in
+    #: shared memory: valid until the next part is drawn, unless the whole matrix was asked for.
+    movements: Vector
+    #: The columns of `ANSWER_FIELDS`.
+    numbers: Mapping[str, Column]
+    #: clients × width, by signal.
+    reports: Mapping[str, Floats] = field(default_factory=dict)
+    #: Further vectors that the local algorithm sends (the change of a control variate, say): clients × parameters.
+    extra: Mapping[str, Vector] = field(default_factory=dict)
+    #: How often each client counts: 1 unless sampled with replacement.
+    multiplicity: Ints = field(default_factory=lambda: _ONE)
+    #: Relative weights that the selector asked for; None: the aggregator decides.
+    weights: Floats | None = None
+    #: Learning rate of each local training, and how many times the round's rate that is.
+    lr: Floats = field(default_factory=lambda: _NO_RATE)
+    lr_factors: Floats = field(default_factory=lambda: _FACTOR)
+    #: The version of the global model that each client started from: how many aggregations came before it.
+    version: Ints = field(default_factory=lambda: _NONE)
+    #: When each answer arrived, in virtual seconds.
+    arrived: Floats = field(default_factory=lambda: _NO_TIME)
+
+    def __post_init__(self) -> None:
+        # A column that was left out has its one default for everybody.
+        for name in ("multiplicity", "lr", "lr_factors", "version", "arrived"):
+            column = getattr(self, name)
+            if len(column) != len(self.clients):
+                object.__setattr__(self, name, np.full(len(self.clients), column[0]))
+
+    @classmethod
+    def of(
+        cls,
+        client: int,
+        size: int,
+        movement: Vector,
+        numbers: Mapping[str, float],
+        *,
+        reports: Mapping[str, Floats] | None = None,
+        extra: Mapping[str, Vector] | None = None,
+    ) -> Updates:
+        """The answer of one client."""
+        return cls(
+            clients=np.array([client]),
+            sizes=np.array([size]),
+            movements=movement[None],
+            numbers={name: np.array([numbers[name]], dtype=f.dtype) for name, f in ANSWER_FIELDS.items()},
+            reports={name: values[None] for name, values in (reports or {}).items()},
+            extra={name: vector[None] for name, vector in (extra or {}).items()},
+        )
+
+    @classmethod
+    def from_movements(
+        cls,
+        movements: npt.ArrayLike,
+        *,
+        clients: Ints | None = None,
+        sizes: Ints | None = None,
+        steps: Ints | None = None,
+        lr: float = math.nan,
+        **columns: Any,
+    ) -> Updates:
+        """A whole table from movements alone, to try an aggregator on: one sample and one step a client."""
+        rows = np.asarray(movements, dtype=np.float32)
+        stated = {name: np.zeros(len(rows), dtype=f.dtype) for name, f in ANSWER_FIELDS.items()}
+        stated["steps"] = stated["steps"] + 1 if steps is None else np.asarray(steps)
+        return cls(
+            clients=np.arange(len(rows)) if clients is None else np.asarray(clients),
+            sizes=np.ones(len(rows), dtype=np.int64) if sizes is None else np.asarray(sizes),
+            movements=rows,
+            numbers=stated,
+            lr=np.full(len(rows), lr),
+            **columns,
+        )
+
+    @classmethod
+    def concatenated(cls, parts: Sequence[Updates]) -> Updates:
+        """The rows of all parts, one after the other; all have the same columns. No parts: an empty table."""
+        if not parts:
+            nobody = np.empty(0, dtype=np.int64)
+            numbers = {name: np.empty(0, dtype=f.dtype) for name, f in ANSWER_FIELDS.items()}
+            return cls(nobody, nobody, np.empty((0, 0), dtype=np.float32), numbers)
+        if len(parts) == 1:
+            return parts[0]
+        return cls(**{f.name: _joined([getattr(part, f.name) for part in parts]) for f in fields(cls)})
+
+    def __len__(self) -> int:
+        return len(self.clients)
+
+    @property
+    def steps(self) -> Ints:
+        """Local steps τ_k behind each movement, a probe's included."""
+        steps: Ints = self.numbers["steps"] + self.numbers["credited_steps"]
+        return steps
+
+    def report(self, name: str) -> Floats:
+        """What a signal of one number says, one entry a client."""
+        return self.reports[name].reshape(len(self))
+
+    def rows(self, which: Ints | Bools | slice) -> Updates:
+        """Only these rows; a slice gives views, ids and masks give copies."""
+        return Updates(**{f.name: _taken(getattr(self, f.name), which) for f in fields(self)})
+
+    def __iter__(self) -> Iterator[Updates]:
+        """Tables of one row each; vectors are views."""
+        return (self.rows(slice(row, row + 1)) for row in range(len(self)))
+
+    def by_client(self) -> Updates:
+        """Rows by ascending id."""
+        return self.rows(np.argsort(self.clients))
+
+    def without_vectors(self) -> Updates:
+        """Only the numbers: movements and extra vectors will be overwritten."""
+        return replace(self, movements=np.empty((len(self), 0), dtype=np.float32), extra={})
+
+    def shares(self, kind: Literal["samples", "equal"]) -> Floats:
+        """Normalised weights: as the selector asked, else by sample counts or equal; multiplicities counted."""
+        own = self.sizes.astype(np.float64) if kind == "samples" else np.ones(len(self))
+        return normalised(self.multiplicity * (own if self.weights is None else self.weights))
+
+
+def normalised(weights: Floats) -> Floats:
+    """Weights that sum to 1. Weights that are all zero are an error: equal ones would be another method."""
+    return weights / total_of(weights)
+
+
+def total_of(weights: Floats) -> float:
+    """The sum of weights that something can be divided by."""
+    total = float(weights.sum())
+    if 0 < total < math.inf:
+        return total
+    problem = "of all updates are zero" if total == 0 else f"sum to {total}"
+    raise TrainingError(
+        f"the aggregation weights {problem}", fix="check the weights that the selection method asks for"
+    )
+
+
+def _taken(value: Any, which: Ints | Bools | slice) -> Any:
+    """Rows of a column, or of every column of a mapping."""
+    if value is None:
+        return None
+    if isinstance(value, Mapping):
+        return {name: rows[which] for name, rows in value.items()}
+    return value[which]
+
+
+def _joined(values: Sequence[Any]) -> Any:
+    first = values[0]
+    if first is None:
+        return None
+    if isinstance(first, Mapping):
+        return {name: np.concatenate([value[name] for value in values]) for name in first}
+    return np.concatenate(values)
