@@ -12,8 +12,9 @@ from torch import nn
 from muster.arrays import Floats
 from muster.component import Population
 from muster.parameters import ParameterSpec
+from muster.signals._evaluation import EVALUATION_BATCH
 from muster.signals.base import ClientContext, Signal, Trainings, signals
-from muster.signals.losses import EVALUATION_BATCH, only_after_training
+from muster.signals.losses import only_after_training
 from muster.signals.updates import moved
 
 Part = Literal["all", "final_layer"]
