@@ -61,7 +61,7 @@ def plot_cluster_numbers(results: Sequence[Result]) -> Figure:
         for row, column in np.argwhere(np.isfinite(counts)).tolist():
             value = int(counts[row, column])
             tint = "white" if value > 0.45 * most else "black"
-            axes.text(column + 1, row, value, ha="center", va="center", fontsize=7, color=tint)
+            axes.text(column + 1, row, str(value), ha="center", va="center", fontsize=7, color=tint)
     axes.grid(visible=False)
     axes.set_xlabel("round")
     axes.xaxis.set_major_locator(whole_ticks())
