@@ -335,15 +335,3 @@ def test_differences_say_what_where_and_from_what():
         plan(entry("terraform/table1"), "smoke", here=lambda source: source in ("digits", "cifar100"))
     )
     assert lines[0] == "data: digits instead of cifar10 (CIFAR-10 1; CIFAR-10 2; CIFAR-10 3)"
-
-
-@pytest.mark.parametrize("part", ["table3", "table4", "figure4"])
-def test_astrafl_has_the_literal_ceiling_and_random_selection_of_as_many(part):
-    entry = entries()[f"astrafl/{part}"]
-    chosen = {row: changes["selection"] for row, changes in entry.rows.items()}
-    assert chosen["ASTraFL"] == {"method": "astrafl"}
-    assert chosen["ASTraFL (literal ceiling)"] == {"method": "astrafl", "budget": "ceil"}
-    control = chosen["Random (8 clients, as many as the ceiling)"]
-    assert control == {"method": "random", "clients_per_round": 8}
-    # The paper's claims are about half of the clients: the rows with more take no part.
-    assert all("ceiling" not in str(claim.rows) and claim.rows for claim in entry.claims)
