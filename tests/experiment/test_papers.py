@@ -126,7 +126,7 @@ def test_claims_name_rows_cells_and_values_that_exist(id):
     found = entry(id)
     names = {"rows": found.rows, "cells": found.cells, "values": {value.name for value in found.values}}
     for claim in found.claims:
-        named = {name for name in (claim.best, claim.worst, *claim.order) if name is not None}
+        named = {name for name in (*claim.winners, claim.worst, *claim.order) if name is not None}
         assert named <= set(names[claim.over]), claim.text
         assert named or claim.spread is not None, claim.text
         assert any(fits(cell, claim.cells) for cell in found.cells), claim.text

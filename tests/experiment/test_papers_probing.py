@@ -1,0 +1,110 @@
+"""The probing-and-diversity paper's entries: complete, with the numbers of its text and of its public code."""
+
+from __future__ import annotations
+
+import pytest
+
+from muster.experiment.papers.entries import entries, entry
+from muster.experiment.papers.planning import as_published, plan, undecided
+from muster.experiment.papers.published import Number, Range, paper
+from muster.experiment.provenance import leaves
+from muster.experiment.workloads import workload, workload_sources, workload_summaries
+from muster.training.base import LocalTraining
+
+
+def test_every_value_says_who_decided_it():
+    lacking = [line for one in entries().values() if one.paper == "probing" for line in undecided(one)]
+    for name in workload_summaries():
+        if name.startswith("probing"):
+            lacking += [
+                f"{name}: {key}" for key, _ in leaves(workload(name)) if not workload_sources(name).of(key)
+            ]
+    assert not lacking
+
+
+PRINTED = {
+    ("figure1", "OneCycleLR", "best"): 56.46,
+    ("figure1", "CosineAnnealingLR", "best"): 55.09,
+    ("figure1", "CosineAnnealingWarmRestarts", "best"): 54.67,
+    ("figure1", "ExponentialLR", "best"): 54.34,
+    ("figure1", "StepLR", "best"): 53.16,
+    ("figure1", "ReduceLROnPlateau", "best"): 53.07,
+    ("figure2", "ReduceLROnPlateau", "best"): 61.81,
+    ("figure2", "StepLR", "best"): 60.28,
+    ("figure4", "γ = 0.01", "final"): 44.23,
+    ("figure4", "γ = 0.01", "best"): 45.02,
+    ("figure4", "γ = 10", "final"): 44.20,
+    ("figure4", "γ = 10", "best"): 45.56,
+    ("figure5", "J = 4", "IID, the end"): 44.92,
+    ("figure5", "J = 8", "IID, the end"): 39.40,
+    ("figure5", "J = 16", "IID, the end"): 35.76,
+    ("figure5", "J = 16", "N_c = 1, the end"): 19.49,
+    ("figure7", "J = 4", "N_c = 1, accuracy, %"): 27.88,
+    ("figure7", "J = 8", "N_c = 1, accuracy, %"): 25.59,
+    ("figure9", "β = 0", "the end"): 40.57,
+    ("figure9", "β = 0.3", "the end"): 42.80,
+    ("figure9", "β = 0.6", "the end"): 41.52,
+    ("figure13", "α = 0.8", "final"): 40.06,
+    ("figure13", "α = 1", "best"): 42.58,
+    ("figure14", "N_c = 1", "the end"): 15.80,
+    ("figure14", "N_c = 50", "the end"): 43.44,
+}
+
+
+@pytest.mark.parametrize("place", PRINTED)
+def test_published_numbers(place):
+    figure, row, column = place
+    assert paper("probing").parts[figure].at(row, column) == Number(PRINTED[place])
+
+
+def test_ranges_of_the_text_are_ranges():
+    figure = paper("probing").parts["figure8"]
+    assert figure.at("accuracy, %", "final") == Range(37, 38)
+    assert figure.at("loss", "final") == Range(2.3, 2.4)
+
+
+@pytest.mark.parametrize("figure", [f"figure{number}" for number in range(1, 15) if number not in (8, 12)])
+def test_every_published_number_has_its_place_among_ours(figure):
+    """A misspelt row or column would leave the published number beside nothing."""
+    found = entry(f"probing/{figure}")
+    ours = {
+        found.printed_at(cell, row, value) for cell in found.cells for row in found.rows for value in found.values
+    }
+    printed = {(row, column) for row in found.published.rows for column in found.published.columns}
+    assert printed
+    assert printed <= ours
+
+
+@pytest.mark.parametrize("figure", ["figure1", "figure2"])
+def test_centralised_settings_are_those_of_the_code(figure):
+    found = entry(f"probing/{figure}")
+    for row in found.rows:
+        training = as_published(found, *found.cells, row)["training"]
+        assert (training["lr"], training["momentum"], training["mode"]) == (0.1, 0.9, "centralised")
+        assert training.get("augmentation") == (["crop", "flip"] if figure == "figure1" else None)
+        LocalTraining(**training).check()
+    cycle = as_published(found, *found.cells, "OneCycleLR")["training"]
+    assert (cycle["schedule_per"], cycle["momentum_range"]) == ("batch", [0.85, 0.95])
+    model = as_published(found, *found.cells, "StepLR")["model"]
+    if figure == "figure2":
+        assert (model["embedding"], model["layers"]) == (8, 2)
+        assert model["dropout"] > 0
+
+
+@pytest.mark.parametrize("scale", ["smoke", "small", "paper"])
+def test_plateaus_have_validation_data_to_follow(scale):
+    for figure in ("figure1", "figure2"):
+        for here in (lambda source: True, lambda source: source == "digits"):
+            for run in plan(entry(f"probing/{figure}"), scale, here=here).runs:
+                assert 0 < run.experiment.data["validation"] < 1
+
+
+def test_claims_of_the_text_are_there():
+    wanted = {
+        "figure9": "some fairness beats pure probing",
+        "figure12": "pure probing starves clients: the fewest trainings of a client",
+        "figure14": "the diversity score is slightly above N_c = 10",
+    }
+    for figure, text in wanted.items():
+        assert text in [claim.text for claim in entry(f"probing/{figure}").claims]
+    assert all(entry(f"probing/figure{number}").claims for number in range(4, 15))
