@@ -37,8 +37,8 @@ class Value:
     #: Its name in the published table; empty where the table has one number a cell.
     name: str = ""
     #: Of the evaluations: the last, the best, one at a share of the run, the mean after 10, 20, …, 100 % of the
-    #: run, or a statistic of the later half.
-    pick: Literal["final", "best", "at", "tenths", "min", "max", "mean", "std"] = "final"
+    #: run, the mean of all, or a statistic of the later half.
+    pick: Literal["final", "best", "at", "tenths", "overall", "min", "max", "mean", "std"] = "final"
     #: For pick = "at": which share of the rounds.
     at: float = 1.0
     #: For shares of selections: first and last client of the group.
@@ -75,6 +75,8 @@ class Claim:
     spread: float | None = None
     #: By more than so many points.
     margin: float = 0.0
+    #: Not each of the best above each other one, but their mean above the mean of the others.
+    average: bool = False
     #: Smaller numbers are better (losses, seconds).
     lower: bool = False
 
@@ -106,6 +108,8 @@ class Scale:
     rows: str = "*"
     changes: Changes = field(default_factory=dict)
     where: tuple[Where, ...] = ()
+    #: Why nothing is judged at this scale, where what the claims compare is not what is run.
+    unfit: str = ""
     sources: Sources = field(default_factory=Sources)
 
 

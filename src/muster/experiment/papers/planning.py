@@ -62,6 +62,8 @@ class Plan:
         """Why numbers of these runs are not judged; empty where they may be."""
         if not self.can_judge:
             return f"scale {self.scale} is too short"
+        if self.size.unfit:
+            return self.size.unfit
         return (
             "stand-in data" if any(run.stand_in for run in self.runs if (run.cell, run.row) == (cell, row)) else ""
         )
@@ -168,7 +170,11 @@ def _layers(entry: Entry, cell: str, row: str) -> list[tuple[Changes, Sources]]:
     of_cell, decided = dict(entry.cells[cell]), entry.decided
     workload_name = of_cell.pop("workload", None) or entry.base.get("workload")
     base = {key: value for key, value in entry.base.items() if key != "workload"}
-    layers = [(of_cell, decided.cells[cell]), (base, decided.base), (dict(entry.rows[row]), decided.rows[row])]
+    layers = [
+        (of_cell, decided.cells.get(cell, Sources())),
+        (base, decided.base),
+        (dict(entry.rows[row]), decided.rows.get(row, Sources())),
+    ]
     if workload_name is not None:
         name = str(workload_name)
         layers.insert(0, ({"name": name} | workload(name), workload_sources(name)))

@@ -116,10 +116,23 @@ def named(claim: Claim) -> list[str]:
 
 def leads(claim: Claim, numbers: Mapping[str, Ours]) -> list[Lead]:
     """The differences that a claim says are above its margin."""
+    if claim.average:
+        groups = {
+            ", ".join(claim.winners): [numbers[name] for name in claim.winners],
+            "the others": [ours for name, ours in numbers.items() if name not in claim.winners],
+        }
+        means = {name: _mean_of(members) for name, members in groups.items()}
+        return [paired(*means, means, -1 if claim.lower else 1)]
     pairs = list(itertools.pairwise(claim.order))
     pairs += [(best, other) for best in claim.winners for other in numbers if other not in claim.winners]
     pairs += [(other, claim.worst) for other in numbers if claim.worst is not None and other != claim.worst]
     return [paired(high, low, numbers, -1 if claim.lower else 1) for high, low in pairs]
+
+
+def _mean_of(members: Sequence[Ours]) -> Ours:
+    """The mean of several numbers, seed by seed, in the seeds that all of them have."""
+    common = [seed for seed in members[0].by_seed if all(seed in other.by_seed for other in members)]
+    return Ours({seed: float(np.mean([member.by_seed[seed] for member in members])) for seed in common})
 
 
 def evidence(claim: Claim, numbers: Mapping[str, Ours]) -> Evidence:
