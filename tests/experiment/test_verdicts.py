@@ -263,6 +263,8 @@ def test_tolerances_fit_their_columns():
     assert by_name["Avg Acc"] == 2
     assert 0 < by_name["Std (×10⁻³)"] < 3, "2 points would be 20 thousandths, more than most of the column"
     assert entry("simprox/table3").tolerance_of(Value("accuracy", tolerance=0.3)) == 0.3
+    said = dataclasses.replace(table, tolerance=0.0)
+    assert {said.tolerance_of(value) for value in said.values} == {0}
     for one in entries().values():
         for value in one.values:
             assert one.tolerance_of(value) >= 0

@@ -37,6 +37,16 @@ class Planned:
 
 
 @dataclass(frozen=True)
+class Described:
+    """What is set for one cell and row, and who decided it."""
+
+    cell: str
+    row: str
+    settings: tuple[Setting, ...]
+    sections: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
 class Plan:
     """What is going to be run for an entry."""
 
@@ -67,6 +77,20 @@ class Plan:
         return (
             "stand-in data" if any(run.stand_in for run in self.runs if (run.cell, run.row) == (cell, row)) else ""
         )
+
+    def described(self) -> list[Described]:
+        """What is set for each cell and row; where nothing is trained, who has what of the data."""
+        if self.entry.kind == "runs":
+            return [
+                Described(run.cell, run.row, run.settings, run.experiment.as_run().to_dict()) for run in self.runs
+            ]
+        found = []
+        for cell in self.cells:
+            sections = as_published(self.entry, cell, self.rows[0])
+            divided = {key: sections[key] for key in ("data", "partition")}
+            decided = decisions(self.entry, cell, self.rows[0])
+            found.append(Described(cell, self.rows[0], tuple(unchanged(divided, divided, decided)), divided))
+        return found
 
     def same_runs(self) -> list[tuple[str, ...]]:
         """Cells and rows whose runs are the same ones at this scale."""

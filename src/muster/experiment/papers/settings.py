@@ -190,7 +190,8 @@ def options_told(runs: Sequence[tuple[Placed, Mapping[str, Any]]]) -> list[str]:
     for section in METHODS:
         methods: dict[str, list[tuple[Placed, Mapping[str, Any]]]] = {}
         for placed, sections in runs:
-            methods.setdefault(str(_name(section, sections[section])), []).append((placed, sections[section]))
+            if section in sections:
+                methods.setdefault(str(_name(section, sections[section])), []).append((placed, sections[section]))
         for method, having in sorted(methods.items()):
             if parts := _options_of_method(section, having):
                 where = _suffix([placed for placed, _ in having], runs)
@@ -221,7 +222,7 @@ def _each(options: Mapping[str, Any]) -> list[str]:
 
 def _left_open(sections: Mapping[str, Any]) -> Iterator[str]:
     """Options of data, division, model and local training that a preset does not set."""
-    for section in ("data", "partition", "model", "training"):
+    for section in (section for section in ("data", "partition", "model", "training") if section in sections):
         for name, value in defaults_of(section, sections[section]).items():
             if name not in sections[section] and (section != "training" or name in _OF_TRAINING):
                 yield f"{section}.{name} {text(value)}"

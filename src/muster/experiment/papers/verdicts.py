@@ -116,17 +116,18 @@ def named(claim: Claim) -> list[str]:
 
 def leads(claim: Claim, numbers: Mapping[str, Ours]) -> list[Lead]:
     """The differences that a claim says are above its margin."""
+    sign = -1 if claim.lower else 1
     if claim.average:
-        groups = {
-            ", ".join(claim.winners): [numbers[name] for name in claim.winners],
-            "the others": [ours for name, ours in numbers.items() if name not in claim.winners],
+        best, others = ", ".join(claim.winners), "the others"
+        means = {
+            best: _mean_of([numbers[name] for name in claim.winners]),
+            others: _mean_of([ours for name, ours in numbers.items() if name not in claim.winners]),
         }
-        means = {name: _mean_of(members) for name, members in groups.items()}
-        return [paired(*means, means, -1 if claim.lower else 1)]
+        return [paired(best, others, means, sign)]
     pairs = list(itertools.pairwise(claim.order))
     pairs += [(best, other) for best in claim.winners for other in numbers if other not in claim.winners]
     pairs += [(other, claim.worst) for other in numbers if claim.worst is not None and other != claim.worst]
-    return [paired(high, low, numbers, -1 if claim.lower else 1) for high, low in pairs]
+    return [paired(high, low, numbers, sign) for high, low in pairs]
 
 
 def _mean_of(members: Sequence[Ours]) -> Ours:
