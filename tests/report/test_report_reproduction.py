@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import io
 import math
 
@@ -234,6 +235,21 @@ def test_federations_are_judged_at_any_scale():
     assert "no claim is judged" not in page(outcome(made, {})).markdown()
 
 
+def test_federations_that_are_drawn_are_counted_seed_by_seed(monkeypatch):
+    digits = dataclasses.replace(
+        entry("simprox/figure2"),
+        cells={"digits": {"data": {"source": "digits"}, "partition": {"scheme": "iid", "clients": 7}}},
+    )
+    found = outcome(plan(digits, "paper", seeds=2), {})
+    ours = {number.value.name: number.ours for number in found.numbers}
+    assert ours["classes"].mean == ours["fewest classes of a client"].mean == 10
+    assert ours["classes"].seeds == 2
+    assert ours["largest client"].mean - ours["smallest client"].mean <= 1
+    assert [checked.verdict for checked in found.claims] == ["does not hold"], "iid clients have all classes"
+    monkeypatch.setattr("muster.experiment.papers.measures.is_here", lambda source: False)
+    assert [checked.verdict for checked in outcome(plan(digits, "paper"), {}).claims] == ["not run"]
+
+
 def test_federations_are_compared_without_runs():
     made = plan(entry("feddiverse/figure3"), "paper", cells="WaterBirds")
     found = {number.value.name: number.ours.mean for number in outcome(made, {}).numbers}
@@ -245,7 +261,8 @@ def test_federations_are_compared_without_runs():
 
 
 @pytest.mark.parametrize(
-    ("pick", "expected"), [("final", 60), ("best", 90), ("at", 40), ("tenths", 50), ("mean", 70), ("min", 60)]
+    ("pick", "expected"),
+    [("final", 60), ("best", 90), ("at", 40), ("tenths", 50), ("overall", 50), ("mean", 70), ("min", 60)],
 )
 def test_picks(run_of, pick, expected):
     accuracies = [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.9, 0.7, 0.6]

@@ -11,9 +11,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeAlias
 
-from muster.data.partition.group_skew import named_tables
 from muster.experiment.papers.entries import Claim, Value, fits
-from muster.experiment.papers.measures import ACCURACIES, at_work, measured
+from muster.experiment.papers.measures import ACCURACIES, at_work, federations, measured
 from muster.experiment.papers.planning import Plan, as_published
 from muster.experiment.papers.published import Number, Printed, Range
 from muster.experiment.papers.verdicts import (
@@ -28,7 +27,6 @@ from muster.experiment.papers.verdicts import (
     p_apart,
     unfit,
 )
-from muster.heterogeneity.metrics import summary
 from muster.result import Result
 
 #: Results of one cell and row.
@@ -137,16 +135,16 @@ def _marked(plan: Plan, numbers: Sequence[Compared]) -> tuple[Compared, ...]:
 
 
 def _federation(plan: Plan, cell: str) -> list[Compared]:
-    """How heterogeneous a federation is, from the clients' tables alone."""
-    table = named_tables(as_published(plan.entry, cell, plan.rows[0])["partition"]["table"])
-    metrics = summary(table)
+    """How heterogeneous a federation is, from who has what alone."""
+    row = plan.rows[0]
+    by_seed = federations(as_published(plan.entry, cell, row), plan.seeds)
     return [
         Compared(
             cell=cell,
-            row=plan.rows[0],
+            row=row,
             value=value,
-            printed=plan.entry.published.at(*plan.entry.printed_at(cell, plan.rows[0], value)),
-            ours=Ours({0: value.factor * metrics[value.metric]}),
+            printed=plan.entry.published.at(*plan.entry.printed_at(cell, row, value)),
+            ours=_known({seed: value.factor * found[value.metric] for seed, found in by_seed.items()}),
             equal_work={},
             beside={},
             trainings=NOTHING,
