@@ -306,3 +306,54 @@ def test_a_run_with_refused_updates_goes_on_with_the_same_bits(tiny, tmp_path, m
 def test_feddyn_with_clipping_on_the_server_is_refused_before_round_one() -> None:
     with engine_of("one by one", FedDyn()) as engine, pytest.raises(ConfigError, match="clip_norm"):
         Server(Everybody(), FedDynServer(clip_norm=1.0), engine).run(1)
+
+
+# --- SCAFFOLD's options ----------------------------------------------------------------------------------
+
+TRAININGS = {
+    "plain": TRAINING,
+    "momentum": replace(TRAINING, lr=0.05, steps=10, momentum=0.9),
+    "nesterov": replace(TRAINING, lr=0.05, steps=10, momentum=0.9, nesterov=True),
+    # Weight decay is not clipped: a bound below its length at the optimum (0.21) would move that point.
+    "clipped": replace(TRAINING, clip_norm=0.3),
+}
+
+
+@pytest.mark.parametrize("kind", ENGINES)
+@pytest.mark.parametrize("option", ["I", "II"])
+@pytest.mark.parametrize("training", TRAININGS)
+def test_scaffold_reaches_the_optimum_with(kind, option, training) -> None:
+    """In float32: 1e-7 is the gradient that rounding the parameters makes."""
+    chosen = TRAININGS[training]
+    done = run(kind, Scaffold(option=option), ScaffoldServer(), "none", 60, training=chosen)
+    assert slope(done.parameters, chosen.weight_decay) < 1e-7
+
+
+@pytest.mark.parametrize("kind", ENGINES)
+@pytest.mark.parametrize("option", ["I", "II"])
+def test_scaffold_reaches_the_optimum_with_rates_of_the_clients_own(kind, option) -> None:
+    @dataclass
+    class OwnRates(Selector):
+        def round(self, fed: View) -> Plan:
+            yield Train(np.arange(CLIENTS), lr_factors=np.array([0.5, 1.0, 0.25, 0.8]))
+
+    with engine_of(kind, Scaffold(option=option), TRAININGS["momentum"]) as engine:
+        result = Server(OwnRates(), ScaffoldServer(), engine, evaluate_every=60).run(60)
+    # Steps of a quarter of the rate lose more of a small gradient to rounding.
+    assert slope(result.parameters, TRAINING.weight_decay) < 1e-6
+
+
+@pytest.mark.parametrize("kind", ENGINES)
+def test_the_pass_of_option_one_is_in_the_ledger(kind) -> None:
+    one, two = (run(kind, Scaffold(option=option), ScaffoldServer(), "none", 1).server for option in ("I", "II"))
+    steps = CLIENTS * TRAINING.steps
+    assert two.ledger.total().samples == steps * SAMPLES
+    assert one.ledger.total().samples == steps * SAMPLES + CLIENTS * SAMPLES
+    assert one.ledger.total().local_steps == two.ledger.total().local_steps == steps
+
+
+@pytest.mark.parametrize("kind", ENGINES)
+def test_option_two_with_adam_is_refused_before_round_one(kind) -> None:
+    adam = LocalTraining(lr=0.1, optimizer="adam")
+    with engine_of(kind, Scaffold(), adam) as engine, pytest.raises(ConfigError, match="option II"):
+        Server(Everybody(), ScaffoldServer(), engine).run(1)

@@ -134,6 +134,7 @@ class Server:
         check_probes(self.selector, self.engine.training, self.engine.algorithm)
         self.engine.check_methods(self.selector, self.aggregator, self.guard)
         self.engine.algorithm.check(population)
+        self.engine.algorithm.check_training(self.engine.training)
         if self.availability is not None:
             self.availability.check(population)
         if self.privacy is not None:

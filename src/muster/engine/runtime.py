@@ -20,6 +20,7 @@ from muster.signals.base import PROBE, PROBE_VELOCITY, ClientContext, Signal
 from muster.training.augmentation import augmenter
 from muster.training.base import LocalAlgorithm, LocalTraining, Probed, train
 from muster.training.descent import allow_fused_steps
+from muster.training.gradient import local_gradient
 
 #: Samples per forward pass in evaluation: fixed, so that results do not depend on how work is divided.
 EVALUATION_BATCH = 500
@@ -103,7 +104,15 @@ class ClientRuntime:
         context.rng = self.report_rng(job)
         reports = {signal.name: numbers(signal.measure(context)) for signal in job.signals}
         assert context.outcome is not None
-        return Facts(context.outcome.steps, context.outcome.samples, reports, probed.steps, finished.extra or {})
+        samples = context.outcome.samples + self.algorithm.extra_samples(context.size)
+        return Facts(context.outcome.steps, samples, reports, probed.steps, finished.extra or {})
+
+    def local_gradient(self, job: Job, origin: torch.Tensor) -> torch.Tensor:
+        """Of the client's whole loss at the global model: as a local algorithm has it when its training begins."""
+        self.model.load(origin)
+        _seed(self.model.device, self.dropout_seed(job))
+        features, labels = self._on_device(*self.data.client(job.client))
+        return local_gradient(self.model, features, labels, self.training.batch_size)
 
     def ask(self, job: Job, origin: torch.Tensor, state: dict[str, Vector]) -> dict[str, Floats]:
         """Measure signals on a client."""
@@ -201,7 +210,7 @@ class ClientRuntime:
     def _device_times(self, client: int, size: int) -> Floats | None:
         if self.devices is None:
             return None
-        samples = np.array([self.training.samples_for(size)])
+        samples = np.array([self.training.samples_for(size) + self.algorithm.extra_samples(size)])
         model = self.model.spec.bytes
         times: Floats = self.devices.times(np.array([client]), samples, model, model)[0]
         return times

@@ -187,6 +187,14 @@ class LocalAlgorithm(Component):
         """Strength μ of a term (μ/2)‖w − w_global‖² in the local objective."""
         return 0.0
 
+    def check_training(self, training: LocalTraining) -> None:
+        """Raise ConfigError where it cannot work with such a training."""
+        return
+
+    def extra_samples(self, size: int) -> int:
+        """Samples that a client of this size runs through the model beside its local steps."""
+        return 0
+
     def begin(self, job: Job) -> None:
         """Before the first step."""
 
@@ -279,7 +287,7 @@ def train(
             training.keep_pace(optimizer, context.round, context.rounds, skip + job.steps, steps)
             for parameter in parameters:
                 parameter.grad = None
-            logits = _forward(model.module, features)
+            logits = forward(model.module, features)
             loss = nn.functional.cross_entropy(logits, labels)
             algorithm.loss(job, features, logits, loss).backward()  # type: ignore[no-untyped-call]
             algorithm.correct(job)
@@ -316,7 +324,8 @@ def single_sample_error() -> TrainingError:
     )
 
 
-def _forward(module: nn.Module, features: torch.Tensor) -> torch.Tensor:
+def forward(module: nn.Module, features: torch.Tensor) -> torch.Tensor:
+    """The module's outputs on a mini-batch, with a clear error where batch normalisation cannot have it."""
     try:
         logits: torch.Tensor = module(features)
     except ValueError as error:

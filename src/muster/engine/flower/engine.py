@@ -203,8 +203,9 @@ class FlowerEngine(Engine):
         def decode(client: int, content: RecordDict) -> _Decoded:
             record, size = _checked(content, client, order.place), int(population.sizes[client])
             names = (wire.MODEL, *self.algorithm.extra)
+            samples = self.training.samples_for(size) + self.algorithm.extra_samples(size)
             return _Decoded(
-                Work.from_record(record, self.training.steps_for(size), self.training.samples_for(size)),
+                Work.from_record(record, self.training.steps_for(size), samples),
                 Measured.from_record(record, widths),
                 wire.arrays_of(content, names, self._spec.size),
             )

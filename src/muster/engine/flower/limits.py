@@ -40,7 +40,7 @@ class Limits:
         """Refuse an experiment that asks for more work or memory than the owner allows."""
         if training.batch_size > self.max_batch:
             raise _beyond("training.batch_size", training.batch_size, "max_batch", self.max_batch)
-        epochs = training.samples_for(size) / size
+        epochs = (training.samples_for(size) + algorithm.extra_samples(size)) / size
         if epochs > self.max_epochs:
             raise _beyond("local epochs", round(epochs, 1), "max_epochs", self.max_epochs)
         # Client state is kept in up to three versions: the one that counts, the checkpoint's, and the newest.

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import torch
 
 from muster.arrays import Floats, Ints, Vector
 from muster.engine.vectorised.stack import Layout, one_or_each
 from muster.engine.vectorised.trainer import Pull
-from muster.training.base import LocalAlgorithm, Plain
+from muster.training.base import LocalAlgorithm, LocalTraining, Plain
 from muster.training.feddyn import GRADIENT, FedDyn
 from muster.training.fedprox import FedProx
-from muster.training.scaffold import CONTROL, Scaffold, missing_broadcast
+from muster.training.scaffold import CONTROL, Scaffold, missing_broadcast, way_of_a_unit_gradient
 
 #: Exactly these: a class that is derived from one of them may do something else.
 SUPPORTED: tuple[type[LocalAlgorithm], ...] = (Plain, FedProx, FedDyn, Scaffold)
@@ -30,27 +31,47 @@ def pull_of(
         case Scaffold():
             if broadcast is None:
                 raise missing_broadcast()
-            own = _kept(layout, states, CONTROL)
-            return Pull(shift=layout.gather(broadcast) - own, sums=torch.zeros_like(own))
+            return Pull(shift=layout.gather(broadcast) - _kept(layout, states, CONTROL))
     return Pull(one_or_each(algorithm.pull * factors))
 
 
+@dataclass(frozen=True)
+class Done:
+    """What algorithms may look at when a slice has trained: one row a client."""
+
+    #: How far the trained numbers moved.
+    moved: torch.Tensor
+    steps: Ints
+    rates: Floats
+    training: LocalTraining
+    #: Gives the gradient of a client's whole loss at the global model, by row.
+    local_gradient: Callable[[int], torch.Tensor]
+
+
 def finish(
-    algorithm: LocalAlgorithm, layout: Layout, pull: Pull, states: States, *, moved: torch.Tensor, steps: Ints
+    algorithm: LocalAlgorithm, layout: Layout, pull: Pull, states: States, done: Done
 ) -> torch.Tensor | None:
-    """Renew the states after a training that moved the trained numbers so far; what else is sent, if anything."""
+    """Renew the states after a training; what else is sent, if anything."""
     match algorithm:
         case FedDyn():
             assert pull.shift is not None
-            _keep(layout, states, GRADIENT, -pull.shift - algorithm.alpha * moved)
+            _keep(layout, states, GRADIENT, -pull.shift - algorithm.alpha * done.moved)
         case Scaffold():
-            assert pull.sums is not None
             before = _kept(layout, states, CONTROL)
-            done = torch.from_numpy(steps).unsqueeze(1)
+            new = _next_controls(algorithm, layout, pull, done)
             # Who did no step keeps what it has.
-            _keep(layout, states, CONTROL, torch.where(done > 0, pull.sums / done, torch.nan))
+            idle = torch.from_numpy(done.steps == 0).unsqueeze(1)
+            _keep(layout, states, CONTROL, new.masked_fill_(idle, torch.nan))
             return _kept(layout, states, CONTROL) - before
     return None
+
+
+def _next_controls(algorithm: Scaffold, layout: Layout, pull: Pull, done: Done) -> torch.Tensor:
+    if algorithm.option == "I":
+        return torch.stack([layout.gather(done.local_gradient(row)) for row in range(len(done.steps))])
+    assert pull.shift is not None
+    ways = torch.from_numpy(way_of_a_unit_gradient(done.training, done.steps, done.rates)).float()
+    return -(done.moved / ways.unsqueeze(1)) - pull.shift
 
 
 def _kept(layout: Layout, states: States, name: str) -> torch.Tensor:

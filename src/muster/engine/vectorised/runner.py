@@ -13,7 +13,7 @@ from muster.arrays import Bools, Floats, Ints, Vector
 from muster.engine.base import Place
 from muster.engine.runtime import Job, numbers
 from muster.engine.tasks import Memory, Questions, Recipe, TaskRunner
-from muster.engine.vectorised.algorithms import States, finish, pull_of
+from muster.engine.vectorised.algorithms import Done, States, finish, pull_of
 from muster.engine.vectorised.chain import chain_of
 from muster.engine.vectorised.stack import Stack, one_or_each
 from muster.engine.vectorised.trainer import Cohort, Outcomes, needs_gradients, train_slice
@@ -160,7 +160,14 @@ class SliceRunner(TaskRunner):
         )
         slots = torch.from_numpy(task.slots)
         moved = self._write_movements(stack, slots)
-        sent = finish(algorithm, layout, pull, states, moved=moved, steps=outcomes.steps)
+        done = Done(
+            moved,
+            outcomes.steps,
+            task.rates,
+            training,
+            lambda row: self.runtime.local_gradient(jobs[row], self.memory.origin),
+        )
+        sent = finish(algorithm, layout, pull, states, done)
         if sent is not None:
             rows = torch.zeros(len(jobs), layout.spec.size)
             layout.scatter(sent, rows)
@@ -169,13 +176,14 @@ class SliceRunner(TaskRunner):
         work = _Work(outcomes, done[order], restarts)
         reports = self._reports(jobs, cohort, work, states, task)
         back = np.argsort(order)
+        extra = np.array([algorithm.extra_samples(size) for size in sizes.tolist()], dtype=np.int64)
         kept = [
             self._keep(slot, state) if state else {}
             for slot, state in zip(task.slots.tolist(), states, strict=True)
         ]
         return SliceAnswer(
             steps=outcomes.steps[back],
-            samples=outcomes.samples[back],
+            samples=outcomes.samples[back] + extra,
             credited_steps=done,
             reports={name: rows[back] for name, rows in reports.items()},
             present=tuple(kept[k] for k in back) if any(kept) else None,

@@ -49,12 +49,10 @@ class Pull:
     mu: float | torch.Tensor = 0.0
     #: clients × trained numbers.
     shift: torch.Tensor | None = None
-    #: Of the same shape: gradients are summed up in it before they are changed.
-    sums: torch.Tensor | None = None
 
     @property
     def is_none(self) -> bool:
-        return isinstance(self.mu, float) and self.mu == 0 and self.shift is None and self.sums is None
+        return isinstance(self.mu, float) and self.mu == 0 and self.shift is None
 
 
 @dataclass(frozen=True)
@@ -209,8 +207,6 @@ class _Descent:
         active, stack, pull = self._stack.active, self._stack, self._pull
         assert stack.gradients is not None
         gradients, values = stack.gradients[:active], stack.values[:active]
-        if pull.sums is not None:
-            pull.sums[:active] += gradients
         # The difference first: it is exactly zero before the first step.
         if isinstance(pull.mu, torch.Tensor):
             gradients.addcmul_(values - stack.layout.gather(stack.origin), pull.mu[:active])

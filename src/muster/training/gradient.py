@@ -1,0 +1,37 @@
+"""The gradient of a client's whole local loss, for algorithms that need it beside their steps."""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+
+from muster.parameters import FlatModel
+from muster.training.base import forward
+
+
+def local_gradient(
+    model: FlatModel, features: torch.Tensor, labels: torch.Tensor, batch_size: int
+) -> torch.Tensor:
+    """Of the mean loss over all samples, where the model is now: a flat vector, zero for what is not trained.
+
+    One pass in batches like those of the training and in its mode, because the steps that it is compared with are
+    made so: batch normalisation uses each batch's statistics, dropout drops. Running statistics and the random
+    generator are afterwards as they were before.
+    """
+    module, device = model.module.train(), model.device
+    parameters = [parameter for parameter in module.parameters() if parameter.requires_grad]
+    statistics = [buffer.clone() for buffer in module.buffers()]
+    result = torch.zeros(model.spec.size, device=device)
+    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []), torch.enable_grad():
+        for start in range(0, len(labels), batch_size):
+            rows = slice(start, start + batch_size)
+            losses = nn.functional.cross_entropy(forward(module, features[rows]), labels[rows], reduction="sum")
+            loss = losses / len(labels)
+            gradients = torch.autograd.grad(loss, parameters, allow_unused=True)
+            for part, gradient in zip(model.views(result), gradients, strict=True):
+                if gradient is not None:
+                    part.add_(gradient)
+    with torch.no_grad():
+        for buffer, before in zip(module.buffers(), statistics, strict=True):
+            buffer.copy_(before)
+    return result.cpu()
