@@ -136,6 +136,8 @@ def _check_counts(request: Train, selector: str, aggregator: Aggregator) -> None
         _checked_rows(values, name, request, selector)
         if not (np.isfinite(values).all() and (np.asarray(values) >= 0).all()):
             raise ConfigError(f"{selector} gave the {name} {values}", expected="finite numbers, none negative")
+        if len(request.clients) and not np.any(values):
+            raise ConfigError(f"{selector} gave {name} that are all zero", expected="one above zero at least")
         if not honours and len(np.unique(values)) > 1:
             raise ConfigError(
                 f"{selector} gave {name} that {type(aggregator).__name__} would ignore",

@@ -150,7 +150,7 @@ class Conversation:
             return self.server.aggregator.aggregate(self.server.parameters, updates, self.population.spec)
 
     def _valid(self, order: TrainOrder, training: TrainingRecord, answers: Answers) -> Iterator[TrainedSlice]:
-        """The answers that pass the guard; the others are recorded, and what they cost is noted."""
+        """The answers that may be used; the others are recorded, and what they cost is noted."""
         server, spec = self.server, self.population.spec
         for part in server.engine.train_slices(order):
             for observer in server.listeners:
@@ -161,7 +161,7 @@ class Conversation:
                 log.warning("round %d: client %d failed: %s", self.round + 1, part.client, part.reason)
                 continue
             passed = np.ones(len(part.clients), dtype=np.bool_)
-            for row, objection in server.guard.objections(part.movements, spec).items():
+            for row, objection in self._objections(part, answers).items():
                 client, passed[row] = int(part.clients[row]), False
                 training.rejected[client] = objection
                 log.warning("round %d: client %d refused: %s", self.round + 1, client, objection)
@@ -176,6 +176,11 @@ class Conversation:
             if passed.any():
                 answers.note(some := part.some(passed))
                 yield some
+
+    def _objections(self, part: TrainedSlice, answers: Answers) -> dict[int, str]:
+        """Why rows may not be used: the guard's reason first, then the aggregator's."""
+        found = self.server.guard.objections(part.movements, self.population.spec)
+        return self.server.aggregator.objections(answers.updates_of(part)) | found
 
     def _book(self, order: TrainOrder, answers: Answers, training: TrainingRecord) -> None:
         server = self.server

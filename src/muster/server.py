@@ -132,6 +132,7 @@ class Server:
         self.aggregator.check(population)
         check_fit(self.selector, self.aggregator, self.engine.algorithm)
         check_probes(self.selector, self.engine.training, self.engine.algorithm)
+        self.aggregator.check_training(self.engine.training, self.engine.algorithm)
         self.engine.check_methods(self.selector, self.aggregator, self.guard)
         self.engine.algorithm.check(population)
         self.engine.algorithm.check_training(self.engine.training)

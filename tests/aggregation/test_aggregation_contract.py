@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from muster.aggregation import aggregators
 from muster.aggregation.base import StreamingAggregator
-from muster.errors import ConfigError
+from muster.errors import ConfigError, TrainingError
 
 ALL = aggregators.names()
 STREAMING = [name for name in ALL if aggregators.get(name).streaming]
@@ -121,6 +121,20 @@ def test_the_servers_rate_scales_parameters_but_not_running_statistics(run, name
     np.testing.assert_array_equal(half.parameters[7:9], full.parameters[7:9])
 
 
+@pytest.mark.parametrize("name", [*ALL, "simprox own_last"])
+def test_running_statistics_have_no_say_in_weights_and_parameters(run, name) -> None:
+    name, _, prev = name.partition(" ")
+    options = {"prev": prev} if prev else {}
+    usual, wild = build(name, **options), build(name, **options)
+    for seed in range(2):
+        movements = movements_of(seed)
+        far = movements.copy()
+        far[:, 7:9] *= np.float32(1e4) * np.arange(1, 8, dtype=np.float32)[:, None]
+        expected, got = run(usual, movements), run(wild, far)
+        np.testing.assert_allclose(got.weights, expected.weights, rtol=1e-12)
+        np.testing.assert_array_equal(got.parameters[:7], expected.parameters[:7])
+
+
 @pytest.mark.parametrize("name", ALL)
 def test_running_statistics_stay_between_the_clients(run, name) -> None:
     movements = movements_of(8)
@@ -196,6 +210,13 @@ def test_weights_of_the_selector_replace_the_methods_own(run, name) -> None:
         assert result.weights[0] == 0
         return
     np.testing.assert_allclose(result.weights, [0, 0.75, 0.25])
+
+
+@pytest.mark.parametrize("name", [name for name in ALL if aggregators.get(name).honours_weights])
+def test_weights_that_are_all_zero_are_the_same_error(run, name) -> None:
+    """As when all clients with a weight have failed: equal weights would be another method."""
+    with pytest.raises(TrainingError, match="the aggregation weights of all updates are zero"):
+        run(build(name), movements_of(13, clients=3), weights=np.zeros(3))
 
 
 @pytest.mark.parametrize("name", ALL)

@@ -5,7 +5,7 @@ import pytest
 
 from muster.aggregation.fedavg import FedAvg
 from muster.aggregation.fednova import FedNova
-from muster.errors import ConfigError
+from muster.errors import ConfigError, TrainingError
 from muster.training import LocalTraining
 
 SIZES, STEPS = [5, 3, 2], [2, 5, 10]
@@ -69,12 +69,12 @@ def test_mean_work_can_be_counted_in_steps(advance) -> None:
     assert step(advance, FedNova(effective="steps"), shrunk) == pytest.approx(expected)
 
 
-def test_clients_without_a_step_are_left_out(advance) -> None:
-    result = advance(
-        FedNova(), [0.0], [[7.0], [1.0]], steps=[0, 2], reports={"local_progress": np.array([0.0, 2.0])}
-    )
-    assert result.parameters[0] == 1.0
-    np.testing.assert_array_equal(result.weights, [0, 1])
+def test_clients_without_a_step_are_objected_to(advance, cohort) -> None:
+    work = {"local_progress": np.array([2.0, 0.0, np.nan, -1.0])}
+    movements = [[1.0], [7.0], [7.0], [7.0]]
+    assert list(FedNova().objections(cohort(movements, reports=work))) == [1, 2, 3]
+    with pytest.raises(TrainingError, match="client 1: fednova cannot divide by its local work of 0"):
+        advance(FedNova(), [0.0], movements, reports=work)
 
 
 def test_momentum_acts_on_the_normalised_step(advance) -> None:

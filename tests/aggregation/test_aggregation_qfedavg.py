@@ -5,7 +5,7 @@ import pytest
 
 from muster.aggregation.fedavg import FedAvg
 from muster.aggregation.qfedavg import QFedAvg
-from muster.errors import ConfigError
+from muster.errors import ConfigError, TrainingError
 
 MOVEMENTS = np.array([[1.0, 0.0], [0.0, -2.0], [0.5, 0.5]])
 LOSSES = np.array([0.5, 2.0, 1.0])
@@ -58,6 +58,26 @@ def test_an_unknown_learning_rate_is_an_error(advance) -> None:
 def test_a_loss_of_zero_is_no_division_by_zero(advance) -> None:
     result = advance(QFedAvg(q=0.5), [0.0, 0.0], MOVEMENTS, reports={"start_loss": np.zeros(3)})
     assert np.isfinite(result.parameters).all()
+
+
+@pytest.mark.parametrize(("q", "kept"), [(0.0, 1e10), (1.0, 1e10), (15.0, 1e10), (30.0, 1e5)])
+def test_losses_without_use_are_objected_to(cohort, q, kept) -> None:
+    losses = np.array([1.0, np.nan, 1e25, np.inf, 0.0, kept, -1.0])
+    updates = cohort(np.zeros((7, 2)), reports={"start_loss": losses})
+    assert list(QFedAvg(q=q).objections(updates)) == [1, 2, 3]
+
+
+@pytest.mark.parametrize("q", [0.0, 1.0, 15.0])
+def test_the_largest_losses_and_movements_stay_finite(advance, q) -> None:
+    losses, movements = np.array([1e10, 1e10, 1e-10]), np.full((3, 2), 1e37)
+    result = advance(QFedAvg(q=q), [0.0, 0.0], movements, reports={"start_loss": losses}, lr=1e-6)
+    assert np.isfinite(result.parameters).all()
+    assert np.isfinite(result.weights).all()
+
+
+def test_one_update_that_cannot_be_weighed_is_named(advance) -> None:
+    with pytest.raises(TrainingError, match="client 1: qfedavg cannot weigh its loss of nan"):
+        advance(QFedAvg(), [0.0, 0.0], MOVEMENTS, reports={"start_loss": np.array([1.0, np.nan, 1.0])})
 
 
 def test_larger_q_makes_the_losses_more_equal(advance) -> None:

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from muster.errors import ConfigError
-from muster.selection.fedcor import FedCor, fit, gradient, initial, log_likelihood, select
+from muster.selection.fedcor import FedCor, discounts, fit, gradient, initial, log_likelihood, select
 
 COVARIANCE = np.array([[1, 0.8, 0.1], [0.8, 1, 0.2], [0.1, 0.2, 1]])
 QUICK = {"warmup": 2, "interval": 3, "steps": (20, 5)}
@@ -67,13 +67,13 @@ def test_gradient_equals_finite_differences(likelihood):
     rng = np.random.default_rng(0)
     changes, x = rng.normal(size=(4, 6)), 0.5 * rng.normal(size=(3, 6))
     changes[1, 2] = changes[3, :2] = np.nan
-    numeric = np.zeros_like(x)
+    numeric, weights = np.zeros_like(x), discounts(np.array([1, 2, 5, 7]))
     for cell in np.ndindex(*x.shape):
         step = np.zeros_like(x)
         step[cell] = 1e-6
-        up, down = (log_likelihood(changes, x + sign * step, 0.3, 0.8, likelihood) for sign in (1, -1))
+        up, down = (log_likelihood(changes, x + sign * step, weights, 0.3, likelihood) for sign in (1, -1))
         numeric[cell] = (up - down) / 2e-6
-    np.testing.assert_allclose(gradient(changes, x, 0.3, 0.8, likelihood), numeric, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(gradient(changes, x, weights, 0.3, likelihood), numeric, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("likelihood", ["marginal", "leave-one-out"])
@@ -81,11 +81,10 @@ def test_fit_learns_which_losses_move_together(likelihood):
     rng = np.random.default_rng(1)
     groups = np.repeat([0, 1], 4)
     changes = rng.normal(size=(10, 2))[:, groups] + 0.1 * rng.normal(size=(10, 8))
-    start = initial(changes, 4, rng)
-    found = fit(changes, start, noise=0.1, discount=0.95, steps=600, lr=0.02, likelihood=likelihood)
-    assert log_likelihood(changes, found, 0.1, 0.95, likelihood) > log_likelihood(
-        changes, start, 0.1, 0.95, likelihood
-    )
+    start, weights = initial(changes, 4, rng), discounts(np.arange(10), 0.95)
+    found = fit(changes, start, weights, noise=0.1, steps=600, lr=0.02, likelihood=likelihood)
+    before, after = (log_likelihood(changes, x, weights, 0.1, likelihood) for x in (start, found))
+    assert after > before
     if likelihood == "leave-one-out":
         return  # its optimum need not show the groups
     unit = found / np.linalg.norm(found, axis=0)
@@ -121,10 +120,47 @@ def test_losses_that_are_not_numbers_leave_gaps(federation):
     assert np.isnan(changes[0]).tolist() == [k == 2 for k in range(6)]
 
 
-def test_memory_is_limited(federation):
-    fed, selector = federation(6), FedCor(clients_per_round=3, warmup=9, memory=4)
-    fed.run(selector, 6)
-    assert len(selector.state_dict()["_changes"]) == 4
+def test_observations_are_kept_and_discounted_by_their_rounds(federation):
+    """With the authors' defaults: after the warm-up a fit every five rounds, ten rounds kept, γ = 0.8."""
+    fed = federation(6)
+    selector = FedCor(clients_per_round=3, steps=(2, 2))
+    fed.run(selector, 26)
+    kept = selector.state_dict()
+    assert kept["_rounds"].tolist() == list(range(15, 26))  # the newest, and ten rounds before it
+    assert len(kept["_changes"]) == 11
+    fed.run(selector, 10)  # rounds 30 and 35
+    rounds = selector.state_dict()["_rounds"]
+    assert rounds.tolist() == [25, 30, 35]
+    assert discounts(rounds) == pytest.approx([0.8**10, 0.8**5, 1])
+    assert discounts(rounds) == pytest.approx([0.11, 0.33, 1], abs=0.005)
+
+
+def test_a_fit_weighs_observations_by_their_rounds(federation, monkeypatch):
+    seen = []
+
+    def spy(changes, embedding, weights, **options):
+        seen.append(weights.tolist())
+        return fit(changes, embedding, weights, **options)
+
+    monkeypatch.setattr("muster.selection.fedcor.fit", spy)
+    federation(6).run(FedCor(clients_per_round=3, steps=(2, 2)), 36)
+    ages = [range(10, -1, -1), [*range(5 + 5, 4, -1), 0], [10, 5, 0]]
+    assert len(seen) == 3
+    for weights, expected in zip(seen, ages, strict=True):
+        assert weights == pytest.approx([0.8**age for age in expected])
+
+
+def test_clients_with_equal_scores_are_drawn_by_lot(federation):
+    """Of clients that nobody has measured, none is better than another, whatever its id."""
+    fed, selector = federation(12, sizes=[50] * 12), FedCor(clients_per_round=3, warmup=1, interval=10**6)
+    selector.load_state_dict({**selector.state_dict(), "_embedding": np.zeros((15, 12))})
+    times = np.zeros(12)
+    for _ in range(240):
+        selector._annealed = np.ones(12)
+        times[fed.play(selector).trained] += 1
+    # 60 each in the mean, with a standard deviation of 6.7.
+    assert times[0] < 120
+    assert times.min() > 30
 
 
 def test_it_picks_from_both_groups_of_losses(federation):

@@ -7,12 +7,16 @@ from torch import nn
 from muster.component import Population
 from muster.errors import ConfigError
 from muster.parameters import spec_of
+from muster.signals.base import TrainOutcome, signals
+from muster.signals.compressed import CompressedUpdate
+from muster.signals.gradients import MeanGradient
 from muster.signals.updates import (
     BiasUpdate,
     FinalBiasNorm,
     FinalLayerNorm,
     FinalLayerUpdate,
     FinalWeightNorm,
+    PartOfUpdate,
     WholeUpdate,
 )
 
@@ -56,6 +60,24 @@ def test_running_statistics_and_counters_are_not_part_of_the_update(make_client)
     trained = sum(parameter.numel() for parameter in client.model.module.parameters())
     assert trained == client.spec.size - 11  # five running means, five variances, one counter
     np.testing.assert_array_equal(WholeUpdate().measure(client), np.arange(trained))
+
+
+MEASURED_ON_UPDATES = sorted(
+    name
+    for name in signals.names()
+    if issubclass(signals.get(name), PartOfUpdate | MeanGradient | CompressedUpdate)
+)
+
+
+@pytest.mark.parametrize("name", MEASURED_ON_UPDATES)
+def test_running_statistics_have_no_say_in_what_an_update_tells(make_client, name):
+    client, rng = make_client(), np.random.default_rng(0)
+    client.outcome = TrainOutcome(steps=2)
+    client.movement = rng.normal(size=client.spec.size).astype(np.float32)
+    signal = signals.build(name, {})
+    usual = signal.measure(client)
+    client.movement[client.spec.trainable.stop :] *= 1e6
+    np.testing.assert_array_equal(signal.measure(client), usual)
 
 
 def test_a_layer_without_bias_has_no_bias_signals():

@@ -10,6 +10,7 @@ are copied from the client with the largest weight.
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -24,6 +25,7 @@ from muster.errors import ConfigError, TrainingError
 from muster.parameters import ParameterSpec
 from muster.registry import Registry
 from muster.signals.base import Signal
+from muster.training.base import LocalAlgorithm, LocalTraining
 
 
 @dataclass(frozen=True)
@@ -139,6 +141,16 @@ class Aggregator(Component):
         """Signals that every training client must report, because the weights depend on them."""
         return ()
 
+    def check_training(self, training: LocalTraining, algorithm: LocalAlgorithm) -> None:
+        """Refuse ways of local training that the method would misunderstand."""
+
+    def objections(self, updates: Updates) -> dict[int, str]:
+        """Why the method cannot use rows, by row, judged by their numbers.
+
+        The server leaves these updates out and records why, as it does with those that the guard refuses.
+        """
+        return {}
+
     def broadcast(self, spec: ParameterSpec) -> Vector | None:
         """A second vector that every training client receives (for example the server's control variate)."""
         return None
@@ -191,6 +203,10 @@ class StreamingAggregator(Aggregator):
 
     def aggregate(self, current: Vector, updates: Updates, spec: ParameterSpec) -> Aggregated:
         """The matrix form, for when something else needs the matrix: the same pass over its rows."""
+        for row, objection in self.objections(updates).items():
+            raise TrainingError(
+                f"client {updates.clients[row]}: {objection}", fix="leave out the updates that `objections` names"
+            )
         self.begin(current, spec)
         self.add_all(updates)
         return self.finish()
@@ -250,12 +266,7 @@ class MeanAggregator(StreamingAggregator):
     def finish(self) -> Aggregated:
         clients = np.array([client for client, _ in self._seen], dtype=np.int64)
         weights = np.array([weight for _, weight in self._seen])
-        total = weights.sum()
-        if not total > 0:
-            raise TrainingError(
-                "the aggregation weights of all updates are zero",
-                fix="check the weights that the selection method asks for",
-            )
+        total = total_of(weights)
         self._sum /= total
         trainable = self._spec.trainable
         step = self.step(self._sum[trainable])
@@ -274,6 +285,16 @@ def buffers_of(spec: ParameterSpec) -> slice:
 
 
 def normalised(weights: Floats) -> Floats:
-    """Weights that sum to 1; equal ones when all are zero."""
-    total = weights.sum()
-    return weights / total if total > 0 else np.full(len(weights), 1.0 / len(weights))
+    """Weights that sum to 1. Weights that are all zero are an error: equal ones would be another method."""
+    return weights / total_of(weights)
+
+
+def total_of(weights: Floats) -> float:
+    """The sum of weights that something can be divided by."""
+    total = float(weights.sum())
+    if 0 < total < math.inf:
+        return total
+    problem = "of all updates are zero" if total == 0 else f"sum to {total}"
+    raise TrainingError(
+        f"the aggregation weights {problem}", fix="check the weights that the selection method asks for"
+    )

@@ -7,14 +7,16 @@ from typing import Literal
 
 import numpy as np
 
-from muster.aggregation.base import Update, aggregators
+from muster.aggregation.base import Update, Updates, aggregators
 from muster.aggregation.fedavg import FedAvg
 from muster.aggregation.fedavgm import velocity
 from muster.arrays import Floats, Vector
 from muster.component import Population, state
+from muster.errors import ConfigError
 from muster.parameters import ParameterSpec
 from muster.signals.base import Signal
 from muster.signals.progress import LocalProgress
+from muster.training.base import LocalAlgorithm, LocalTraining
 
 
 @aggregators.register("fednova")
@@ -24,7 +26,7 @@ class FedNova(FedAvg):
 
     A client that makes more local steps pulls further; a plain mean then optimises another objective than the
     weighted sum of the clients' losses. A step with twice the learning rate is twice the work. Clients that made
-    no step are left out.
+    no step are refused.
     """
 
     #: What the mean amount of work is made of: the normalisers, or the numbers of steps (the authors' code does
@@ -45,16 +47,26 @@ class FedNova(FedAvg):
     def reports(self) -> tuple[Signal, ...]:
         return (LocalProgress(),)
 
+    def check_training(self, training: LocalTraining, algorithm: LocalAlgorithm) -> None:
+        training.check_accumulates("fednova")
+        if training.momentum and algorithm.continues_optimiser:
+            raise ConfigError(
+                "fednova divides movements by how often this training's gradients are in them, but the clients' "
+                "momentum goes on from their last training",
+                fix="set method = 'plain' in the section [algorithm], or training.momentum = 0",
+            )
+
+    def objections(self, updates: Updates) -> dict[int, str]:
+        work = updates.reports[LocalProgress.name].reshape(len(updates))
+        unusable = np.flatnonzero(~((work > 0) & (work < np.inf)))
+        return {row: f"fednova cannot divide by its local work of {work[row]:g}" for row in unusable.tolist()}
+
     def begin(self, current: Vector, spec: ParameterSpec) -> None:
         super().begin(current, spec)
         self._work = self._inverse_work = self._total = 0.0
 
-    def weight(self, update: Update) -> float:
-        return super().weight(update) if _work(update) > 0 else 0.0
-
     def scale(self, update: Update) -> float:
-        work = _work(update)
-        return 1.0 / work if work > 0 else 0.0
+        return 1.0 / _work(update)
 
     def _take_note(self, update: Update) -> tuple[float, float]:
         coefficient, weight = super()._take_note(update)

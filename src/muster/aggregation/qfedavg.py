@@ -6,8 +6,10 @@ import math
 from dataclasses import dataclass
 from typing import ClassVar
 
+import numpy as np
+
 from muster.aggregation._blocks import norms
-from muster.aggregation.base import MeanAggregator, Update, aggregators
+from muster.aggregation.base import MeanAggregator, Update, Updates, aggregators
 from muster.arrays import Floats, Vector
 from muster.component import Population
 from muster.errors import ConfigError
@@ -17,6 +19,10 @@ from muster.signals.start_loss import StartLoss
 
 #: Losses are not taken below this: F^(q−1) has no value at zero for q < 1.
 SMALLEST_LOSS = 1e-10
+#: A loss above this is that of a model that diverged, not a measure of how unfairly a client is treated.
+LARGEST_LOSS = 1e10
+#: Powers of losses up to this can be multiplied with squared movements and summed up.
+LARGEST_POWER = 1e150
 
 
 @aggregators.register("qfedavg")
@@ -42,6 +48,15 @@ class QFedAvg(MeanAggregator):
 
     def reports(self) -> tuple[Signal, ...]:
         return (StartLoss(),)
+
+    def objections(self, updates: Updates) -> dict[int, str]:
+        losses = updates.reports[StartLoss.name].reshape(len(updates))
+        powers = self.q * np.log10(np.clip(losses, SMALLEST_LOSS, LARGEST_LOSS))
+        usable = (losses <= LARGEST_LOSS) & (powers <= math.log10(LARGEST_POWER))
+        return {
+            row: f"qfedavg cannot weigh its loss of {losses[row]:g} (q = {self.q:g})"
+            for row in np.flatnonzero(~usable).tolist()
+        }
 
     def begin(self, current: Vector, spec: ParameterSpec) -> None:
         super().begin(current, spec)

@@ -63,7 +63,8 @@ def weights_from(
     closeness = 1 + similarity.sum(axis=1) / (clients - 1)
     # Only ratios survive the normalisation, so the shift is free; without it long changes underflow to 0/0.
     raw = np.exp(-(change - change.min())) * np.maximum(closeness, 0.0)
-    shares = normalised(raw)
+    # Nobody resembles anybody (λ = 1, opposite models): then nobody does more than others.
+    shares = normalised(raw) if raw.any() else np.full(clients, 1 / clients)
     if post == "normalise":
         return shares
     result: Floats = softmax(shares / temperature)

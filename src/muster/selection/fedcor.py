@@ -37,9 +37,9 @@ class FedCor(Selector):
     dimension: int = 15
     #: σ: standard deviation of what the embedding does not explain.
     noise: float = 0.01
-    #: How much an observation loses weight when a newer one comes.
+    #: γ: an observation's weight is multiplied with it for every round that it is older than the newest one.
     discount: float = 0.8
-    #: How many observations are kept.
+    #: Observations more rounds older than the newest one than this are forgotten.
     memory: int = 10
     #: β: a client's score is multiplied with it whenever it was selected, until the next fit.
     annealing: float = 0.9
@@ -56,6 +56,8 @@ class FedCor(Selector):
     _embedding: Floats | None = state(lambda: None)
     #: Observed loss changes, one row each, the newest last; NaN where a client was not measured.
     _changes: Floats = state(lambda: np.zeros((0, 0)))
+    #: The round of each observation.
+    _rounds: Ints = state(lambda: np.zeros(0, dtype=np.int64))
     _annealed: Floats = state(lambda: np.zeros(0))
     #: Last measured losses, and the round at whose start they hold.
     _losses: Floats = state(lambda: np.zeros(0))
@@ -112,7 +114,9 @@ class FedCor(Selector):
     def _learn(self, fed: View, change: Floats) -> None:
         """Take an observation in and fit, once the warm-up is over."""
         if np.isfinite(change).any():
-            self._changes = np.vstack([self._changes, change])[-self.memory :]
+            kept = fed.round - self._rounds <= self.memory
+            self._changes = np.vstack([self._changes[kept], change])
+            self._rounds = np.append(self._rounds[kept], fed.round)
         if fed.round < self.warmup or len(self._changes) == 0:
             return
         first = self._embedding is None
@@ -120,8 +124,8 @@ class FedCor(Selector):
         self._embedding = fit(
             self._changes,
             start,
+            discounts(self._rounds, self.discount),
             noise=self.noise,
-            discount=self.discount,
             steps=self.steps[0] if first else self.steps[1],
             lr=self.lr,
             likelihood=self.likelihood,
@@ -132,6 +136,8 @@ class FedCor(Selector):
         pool = fed.available
         if len(pool) <= self.clients_per_round:
             return pool
+        # Clients with equal scores, for instance newcomers of one size, are taken in random order.
+        pool = fed.rng.permutation(pool)
         seen = embedding[:, pool]
         covariance = seen.T @ seen + self.noise**2 * np.eye(len(pool))
         shares = fed.sizes[pool] / fed.sizes[pool].sum()
@@ -153,21 +159,28 @@ def initial(changes: Floats, dimension: int, rng: np.random.Generator) -> Floats
     return rng.normal(scale=spread / np.sqrt(dimension), size=(dimension, changes.shape[1]))
 
 
+def discounts(rounds: Ints, discount: float = 0.8) -> Floats:
+    """The weight of observations made in these rounds (ascending): `discount` for every round since, as the
+    authors have it. Fits are `interval` rounds apart, so that few observations matter beside the newest."""
+    weights: Floats = discount ** (rounds[-1] - rounds).astype(np.float64)
+    return weights
+
+
 def fit(
     changes: Floats,
     embedding: Floats,
+    weights: Floats,
     *,
     noise: float = 0.01,
-    discount: float = 0.8,
     steps: int = 1000,
     lr: float = 0.01,
     likelihood: Likelihood = "marginal",
 ) -> Floats:
-    """The embedding after `steps` of Adam towards the largest discounted likelihood of `changes` (newest last)."""
+    """The embedding after `steps` of Adam towards the largest likelihood of `changes`, one weight for each row."""
     result = embedding.copy()
     mean, square = np.zeros_like(result), np.zeros_like(result)
     for step in range(1, steps + 1):
-        ascent = gradient(changes, result, noise, discount, likelihood)
+        ascent = gradient(changes, result, weights, noise, likelihood)
         mean = _BETA1 * mean + (1 - _BETA1) * ascent
         square = _BETA2 * square + (1 - _BETA2) * ascent**2
         size = lr / (1 - _BETA1**step)
@@ -175,22 +188,20 @@ def fit(
     return result
 
 
-def ages_and_residuals(changes: Floats, discount: float) -> tuple[Floats, Floats]:
-    """The weight of each observation, and the observations without each client's weighted mean."""
-    weights = discount ** np.arange(len(changes) - 1, -1, -1.0)
+def residuals_of(changes: Floats, weights: Floats) -> Floats:
+    """The observations without each client's weighted mean."""
     seen = np.isfinite(changes)
     totals = np.where(seen, changes, 0.0).T @ weights
     means = totals / np.maximum(seen.T @ weights, np.finfo(np.float64).tiny)
-    return weights, changes - means
+    return changes - means
 
 
 def log_likelihood(
-    changes: Floats, embedding: Floats, noise: float, discount: float, likelihood: Likelihood = "marginal"
+    changes: Floats, embedding: Floats, weights: Floats, noise: float, likelihood: Likelihood = "marginal"
 ) -> float:
     """What `fit` maximises, up to a constant. Clients that an observation lacks are integrated out."""
     total = 0.0
-    weights, residuals = ages_and_residuals(changes, discount)
-    for weight, residual in zip(weights, residuals, strict=True):
+    for weight, residual in zip(weights, residuals_of(changes, weights), strict=True):
         seen = np.isfinite(residual)
         x, r = embedding[:, seen], residual[seen]
         precision = np.linalg.inv(x.T @ x + noise**2 * np.eye(len(r)))
@@ -204,10 +215,10 @@ def log_likelihood(
 
 
 def gradient(
-    changes: Floats, embedding: Floats, noise: float, discount: float, likelihood: Likelihood = "marginal"
+    changes: Floats, embedding: Floats, weights: Floats, noise: float, likelihood: Likelihood = "marginal"
 ) -> Floats:
     """Gradient of `log_likelihood` by the embedding: O(dimension² · clients) for each set of measured clients."""
-    weights, residuals = ages_and_residuals(changes, discount)
+    residuals = residuals_of(changes, weights)
     seen = np.isfinite(residuals)
     total = np.zeros_like(embedding)
     patterns, which = np.unique(seen, axis=0, return_inverse=True)

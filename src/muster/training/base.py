@@ -179,6 +179,8 @@ class LocalAlgorithm(Component):
     extra: ClassVar[tuple[str, ...]] = ()
     #: Names of the aggregation methods that it works with; None: all.
     requires_aggregation: ClassVar[tuple[str, ...] | None] = None
+    #: The optimiser goes on from the client's last training: its first steps hold gradients of that one.
+    continues_optimiser: ClassVar[bool] = False
     #: Multiplies its proximal strength by `Job.pull_factor`, so that a selector may set it for each client.
     honours_pull_factors: ClassVar[bool] = False
 

@@ -21,6 +21,7 @@ class Continued(LocalAlgorithm):
     """Plain optimisation; momentum and Adam's averages are kept on the client from one training to the next."""
 
     client_state: ClassVar[tuple[str, ...]] = (FIRST, SECOND)
+    continues_optimiser: ClassVar[bool] = True
 
     def check(self, population: Population) -> None:
         """Nothing can be wrong."""
