@@ -125,8 +125,8 @@ def _values(outcome: Outcome) -> tuple[str, list[str], list[list[str]]]:
     header = ["case"]
     for value in values:
         header += [f"{value.name}: paper", "ours"] if has[value.name] else [f"ours: {value.name}"]
-    first = next(iter(outcome.numbers), None)
-    beside = list(first.beside) if first is not None else []
+    firsts = [number for number in outcome.numbers if number.value is values[0]]
+    beside = [metric for metric in ACCURACIES if firsts and all(metric in number.beside for number in firsts)]
     header += [f"ours, last: {ACCURACIES[metric]}" for metric in beside]
     rows = []
     for cell in outcome.plan.cells:

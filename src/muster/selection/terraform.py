@@ -70,7 +70,11 @@ class Terraform(Selector):
             chosen = split(pool[magnitude.name], sizes, self.quartiles, outer_weights=self.outer_weights)
             if len(chosen) < self.min_clients or len(chosen) == len(pool):
                 return
-            hard = np.sort(pool.clients[chosen])
+            hard = self.next_clients(fed, pool.clients, chosen)
+
+    def next_clients(self, fed: View, trained: Ints, hard: Ints) -> Ints:
+        """Who trains again, ascending: `hard` are the positions of the hard ones among those that have trained."""
+        return np.sort(trained[hard])
 
     def _refuse(self, magnitude: Signal) -> Callable[[Replies], Bools] | None:
         """Updates whose magnitude is not a number are not aggregated.

@@ -19,6 +19,7 @@ from muster.experiment.papers.measures import ACCURACIES, at_work, measured
 from muster.experiment.papers.planning import Plan, as_published
 from muster.experiment.papers.published import Number, Printed
 from muster.heterogeneity.metrics import summary
+from muster.report.compare.measures import trains_again
 from muster.result import Result
 
 #: Results of one cell and row.
@@ -110,6 +111,7 @@ def outcome(plan: Plan, results: Mapping[str, Result], failures: Mapping[str, st
 
 def _cell(plan: Plan, cell: str, runs: Mapping[str, BySeed]) -> list[Compared]:
     last, cheapest = plan.size.last, _cheapest(runs)
+    again = any(trains_again(run) for by_seed in runs.values() for run in by_seed.values())
     found = []
     for row, by_seed in runs.items():
         results = list(by_seed.values())
@@ -124,7 +126,7 @@ def _cell(plan: Plan, cell: str, runs: Mapping[str, BySeed]) -> list[Compared]:
                     printed=printed,
                     ours=ours,
                     equal_work=_at_equal_work(by_seed, value, cheapest, last),
-                    beside=_beside(results, value, last),
+                    beside=_beside(results, value, last, again=again),
                     trainings=over_seeds(results, _trainings),
                     off=plan.can_judge and is_off(ours, printed, plan.entry.tolerance * value.factor / 100),
                 )
@@ -174,14 +176,17 @@ def _trainings(result: Result) -> float:
     return float(result.ledger.total().client_trainings)
 
 
-def _beside(results: Sequence[Result], value: Value, last: int) -> dict[str, Ours]:
-    """The accuracies that the paper did not use, where it used one."""
+def _beside(results: Sequence[Result], value: Value, last: int, *, again: bool) -> dict[str, Ours]:
+    """The accuracies that the paper did not use, where it used one.
+
+    That of the last iteration is that of the participants unless some run of the cell trains `again` in a round.
+    """
     if "accuracy" not in value.metric:
         return {}
     return {
         metric: over_seeds(results, partial(measured, wanted=Value(metric), last=last))
         for metric in ACCURACIES
-        if metric != value.metric
+        if metric != value.metric and (again or metric != "last_iteration_accuracy")
     }
 
 
