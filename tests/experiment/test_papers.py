@@ -6,8 +6,9 @@ import pytest
 
 from muster.errors import ConfigError, DataError
 from muster.experiment.papers.entries import SCALES, chosen, entries, entry, fits
-from muster.experiment.papers.planning import plan, summarised
+from muster.experiment.papers.planning import Plan, plan
 from muster.experiment.papers.published import PAPERS, Number, paper
+from muster.experiment.papers.settings import differences_told
 from muster.experiment.papers.stand_ins import ALWAYS_HERE, is_here, on_available_data
 
 WANTED = {
@@ -26,6 +27,12 @@ def everything(source: str) -> bool:
 
 def only_what_ships(source: str) -> bool:
     return source in ALWAYS_HERE
+
+
+def differing(made: Plan) -> list[str]:
+    """The differences without who decided how it would have been."""
+    lines = differences_told([(run, run.differences) for run in made.runs])
+    return [line.partition(": ")[2] for line in lines]
 
 
 def numbers(name: str, part: str, row: str) -> list[float]:
@@ -129,8 +136,9 @@ def test_claims_name_rows_cells_and_values_that_exist(id):
 
 @pytest.mark.parametrize("id", IDS)
 def test_the_papers_scale_is_the_papers_setting(id):
-    runs = plan(entry(id), "paper", here=everything).runs
-    assert summarised(runs) == []
+    made = plan(entry(id), "paper", here=everything)
+    runs = made.runs
+    assert differing(made) == []
     assert len({run.experiment.fingerprint for run in runs}) == len(runs), "every run differs from the others"
 
 
@@ -263,12 +271,13 @@ def test_what_ships_is_always_here(monkeypatch, tmp_path):
 
 
 def test_differences_say_what_where_and_from_what():
-    lines = summarised(plan(entry("terraform/table2"), "small", cells="1*,4", here=everything).runs)
+    lines = differing(plan(entry("simprox/figure3"), "small", here=everything))
     assert lines == [
-        "model: mlp (hidden 200) instead of fmnist-cnn",
-        "rounds: 30 instead of 200",
-        "training.lr: 0.01 instead of 0.001",
-        "selection.temperature: auto instead of the default (FedAvg / HiCS-FL)",
+        "model: lenet instead of resnet18 (stem cifar)",
+        "rounds: 40 instead of 100",
+        "training.lr: 0.05 instead of 0.01",
+        "training: 2 epochs instead of 20 epochs",
+        "seeds: 3 instead of 1",
     ]
-    lines = summarised(plan(entry("terraform/table1"), "smoke", here=only_what_ships).runs)
+    lines = differing(plan(entry("terraform/table1"), "smoke", here=only_what_ships))
     assert lines[0] == "data: digits instead of cifar10 (CIFAR-10 1; CIFAR-10 2; CIFAR-10 3)"

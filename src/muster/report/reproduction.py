@@ -11,8 +11,9 @@ from muster.errors import OutputError
 from muster.experiment.papers.entries import Value
 from muster.experiment.papers.measures import ACCURACIES
 from muster.experiment.papers.outcome import Compared, Ours, Outcome
-from muster.experiment.papers.planning import Plan, summarised
+from muster.experiment.papers.planning import Plan
 from muster.experiment.papers.published import Number, Printed, paper
+from muster.experiment.papers.settings import decisions_told, differences_told, options_told
 from muster.report.tables import Cell, Table, markdown, text_column
 
 OFF = "≠"
@@ -76,10 +77,9 @@ def heading(plan: Plan) -> list[str]:
     lines = [f"{of.name} ({of.authors}); scale {plan.scale}" + (f", {seeds}" if plan.runs else "")]
     if plan.entry.published.says:
         lines.append(f"the paper says: {plan.entry.published.says}")
-    published = plan.entry.scale("paper").seeds
-    if plan.runs and plan.seeds != published:
-        lines.append(f"differs from the paper: seeds: {plan.seeds} instead of {published}")
-    lines += [f"differs from the paper: {line}" for line in summarised(plan.runs)]
+    lines += differences_told([(run, run.differences) for run in plan.runs])
+    lines += decisions_told([(run, run.settings) for run in plan.runs])
+    lines += options_told([(run, run.experiment.as_run().to_dict()) for run in plan.runs])
     lines += [f"note: {note}" for note in plan.entry.notes]
     left_out = [
         f"{what} {', '.join(rest)}"

@@ -2,6 +2,9 @@
 
 They live in TOML files, one a paper. An entry's experiments are all combinations of its cells (federations) and
 rows (methods, hyper-parameters); everything beside the published set-up stands in its scales.
+
+Tables called `provenance` say who decided each value. There may be one in a cell, row, scale or base, beside the
+cells or rows for all of them, in an entry, and in the file ([shared.provenance]); the nearest counts.
 """
 
 from __future__ import annotations
@@ -14,6 +17,7 @@ from typing import Any, Literal, TypeAlias
 
 from muster.errors import ConfigError, nearest
 from muster.experiment.papers.published import PAPERS, Published, paper, read_toml
+from muster.experiment.provenance import TABLE, Sources
 from muster.registry import build
 
 #: Config sections, as in an experiment file.
@@ -87,6 +91,16 @@ class Scale:
     rows: str = "*"
     changes: Changes = field(default_factory=dict)
     where: tuple[Where, ...] = ()
+    sources: Sources = field(default_factory=Sources)
+
+
+@dataclass(frozen=True)
+class Decided:
+    """Who decided the values of an entry's parts."""
+
+    base: Sources = field(default_factory=Sources)
+    cells: Mapping[str, Sources] = field(default_factory=dict)
+    rows: Mapping[str, Sources] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -110,6 +124,7 @@ class Entry:
     notes: tuple[str, ...] = ()
     #: Points by which a number may differ before it is marked.
     tolerance: float = 2.0
+    decided: Decided = field(default_factory=Decided)
 
     @property
     def paper(self) -> str:
@@ -176,27 +191,47 @@ def _entry(id: str, values: dict[str, Any], shared: Mapping[str, Mapping[str, An
         for key, scale in values["scales"].items()
     }
     name, _, part = id.partition("/")
+    around = Sources().within(shared.get(TABLE, {}), f"the entries of {name}").within(values.get(TABLE, {}), id)
+    cells, of_cells = _told_apart(values["cells"], around, f"{id}.cells")
+    rows, of_rows = _told_apart(values["rows"], around, f"{id}.rows")
+    base, of_base = _without_table(values.get("base", {}), around, f"{id}.base")
     return Entry(
         id=id,
         published=paper(name).parts[part],
         kind=values.get("kind", "runs"),
-        cells=values["cells"],
-        rows=values["rows"],
+        cells=cells,
+        rows=rows,
         values=tuple(build(Value, value, f"{id}.values") for value in values["values"]),
         row=values.get("row", "{row}"),
         column=values.get("column", "{cell}"),
-        scales={key: _scale(scale, f"{id}.scales.{key}") for key, scale in scales.items()},
-        base=values.get("base", {}),
+        scales={key: _scale(scale, around, f"{id}.scales.{key}") for key, scale in scales.items()},
+        base=base,
         claims=tuple(build(Claim, claim, f"{id}.claims") for claim in values.get("claims", ())),
         notes=tuple(values.get("notes", ())),
         tolerance=values.get("tolerance", 2.0),
+        decided=Decided(of_base, of_cells, of_rows),
     )
+
+
+def _told_apart(
+    group: Mapping[str, Changes], around: Sources, where: str
+) -> tuple[dict[str, Changes], dict[str, Sources]]:
+    """Cells or rows, and who decided their values."""
+    members, around = _without_table(group, around, where)
+    parts = {name: _without_table(changes, around, f"{where}.{name}") for name, changes in members.items()}
+    return {name: changes for name, (changes, _) in parts.items()}, {name: own for name, (_, own) in parts.items()}
+
+
+def _without_table(values: Mapping[str, Any], around: Sources, where: str) -> tuple[Changes, Sources]:
+    rest = {key: value for key, value in values.items() if key != TABLE}
+    return rest, around.within(values.get(TABLE, {}), where)
 
 
 def _is_name(key: str, value: Any) -> bool:
     return key in ("cells", "rows", "values", "scales") and isinstance(value, str)
 
 
-def _scale(values: Changes, section: str) -> Scale:
+def _scale(values: Changes, around: Sources, section: str) -> Scale:
+    values, sources = _without_table(values, around, section)
     where = tuple(build(Where, case, f"{section}.where") for case in values.get("where", ()))
-    return build(Scale, {**values, "where": where}, section)
+    return build(Scale, {**values, "where": where, "sources": sources}, section)
