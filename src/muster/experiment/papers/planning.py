@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
-from muster.errors import ConfigError
+from muster.errors import ConfigError, DataError
 from muster.experiment.config import Experiment, from_dict, merged
 from muster.experiment.papers.entries import SMOKE, Changes, Entry, Scale, chosen, fits
 from muster.experiment.papers.settings import Difference, Setting, difference, relevant, unchanged
-from muster.experiment.papers.stand_ins import is_here, on_available_data
+from muster.experiment.papers.stand_ins import assigned, is_here, nothing_left, on_data, wanted_data
 from muster.experiment.provenance import Provenance, Sources, leaves
 from muster.experiment.workloads import workload, workload_sources
 
@@ -30,6 +30,11 @@ class Planned:
     #: What is as in the full-size preset, and who decided it.
     settings: tuple[Setting, ...] = ()
 
+    @property
+    def stand_in(self) -> bool:
+        """Whether it runs on other data than the paper's."""
+        return any(one.what == "data" for one in self.differences)
+
 
 @dataclass(frozen=True)
 class Plan:
@@ -41,6 +46,8 @@ class Plan:
     rows: tuple[str, ...]
     seeds: int
     runs: tuple[Planned, ...]
+    #: Cells that cannot be run here, and why.
+    left_out: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def size(self) -> Scale:
@@ -50,6 +57,24 @@ class Plan:
     def can_judge(self) -> bool:
         """Whether its numbers can speak for or against the paper: a few rounds of training cannot."""
         return self.scale != SMOKE or not self.runs
+
+    def unfit(self, cell: str, row: str) -> str:
+        """Why numbers of these runs are not judged; empty where they may be."""
+        if not self.can_judge:
+            return f"scale {self.scale} is too short"
+        if self.size.unfit:
+            return self.size.unfit
+        return (
+            "stand-in data" if any(run.stand_in for run in self.runs if (run.cell, run.row) == (cell, row)) else ""
+        )
+
+    def same_runs(self) -> list[tuple[str, ...]]:
+        """Cells and rows whose runs are the same ones at this scale."""
+        runs: dict[str, list[str]] = {}
+        for run in self.runs:
+            if run.seed == 0:
+                runs.setdefault(run.experiment.fingerprint, []).append(f"{run.cell}: {run.row}")
+        return [tuple(names) for names in runs.values() if len(names) > 1]
 
 
 def plan(
@@ -67,22 +92,42 @@ def plan(
     if seeds < 1:
         raise ConfigError(f"bad number of seeds: {seeds}", expected="at least 1")
     picked_cells = chosen(cells or size.cells, entry.cells, "cell")
-    picked_rows = chosen(rows or size.rows, entry.rows, "row")
+    picked_rows = tuple(chosen(rows or size.rows, entry.rows, "row"))
+    if entry.kind == "federations":
+        return Plan(entry, scale, tuple(picked_cells), picked_rows, seeds, ())
+    sections = {(cell, row): full_size(entry, cell, row, size) for cell in picked_cells for row in picked_rows}
+    on = assigned(list(dict.fromkeys(wanted_data(ours) for _, ours in sections.values())), here)
+    left_out = {
+        cell: wanted_data(ours) for (cell, _), (_, ours) in sections.items() if on[wanted_data(ours)] is None
+    }
+    if len(left_out) == len(picked_cells):
+        raise DataError(nothing_left(left_out[picked_cells[0]], here))
     runs = []
-    if entry.kind == "runs":
-        for cell in picked_cells:
-            for row in picked_rows:
-                published = as_published(entry, cell, row)
-                ours = on_available_data(scaled(published, entry, cell, row, size), here)
-                decided = decisions(entry, cell, row) | {"seeds": entry.scale("paper").sources.of("seeds")}
-                published, ours = published | {"seeds": entry.scale("paper").seeds}, ours | {"seeds": seeds}
-                differences = tuple(difference(published, ours, decided))
-                settings = tuple(unchanged(published, ours, decided))
-                runs += [
-                    Planned(cell, row, seed, _experiment(cell, row, seed, ours), differences, settings)
-                    for seed in range(seeds)
-                ]
-    return Plan(entry, scale, tuple(picked_cells), tuple(picked_rows), seeds, tuple(runs))
+    for (cell, row), (published, ours) in sections.items():
+        if (source := on[wanted_data(ours)]) is not None and cell not in left_out:
+            moved = on_data(ours, source) | {"seeds": seeds}
+            decided = decisions(entry, cell, row) | {"seeds": entry.scale("paper").sources.of("seeds")}
+            differences = tuple(difference(published, moved, decided))
+            settings = tuple(unchanged(published, moved, decided))
+            runs += [
+                Planned(cell, row, seed, _experiment(cell, row, seed, moved), differences, settings)
+                for seed in range(seeds)
+            ]
+    return Plan(
+        entry,
+        scale,
+        tuple(cell for cell in picked_cells if cell not in left_out),
+        picked_rows,
+        seeds,
+        tuple(runs),
+        {cell: nothing_left(name, here) for cell, name in left_out.items()},
+    )
+
+
+def full_size(entry: Entry, cell: str, row: str, size: Scale) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The sections of one experiment as the paper has it, and at another scale."""
+    published = as_published(entry, cell, row) | {"seeds": entry.scale("paper").seeds}
+    return published, scaled(published, entry, cell, row, size)
 
 
 def as_published(entry: Entry, cell: str, row: str) -> dict[str, Any]:
@@ -125,7 +170,11 @@ def _layers(entry: Entry, cell: str, row: str) -> list[tuple[Changes, Sources]]:
     of_cell, decided = dict(entry.cells[cell]), entry.decided
     workload_name = of_cell.pop("workload", None) or entry.base.get("workload")
     base = {key: value for key, value in entry.base.items() if key != "workload"}
-    layers = [(of_cell, decided.cells[cell]), (base, decided.base), (dict(entry.rows[row]), decided.rows[row])]
+    layers = [
+        (of_cell, decided.cells.get(cell, Sources())),
+        (base, decided.base),
+        (dict(entry.rows[row]), decided.rows.get(row, Sources())),
+    ]
     if workload_name is not None:
         name = str(workload_name)
         layers.insert(0, ({"name": name} | workload(name), workload_sources(name)))
