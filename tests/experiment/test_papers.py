@@ -10,6 +10,7 @@ from muster.experiment.papers.planning import Plan, as_published, plan
 from muster.experiment.papers.published import PAPERS, Number, paper
 from muster.experiment.papers.settings import differences_told
 from muster.experiment.papers.stand_ins import ALWAYS_HERE, is_here, on_available_data, wanted_data
+from muster.experiment.runner import build_selector
 
 WANTED = {
     "terraform": ["table1", "table2", "table3", "figure2", "figure3", "figure4"],
@@ -44,7 +45,9 @@ def numbers(name: str, part: str, row: str) -> list[float]:
 
 def test_every_table_and_figure_has_published_text_and_an_entry():
     assert {name: sorted(paper(name).parts) for name in PAPERS} == {k: sorted(v) for k, v in WANTED.items()}
-    assert sorted(entries()) == sorted(IDS)
+    # One table has a second entry: with the settings of the public code that the paper builds on.
+    assert sorted(entries()) == sorted([*IDS, "terraform/table2-code"])
+    assert entry("terraform/table2-code").published is entry("terraform/table2").published
 
 
 @pytest.mark.parametrize("id", IDS)
@@ -192,6 +195,34 @@ def test_the_must_show_plan():
     assert {run.experiment.fingerprint for run in made.runs if run.cell == "1*"} < {
         run.experiment.fingerprint for run in more.runs
     }, "more seeds add to what is there"
+
+
+@pytest.mark.parametrize("part", ["table2", "table2-code", "table3"])
+@pytest.mark.parametrize("scale", ["small", "paper"])
+def test_terraforms_scales_keep_the_learning_rate_and_its_schedule(part, scale):
+    for run in plan(entry(f"terraform/{part}"), scale, here=everything).runs:
+        training = run.experiment.training
+        lr, schedule = (
+            (0.01, None) if run.cell == "FEMNIST" else (0.001, "step" if part != "table2-code" else "constant")
+        )
+        assert (training["lr"], training.get("schedule")) == (lr, schedule)
+
+
+def test_the_table_with_the_codes_settings_has_its_options():
+    made = plan(entry("terraform/table2-code"), "paper", cells="4", here=everything)
+    runs = {run.row: run.experiment for run in made.runs}
+    assert runs["FedProx / Terraform"].algorithm == {"method": "continued", "mu": 0.1}
+    assert runs["FedAvg / HiCS-FL"].selection["temperature"] == 0.001
+    oort = runs["FedProx / Oort"].selection
+    assert (oort["warmup"], oort["cut_off"], oort["exploration_decay"], oort["util"]) == (
+        25,
+        0.7,
+        0.8,
+        "sqrt_loss",
+    )
+    for experiment in runs.values():
+        build_selector(experiment.selection, 100)
+        assert experiment.model == {"name": "fmnist-cnn", "init": "xavier"}
 
 
 def test_numbers_of_seeds_and_scales_are_checked():

@@ -59,11 +59,23 @@ def test_the_papers_accuracy_comes_first_and_the_other_two_beside_it(table2, res
     number = outcome(table2, results).numbers[0]
     assert number.value.metric == "participant_accuracy"
     assert number.beside["client_accuracy_mean"].mean == pytest.approx(60)
+    assert "last_iteration_accuracy" not in number.beside, "every round trains once"
     # The mean of the last five of 0, 10, …, 50 %.
     assert number.beside["accuracy"].mean == pytest.approx(30)
     header = page(outcome(table2, results)).tables[0][1]
     assert header[1:3] == ["paper, %", "ours: participants"]
     assert header[5:7] == ["ours: pooled test set", "ours: mean over clients"]
+
+
+def test_the_last_iteration_is_shown_where_a_run_of_the_cell_trains_again(table2, results):
+    for run in table2.runs:
+        for record in results[run.experiment.fingerprint].records:
+            record.metrics["last_iteration_accuracy"] = 0.4
+            if "Terraform" in run.row:
+                record.trainings *= 2
+    found = outcome(table2, results)
+    assert all(number.beside["last_iteration_accuracy"].mean == pytest.approx(40) for number in found.numbers)
+    assert "ours: last iteration" in page(found).tables[0][1]
 
 
 def test_at_equal_work_a_method_that_trains_twice_has_half_the_rounds(table2, results, run_of):

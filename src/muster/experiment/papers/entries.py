@@ -230,7 +230,7 @@ def _entry(id: str, values: dict[str, Any], shared: Mapping[str, Mapping[str, An
     base, of_base = _without_table(values.get("base", {}), around, f"{id}.base")
     return Entry(
         id=id,
-        published=paper(name).parts[part],
+        published=paper(name).parts[values.get("published", part)],
         kind=values.get("kind", "runs"),
         cells=cells,
         rows=rows,

@@ -22,11 +22,12 @@ from muster.report.compare.measures import Budget, curve, overhead, participatio
 from muster.result import Result
 
 NAN = math.nan
-#: The three accuracies that are always told apart.
+#: The four accuracies that are always told apart.
 ACCURACIES = {
     "accuracy": "pooled test set",
     "client_accuracy_mean": "mean over clients",
     "participant_accuracy": "participants",
+    "last_iteration_accuracy": "last iteration",
 }
 _COSTS = tuple(cost.name for cost in fields(Costs))
 _FAIRNESS = ("gini", "jain", "coverage", "longest_wait")
