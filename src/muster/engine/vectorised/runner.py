@@ -135,7 +135,7 @@ class SliceRunner(TaskRunner):
     @torch.no_grad()
     def _train(self, task: SliceTask) -> SliceAnswer:
         training, algorithm, layout = self.runtime.training, self.runtime.algorithm, self._chain.layout
-        done, skips = self._probes(task)
+        probed, skips = self._probes(task)
         sizes = self.runtime.data.sizes[task.clients]
         # Clients that go on from a probe have fewer steps left; the trainer wants the longest first.
         left = np.array([training.steps_for(size) for size in sizes.tolist()]) - skips
@@ -172,8 +172,8 @@ class SliceRunner(TaskRunner):
             rows = torch.zeros(len(jobs), layout.spec.size)
             layout.scatter(sent, rows)
             self.memory.extra[:, 0].index_copy_(0, slots, rows)
-        restarts = done[order] if velocity is None else np.where(velocity.known, 0, done[order])
-        work = _Work(outcomes, done[order], restarts)
+        restarts = probed[order] if velocity is None else np.where(velocity.known, 0, probed[order])
+        work = _Work(outcomes, probed[order], restarts)
         reports = self._reports(jobs, cohort, work, states, task)
         back = np.argsort(order)
         extra = np.array([algorithm.extra_samples(size) for size in sizes.tolist()], dtype=np.int64)
@@ -184,7 +184,7 @@ class SliceRunner(TaskRunner):
         return SliceAnswer(
             steps=outcomes.steps[back],
             samples=outcomes.samples[back] + extra,
-            credited_steps=done,
+            credited_steps=probed,
             reports={name: rows[back] for name, rows in reports.items()},
             present=tuple(kept[k] for k in back) if any(kept) else None,
         )
