@@ -13,7 +13,6 @@ from muster.errors import ConfigError
 from muster.selection.base import Ask, Selector, Train, View
 from muster.signals.base import PROBE
 from muster.training.base import LocalAlgorithm, LocalTraining, algorithms
-from muster.training.continued import FIRST
 
 
 def check_fit(selector: Selector, aggregator: Aggregator, algorithm: LocalAlgorithm) -> None:
@@ -59,7 +58,7 @@ def check_probes(selector: Selector, training: LocalTraining, algorithm: LocalAl
             expected="training.optimizer = 'sgd' with a momentum",
             fix="set training.momentum, or leave optimizer_state = 'fresh'",
         )
-    if kept and FIRST in algorithm.client_state:
+    if kept and algorithm.continues_optimiser:
         raise ConfigError(
             "optimizer_state = 'kept' goes on with the momentum of a probe, but the local algorithm "
             f"{given} goes on with that of the client's last training",

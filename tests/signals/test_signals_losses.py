@@ -6,8 +6,9 @@ import torch
 from torch import nn
 
 from muster.errors import ConfigError
+from muster.signals._evaluation import EVALUATION_BATCH
 from muster.signals.base import TrainOutcome
-from muster.signals.losses import EVALUATION_BATCH, BatchLoss, Loss, SquaredLoss, TrainLoss, mean_loss
+from muster.signals.losses import BatchLoss, Loss, SquaredLoss, TrainLoss, mean_loss
 
 
 def textbook_loss(client):

@@ -79,8 +79,9 @@ def heading(plan: Plan) -> list[str]:
     if plan.entry.published.says:
         lines.append(f"the paper says: {plan.entry.published.says}")
     lines += differences_told([(run, run.differences) for run in plan.runs])
-    lines += decisions_told([(run, run.settings) for run in plan.runs])
-    lines += options_told([(run, run.experiment.as_run().to_dict()) for run in plan.runs])
+    described = plan.described()
+    lines += decisions_told([(one, one.settings) for one in described])
+    lines += options_told([(one, one.sections) for one in described])
     lines += [f"note: {note}" for note in plan.entry.notes]
     left_out = [
         f"{what} {', '.join(rest)}"
