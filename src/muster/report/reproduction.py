@@ -210,9 +210,9 @@ def _remarks(outcome: Outcome) -> list[str]:
     if plan.size.last > 1 and plan.runs and any(value.pick == "final" for value in plan.entry.values):
         lines.append(f"Numbers of the end are means of the last {plan.size.last} evaluations.")
     if any(number.ours.seeds > 1 for number in outcome.numbers):
-        lines.append(
-            "± in the numbers is the standard deviation over seeds; places are ranks of means, chance included."
-        )
+        lines.append("± in the numbers is the standard deviation over seeds.")
+    if len(plan.entry.values) == 1 or any(number.printed is not None for number in outcome.numbers):
+        lines.append("Places are ranks of means, chance included.")
     if _at_equal_work(outcome.numbers):
         lines.append("At equal work: after as many client trainings as the cheapest row of the cell used in all.")
     if any(checked.why and " ± " in checked.why for checked in outcome.claims):
