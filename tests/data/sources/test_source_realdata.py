@@ -69,6 +69,12 @@ def test_second_load_is_fast(load, name):
     assert isinstance(data.train.features.base, np.memmap)
 
 
+def test_cmnist_has_the_test_groups_of_the_authors_code(load):
+    test = load("cmnist").test
+    groups = np.bincount(test.labels * 2 + test.attributes).reshape(2, 2)
+    assert groups.tolist() == [[2571, 2568], [2505, 2356]]
+
+
 def test_cmnist_colours_are_independent_of_the_class(load):
     train = load("cmnist").train
     table = np.bincount(train.labels * 2 + train.attributes).reshape(2, 2) / len(train)
