@@ -110,5 +110,7 @@ def test_colours_are_drawn_as_in_the_authors_code(isolated, pictures):
     data = sources.build("cmnist", {})
     for part in (data.train, data.test):
         flips = iter(np.random.RandomState(42).binomial(1, 0.5, len(part)).tolist())
-        drawn = {sample: next(flips) for label in (0, 1) for sample in np.flatnonzero(part.labels == label).tolist()}
+        drawn = {
+            sample: next(flips) for label in (0, 1) for sample in np.flatnonzero(part.labels == label).tolist()
+        }
         assert part.attributes.tolist() == [drawn[sample] for sample in range(len(part))]

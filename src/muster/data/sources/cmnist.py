@@ -12,7 +12,6 @@ from muster.data.sources._build import labelled
 from muster.data.sources.base import sources
 from muster.data.sources.mnist import MNIST
 
-
 #: How the colours are drawn; part of the cache's key.
 _COLOURS = "seed 42 for each split, class by class"
 
