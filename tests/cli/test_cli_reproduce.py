@@ -41,7 +41,7 @@ def test_a_paper_alone_lists_what_it_has(call, word):
 def test_a_dry_run_says_what_would_be_done(call, tmp_path):
     result = call("terraform/table2", "--scale", "smoke", "--cells", "1*,4", "--rows", "FedAvg / *", "--dry-run")
     assert result.exit_code == 0
-    assert "differs from the paper: data: digits instead of fashion-mnist" in result.output
+    assert "data: digits instead of fashion-mnist" in result.output
     assert "12 runs (2 cells × 6 rows × 1 seeds), 12 of them not done yet" in result.output
 
 
@@ -50,7 +50,7 @@ def test_what_was_run_is_not_run_again_and_pieces_add_up(call, tmp_path):
     first = call(*arguments, "--rows", "SimProx")
     assert first.exit_code == 0, first.output
     assert "92.20" in first.output
-    assert "differs from the paper: data: digits instead of banking77" in first.output
+    assert "data: digits instead of banking77" in first.output
     second = call(*arguments, "--out", str(tmp_path / "page.md"))
     assert second.exit_code == 0, second.output
     assert "2 runs, 1 complete" in second.output

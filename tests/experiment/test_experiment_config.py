@@ -7,6 +7,7 @@ import pytest
 
 import muster
 from muster.errors import ConfigError
+from muster.experiment.config import merged
 from muster.experiment.runner import build_data
 
 
@@ -44,3 +45,24 @@ def test_what_is_neither_section_nor_component_is_named(mistake):
     (name,) = mistake
     with pytest.raises(ConfigError, match=f"bad value for '{name}'"):
         muster.run(muster.Experiment(**mistake), workers=0)
+
+
+def test_another_method_keeps_the_options_that_all_methods_of_its_kind_have():
+    """A server's learning rate is not FedAvgM's own: a row with FedNova must not quietly have another one."""
+    base = {"aggregation": {"method": "fedavgm", "momentum": 0.95, "server_lr": 0.1, "clip_norm": 5.0}}
+    other = merged(base, {"aggregation": {"method": "fednova"}})["aggregation"]
+    assert other == {"method": "fednova", "server_lr": 0.1, "clip_norm": 5.0}, "momentum is the method's own"
+    says_so = merged(base, {"aggregation": {"method": "fednova", "server_lr": 1.0}})["aggregation"]
+    assert says_so["server_lr"] == 1.0
+    same = merged(base, {"aggregation": {"method": "fedavgm", "momentum": 0.5}})["aggregation"]
+    assert same["momentum"] == 0.5
+
+
+def test_another_selector_or_algorithm_starts_afresh():
+    """There is no option that all of them have."""
+    base = {
+        "selection": {"method": "random", "clients_per_round": 5},
+        "algorithm": {"method": "fedprox", "mu": 0.1},
+    }
+    changed = merged(base, {"selection": {"method": "terraform"}, "algorithm": {"method": "plain"}})
+    assert changed == {"selection": {"method": "terraform"}, "algorithm": {"method": "plain"}}

@@ -6,16 +6,17 @@ import pytest
 
 from muster.errors import ConfigError, DataError
 from muster.experiment.papers.entries import SCALES, chosen, entries, entry, fits
-from muster.experiment.papers.planning import plan, summarised
+from muster.experiment.papers.planning import Plan, as_published, plan
 from muster.experiment.papers.published import PAPERS, Number, paper
-from muster.experiment.papers.stand_ins import ALWAYS_HERE, is_here, on_available_data
+from muster.experiment.papers.settings import differences_told
+from muster.experiment.papers.stand_ins import ALWAYS_HERE, is_here, on_available_data, wanted_data
 
 WANTED = {
     "terraform": ["table1", "table2", "table3", "figure2", "figure3", "figure4"],
     "astrafl": ["table1", "table3", "table4", "figure3", "figure4", "figure5", "figure6"],
     "probing": [f"figure{number}" for number in range(1, 15)],
     "feddiverse": ["table1", "table2", "table3", "table4", "figure3"],
-    "simprox": ["figure3", "figure4", "figure5", "table2", "table3", "table4"],
+    "simprox": ["figure2", "figure3", "figure4", "figure5", "table2", "table3", "table4", "lambda"],
 }
 IDS = [f"{name}/{part}" for name, parts in WANTED.items() for part in parts]
 
@@ -26,6 +27,12 @@ def everything(source: str) -> bool:
 
 def only_what_ships(source: str) -> bool:
     return source in ALWAYS_HERE
+
+
+def differing(made: Plan) -> list[str]:
+    """The differences without who decided how it would have been."""
+    lines = differences_told([(run, run.differences) for run in made.runs])
+    return [line.partition(": ")[2] for line in lines]
 
 
 def numbers(name: str, part: str, row: str) -> list[float]:
@@ -119,7 +126,7 @@ def test_claims_name_rows_cells_and_values_that_exist(id):
     found = entry(id)
     names = {"rows": found.rows, "cells": found.cells, "values": {value.name for value in found.values}}
     for claim in found.claims:
-        named = {name for name in (claim.best, claim.worst, *claim.order) if name is not None}
+        named = {name for name in (*claim.winners, claim.worst, *claim.order) if name is not None}
         assert named <= set(names[claim.over]), claim.text
         assert named or claim.spread is not None, claim.text
         assert any(fits(cell, claim.cells) for cell in found.cells), claim.text
@@ -129,8 +136,9 @@ def test_claims_name_rows_cells_and_values_that_exist(id):
 
 @pytest.mark.parametrize("id", IDS)
 def test_the_papers_scale_is_the_papers_setting(id):
-    runs = plan(entry(id), "paper", here=everything).runs
-    assert summarised(runs) == []
+    made = plan(entry(id), "paper", here=everything)
+    runs = made.runs
+    assert differing(made) == []
     assert len({run.experiment.fingerprint for run in runs}) == len(runs), "every run differs from the others"
 
 
@@ -234,7 +242,59 @@ def test_clients_by_nature_become_clients_by_labels():
     writers = sections("femnist")
     writers["partition"] = {"scheme": "natural"}
     moved = on_available_data(writers, lambda source: source == "mnist")
-    assert moved["partition"] == {"scheme": "dirichlet", "clients": 100, "alpha": 0.3}
+    assert moved["partition"]["scheme"] == "dirichlet"
+
+
+def test_a_stand_in_keeps_the_share_of_clients_that_train():
+    """39 of FEMNIST's 3,597 writers are 1.1 %, not 39 %."""
+    made = plan(entry("terraform/table1"), "paper", cells="FEMNIST", here=lambda source: source == "mnist")
+    experiment = made.runs[0].experiment
+    share = experiment.selection["clients_per_round"] / experiment.partition["clients"]
+    assert share == pytest.approx(39 / 3597, rel=0.05)
+    combined = sections("cifar100")
+    combined["selection"] = {"method": "warmup", "first": {"method": "random", "clients_per_round": 50}}
+    moved = on_available_data(combined, only_what_ships)
+    assert moved["selection"]["first"]["clients_per_round"] == 10, "in combined methods, too"
+
+
+def test_no_data_set_stands_in_two_columns():
+    """CIFAR-10 is in the table itself, and digits can stand for one of the others."""
+    made = plan(entry("terraform/table1"), "smoke", here=lambda source: source in ("cifar10", "digits"))
+    by_cell = {run.cell: run.experiment.data["source"] for run in made.runs}
+    assert by_cell == {
+        "CIFAR-10 1": "cifar10",
+        "CIFAR-10 2": "cifar10",
+        "CIFAR-10 3": "cifar10",
+        "CIFAR-100": "digits",
+    }
+    assert set(made.left_out) == {"Tiny ImageNet", "FEMNIST"}
+    assert "'femnist' is not here, and what could stand in is in another column" in made.left_out["FEMNIST"]
+    alone = plan(entry("terraform/table1"), "smoke", cells="FEMNIST", here=lambda source: source == "digits")
+    assert not alone.left_out
+    assert all(run.stand_in for run in alone.runs)
+    with pytest.raises(DataError, match="neither the data set 'femnist' is here"):
+        plan(entry("terraform/table1"), "smoke", cells="FEMNIST", here=lambda source: False)
+
+
+@pytest.mark.parametrize("id", IDS)
+@pytest.mark.parametrize(
+    "here", [only_what_ships, lambda source: source in ("mnist", "cmnist", "cifar10", "digits")]
+)
+def test_different_data_sets_never_run_on_the_same_one(id, here):
+    found = entry(id)
+    if found.kind == "runs":
+        runs = plan(found, "small", here=here).runs
+        wanted: dict[str, set[str]] = {}
+        for run in runs:
+            published = as_published(found, run.cell, run.row)
+            wanted.setdefault(run.experiment.data["source"], set()).add(wanted_data(published))
+        assert all(len(names) == 1 for names in wanted.values()), wanted
+
+
+def test_rows_that_name_another_method_keep_the_servers_learning_rate():
+    runs = plan(entry("feddiverse/table1"), "paper", cells="CMNIST GSC", here=everything).runs
+    assert {run.experiment.aggregation.get("server_lr") for run in runs} == {0.1}
+    assert "fednova" in {run.experiment.aggregation["method"] for run in runs}
 
 
 def test_four_breeds_need_four_classes():
@@ -263,12 +323,67 @@ def test_what_ships_is_always_here(monkeypatch, tmp_path):
 
 
 def test_differences_say_what_where_and_from_what():
-    lines = summarised(plan(entry("terraform/table2"), "small", cells="1*,4", here=everything).runs)
+    lines = differing(plan(entry("simprox/figure3"), "small", here=everything))
     assert lines == [
-        "model: mlp (hidden 200) instead of fmnist-cnn",
-        "rounds: 30 instead of 200",
-        "training.lr: 0.01 instead of 0.001",
-        "selection.temperature: auto instead of the default (FedAvg / HiCS-FL)",
+        "model: lenet instead of resnet18 (stem cifar, our choice)",
+        "rounds: 40 instead of 100",
+        "training.lr: 0.05 instead of 0.01",
+        "training: 2 epochs instead of 20 epochs",
+        "seeds: 5 instead of 1",
     ]
-    lines = summarised(plan(entry("terraform/table1"), "smoke", here=only_what_ships).runs)
+    lines = differing(
+        plan(entry("terraform/table1"), "smoke", here=lambda source: source in ("digits", "cifar100"))
+    )
     assert lines[0] == "data: digits instead of cifar10 (CIFAR-10 1; CIFAR-10 2; CIFAR-10 3)"
+
+
+# --- SimProx -----------------------------------------------------------------------------------------------------
+
+
+def of_simprox(id: str, scale: str = "paper") -> Plan:
+    return plan(entry(f"simprox/{id}"), scale, here=everything)
+
+
+@pytest.mark.parametrize("id", ["figure3", "figure4", "figure5", "table3", "table4"])
+def test_simprox_is_compared_with_an_equal_average(id):
+    """Equation 1 of the paper; weights by samples would decide the outcome on their own."""
+    averaged = [run for run in of_simprox(id).runs if run.experiment.aggregation["method"] == "fedavg"]
+    assert {run.row for run in averaged} <= {"FedAvg", "FedProx"}
+    assert averaged
+    assert all(run.experiment.aggregation["weights"] == "equal" for run in averaged)
+
+
+@pytest.mark.parametrize("id", ["figure3", "figure5", "table2", "table3", "table4", "lambda"])
+def test_simprox_trains_as_section_4a_says(id):
+    wanted = {"optimizer": "sgd", "lr": 0.01, "weight_decay": 0.001, "batch_size": 64, "epochs": 20}
+    assert all(run.experiment.training == wanted for run in of_simprox(id).runs)
+
+
+def test_banking77_is_divided_as_section_4c_says():
+    (partition,) = [run.experiment.partition for run in of_simprox("table3").runs if run.row == "FedAvg"]
+    assert partition["scheme"] == "class-subsets"
+    assert partition["min_classes"] < partition["max_classes"] < 77
+    assert partition["spread"] > 0
+
+
+def test_table4_is_the_mean_of_all_31_rounds():
+    assert {value.pick for value in entry("simprox/table4").values} == {"overall"}
+    assert {run.experiment.rounds for run in of_simprox("table4").runs} == {31}
+
+
+def test_the_stem_is_a_guess_and_says_so():
+    settings = {one.name: one.provenance for one in of_simprox("figure3").runs[0].settings}
+    assert settings["model.stem"].kind == "ours"
+    assert settings["model.name"].kind == "paper"
+
+
+def test_the_claims_of_the_text_are_there():
+    texts = " ".join(
+        claim.text for id in ("figure2", "figure3", "lambda") for claim in entry(f"simprox/{id}").claims
+    )
+    for words in ("FedProx is above FedAvg and SimAgg", "5 to 6 points", "λ from 0.6 to 0.7", "lack classes"):
+        assert words in texts
+
+
+def test_other_networks_than_those_compared_are_not_judged():
+    assert of_simprox("table2", "small").unfit("CIFAR-10", "ResNet-18") == "other networks than those compared"

@@ -11,7 +11,7 @@ import json
 import tomllib
 import zlib
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
@@ -206,16 +206,24 @@ def on_workload(name: str, changes: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def merged(sections: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Sections with changes. A section that names another component starts afresh."""
+    """Sections with changes. A section that names another component starts afresh, but for the options that all
+    methods of its kind have: they are not the former method's own."""
     result = dict(sections)
     for key, change in changes.items():
         before = result.get(key)
         if isinstance(before, dict) and isinstance(change, dict):
             renamed = any(k in change and k in before and change[k] != before[k] for k in NAMING_KEYS)
-            result[key] = dict(change) if renamed else before | change
+            result[key] = _common_options(key, before) | change if renamed else before | change
         else:
             result[key] = change
     return result
+
+
+def _common_options(section: str, values: Mapping[str, Any]) -> Section:
+    """Those of a section's options that every method of its kind has (as aggregation's server_lr)."""
+    kind = {"selection": Selector, "aggregation": Aggregator, "algorithm": LocalAlgorithm}.get(section)
+    common = [f.name for f in fields(kind) if f.init] if kind is not None and is_dataclass(kind) else []
+    return {name: value for name, value in values.items() if name in common}
 
 
 def load(path: Path | str, settings: Iterable[str] = ()) -> Experiment:

@@ -39,7 +39,8 @@ class Sweep:
     seeds: tuple[int, ...] | None = None
     #: Dotted config key → values.
     grid: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
-    #: Name → sections with changes; a section that names another component starts afresh.
+    #: Name → sections with changes; a section that names another component starts afresh, but for the options that
+    #: all methods of its kind have.
     cases: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     def experiments(self) -> list[Experiment]:

@@ -1,18 +1,21 @@
 """The papers' federations by name: data, partition, model, local training and cohort size as config sections.
 
 They live in TOML files, one a paper. A workload starts from a base of its file and changes some keys. It leaves
-open which methods select and aggregate: that is what experiments on it compare.
+open which methods select and aggregate: that is what experiments on it compare. Tables called `provenance` say
+who decided each value; those of a workload are asked before those of its base.
 """
 
 from __future__ import annotations
 
 import copy
 import tomllib
+from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 from typing import Any
 
 from muster.errors import ConfigError, nearest
+from muster.experiment.provenance import TABLE, Sources
 
 
 def workload(name: str) -> dict[str, Any]:
@@ -20,31 +23,51 @@ def workload(name: str) -> dict[str, Any]:
 
     The paper's stars may be written as such: "terraform-fmnist-1*" is "terraform-fmnist-1-star".
     """
-    name = name.replace("*", "-star")
-    known = _workloads()
-    if name not in known:
-        raise ConfigError(f"unknown workload '{name}'", expected=nearest(name, known))
-    sections = copy.deepcopy(known[name])
-    del sections["summary"]
-    return sections
+    return copy.deepcopy(_known(name).sections)
+
+
+def workload_sources(name: str) -> Sources:
+    """Who decided the values of a workload."""
+    return _known(name).sources
 
 
 def workload_summaries() -> dict[str, str]:
     """One line about each workload, by name."""
-    return {name: str(known["summary"]) for name, known in sorted(_workloads().items())}
+    return {name: known.summary for name, known in sorted(_workloads().items())}
+
+
+@dataclass(frozen=True)
+class _Workload:
+    summary: str
+    sections: dict[str, Any]
+    sources: Sources
+
+
+def _known(name: str) -> _Workload:
+    name, known = name.replace("*", "-star"), _workloads()
+    if name not in known:
+        raise ConfigError(f"unknown workload '{name}'", expected=nearest(name, known))
+    return known[name]
 
 
 @cache
-def _workloads() -> dict[str, dict[str, Any]]:
-    found: dict[str, dict[str, Any]] = {}
+def _workloads() -> dict[str, _Workload]:
+    found: dict[str, _Workload] = {}
     folder = resources.files("muster.experiment") / "presets" / "workloads"
     for file in sorted(folder.iterdir(), key=lambda entry: entry.name):
         if file.name.endswith(".toml"):
             content = tomllib.loads(file.read_text(encoding="utf-8"))
             for name, changes in content["workloads"].items():
-                base = content["base"][changes.pop("base")]
-                found[name] = _merged(base, changes)
+                found[name] = _workload(name, content["base"][changes.pop("base")], changes)
     return found
+
+
+def _workload(name: str, base: dict[str, Any], changes: dict[str, Any]) -> _Workload:
+    of_base = Sources().within(base.get(TABLE, {}), f"the base of workload {name}")
+    sources = of_base.within(changes.get(TABLE, {}), f"workload {name}")
+    sections = _merged(base, changes)
+    sections.pop(TABLE, None)
+    return _Workload(sections.pop("summary"), sections, sources)
 
 
 def _merged(base: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:

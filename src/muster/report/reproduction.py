@@ -10,9 +10,11 @@ from pathlib import Path
 from muster.errors import OutputError
 from muster.experiment.papers.entries import Value
 from muster.experiment.papers.measures import ACCURACIES
-from muster.experiment.papers.outcome import Compared, Ours, Outcome
-from muster.experiment.papers.planning import Plan, summarised
-from muster.experiment.papers.published import Number, Printed, paper
+from muster.experiment.papers.outcome import Compared, Outcome
+from muster.experiment.papers.planning import Plan
+from muster.experiment.papers.published import Number, Printed, Range, paper
+from muster.experiment.papers.settings import decisions_told, differences_told, options_told
+from muster.experiment.papers.verdicts import LEVEL, NOTHING, Ours
 from muster.report.tables import Cell, Table, markdown, text_column
 
 OFF = "≠"
@@ -76,20 +78,36 @@ def heading(plan: Plan) -> list[str]:
     lines = [f"{of.name} ({of.authors}); scale {plan.scale}" + (f", {seeds}" if plan.runs else "")]
     if plan.entry.published.says:
         lines.append(f"the paper says: {plan.entry.published.says}")
-    published = plan.entry.scale("paper").seeds
-    if plan.runs and plan.seeds != published:
-        lines.append(f"differs from the paper: seeds: {plan.seeds} instead of {published}")
-    lines += [f"differs from the paper: {line}" for line in summarised(plan.runs)]
+    lines += differences_told([(run, run.differences) for run in plan.runs])
+    lines += decisions_told([(run, run.settings) for run in plan.runs])
+    lines += options_told([(run, run.experiment.as_run().to_dict()) for run in plan.runs])
     lines += [f"note: {note}" for note in plan.entry.notes]
     left_out = [
         f"{what} {', '.join(rest)}"
         for what, rest in (
-            ("cells", [cell for cell in plan.entry.cells if cell not in plan.cells]),
+            ("cells", [cell for cell in plan.entry.cells if cell not in (*plan.cells, *plan.left_out)]),
             ("rows", [row for row in plan.entry.rows if row not in plan.rows]),
         )
         if rest
     ]
-    return lines + [f"not asked for here: {what}" for what in left_out]
+    lines += [f"not asked for here: {what}" for what in left_out]
+    lines += [f"left out: {cell}: {why}" for cell, why in plan.left_out.items()]
+    return lines + [
+        f"the same runs at this scale: {', '.join(names)}" for names in _merged(plan.same_runs(), plan)
+    ]
+
+
+def _merged(groups: Sequence[tuple[str, ...]], plan: Plan) -> list[tuple[str, ...]]:
+    """Whole cells where all of their rows are the same runs, instead of row by row."""
+    of_cells = dict.fromkeys(tuple(name.partition(": ")[0] for name in names) for names in groups)
+    whole = [
+        cells
+        for cells in of_cells
+        if len(set(cells)) == len(cells)
+        and all(tuple(f"{cell}: {row}" for cell in cells) in groups for row in plan.rows)
+    ]
+    rest = [names for names in groups if tuple(name.partition(": ")[0] for name in names) not in whole]
+    return [*(tuple(f"cell {cell}" for cell in cells) for cells in whole), *rest]
 
 
 def _numbers(outcome: Outcome, cell: str) -> tuple[str, list[str], list[list[str]]]:
@@ -97,7 +115,7 @@ def _numbers(outcome: Outcome, cell: str) -> tuple[str, list[str], list[list[str
     numbers = [number for number in outcome.numbers if number.cell == cell]
     value, unit = outcome.plan.entry.values[0], outcome.plan.entry.published.unit
     beside = [metric for metric in ACCURACIES if any(metric in number.beside for number in numbers)]
-    at_work = [metric for metric, ours in numbers[0].equal_work.items() if ours.known] if numbers else []
+    at_work = _at_equal_work(numbers)
     header = [
         "case",
         f"paper{f', {unit}' if unit else ''}",
@@ -112,32 +130,52 @@ def _numbers(outcome: Outcome, cell: str) -> tuple[str, list[str], list[list[str
     for number in numbers:
         line = [number.row, printed(number.printed, value), shown(number.ours, value), _difference(number)]
         line += [_places(number, numbers)]
-        line += [shown(number.beside[metric], value) if metric in number.beside else "–" for metric in beside]
-        line += [shown(number.equal_work[metric], value) for metric in at_work]
-        rows.append([*line, f"{number.trainings.mean:,.0f}" if number.trainings.known else "–"])
+        line += [shown(number.beside.get(metric, NOTHING), value) for metric in beside]
+        line += [shown(number.equal_work.get(metric, NOTHING), value) for metric in at_work]
+        rows.append([*line, _trainings(number)])
     return cell, header, rows
 
 
+def _at_equal_work(numbers: Sequence[Compared]) -> list[str]:
+    """The metrics that some row has at equal work."""
+    return list(
+        dict.fromkeys(name for number in numbers for name, ours in number.equal_work.items() if ours.known)
+    )
+
+
 def _values(outcome: Outcome) -> tuple[str, list[str], list[list[str]]]:
-    """Several numbers a run: each of the paper's, then ours."""
+    """Several numbers a run: each of the paper's, then ours and the places; then what the run cost."""
     values = outcome.plan.entry.values
     has = {value.name: any(n.printed is not None for n in _of(outcome, value)) for value in values}
     header = ["case"]
     for value in values:
-        header += [f"{value.name}: paper", "ours"] if has[value.name] else [f"ours: {value.name}"]
-    first = next(iter(outcome.numbers), None)
-    beside = list(first.beside) if first is not None else []
+        named = [f"{value.name}: paper", "ours", "place: paper, ours"]
+        header += named if has[value.name] else [f"ours: {value.name}"]
+    beside = list(dict.fromkeys(metric for number in outcome.numbers for metric in number.beside))
+    at_work = _at_equal_work(outcome.numbers)
+    costs = any(number.trainings.known for number in outcome.numbers)
     header += [f"ours, last: {ACCURACIES[metric]}" for metric in beside]
+    header += [f"at equal work: {_title(Value(metric))}" for metric in at_work]
+    header += ["client trainings"] if costs else []
     rows = []
     for cell in outcome.plan.cells:
+        of_cell = [n for n in outcome.numbers if n.cell == cell]
         for row in outcome.plan.rows:
             line = [f"{cell}: {row}"]
-            numbers = [n for n in outcome.numbers if n.cell == cell and n.row == row]
+            numbers = [n for n in of_cell if n.row == row]
             for number in numbers:
-                line += [printed(number.printed, number.value)] if has[number.value.name] else []
-                line += [shown(number.ours, number.value) + (f" {OFF}" if number.off else "")]
-            line += [shown(numbers[0].beside[metric], Value(metric)) for metric in beside]
-            rows.append(line)
+                ours = shown(number.ours, number.value) + (f" {OFF}" if number.off else "")
+                rivals = [n for n in of_cell if n.value is number.value]
+                places = [printed(number.printed, number.value), ours, _places(number, rivals)]
+                line += places if has[number.value.name] else [ours]
+            line += [
+                shown(_first(number.beside.get(metric) for number in numbers), Value(metric)) for metric in beside
+            ]
+            line += [
+                shown(_first(number.equal_work.get(metric) for number in numbers), Value(metric))
+                for metric in at_work
+            ]
+            rows.append(line + ([_trainings(numbers[0])] if costs else []))
     return "Numbers", header, rows
 
 
@@ -145,41 +183,60 @@ def _of(outcome: Outcome, value: Value) -> Iterable[Compared]:
     return (number for number in outcome.numbers if number.value is value)
 
 
+def _first(found: Iterable[Ours | None]) -> Ours:
+    return next((ours for ours in found if ours is not None), NOTHING)
+
+
+def _trainings(number: Compared) -> str:
+    return f"{number.trainings.mean:,.0f}" if number.trainings.known else "–"
+
+
 def _claims(outcome: Outcome) -> tuple[str, list[str], list[list[str]]]:
-    rows = [[checked.claim.text, checked.where, checked.verdict] for checked in outcome.claims]
+    rows = [[checked.claim.text, checked.where, str(checked)] for checked in outcome.claims]
     return "What the paper says, in our runs", ["claim", "where", "here"], rows
 
 
 def _remarks(outcome: Outcome) -> list[str]:
-    size, lines = outcome.plan.size, []
-    compared = [n for n in outcome.numbers if isinstance(n.printed, Number) and n.ours.known]
-    if compared and outcome.plan.can_judge:
-        off = sum(number.off for number in compared)
+    plan, lines = outcome.plan, []
+    asked = [
+        n for n in outcome.numbers if not n.unfit and isinstance(n.printed, Number | Range) and n.ours.seeds > 1
+    ]
+    if asked:
         lines.append(
-            f"{OFF}: {off} of {len(compared)} numbers differ from the paper's by more than "
-            f"{outcome.plan.entry.tolerance:g} points and both spreads."
+            f"{OFF}: {sum(number.off for number in asked)} of {len(asked)} numbers differ from the paper's by "
+            f"more than {_tolerances(plan, asked)}, its spread and chance (settings differ as the heading says)."
         )
-    if size.last > 1 and outcome.plan.runs:
-        lines.append(
-            f"Ours is the mean of the last {size.last} evaluations; ± is the standard deviation over seeds."
-        )
-    if any(ours.known for number in outcome.numbers for ours in number.equal_work.values()):
+    if plan.size.last > 1 and plan.runs and any(value.pick == "final" for value in plan.entry.values):
+        lines.append(f"Numbers of the end are means of the last {plan.size.last} evaluations.")
+    if any(number.ours.seeds > 1 for number in outcome.numbers):
+        lines.append("± in the numbers is the standard deviation over seeds.")
+    if _at_equal_work(outcome.numbers):
         lines.append("At equal work: after as many client trainings as the cheapest row of the cell used in all.")
-    if outcome.claims and outcome.plan.runs and outcome.plan.can_judge:
+    if any(checked.why and " ± " in checked.why for checked in outcome.claims):
         lines.append(
-            "Claims: a difference within its own standard deviation, taken seed by seed, is too close to say."
-            if outcome.plan.seeds > 1
-            else "Claims: with one seed nothing is known about chance."
+            "Claims: differences are taken seed by seed, with their 95 % intervals; the chance that any of this "
+            f"entry's verdicts is wrong where methods are equal is {LEVEL:.0%} at most (Holm's correction)."
         )
-    if not outcome.plan.can_judge:
+    if unfit := list(dict.fromkeys(number.unfit for number in outcome.numbers if number.unfit)):
         lines.append(
-            f"Scale {outcome.plan.scale} only shows that the entry runs: its numbers say nothing about the "
-            "methods, so no number is marked and no claim is judged."
+            f"Not judged, because of: {'; '.join(unfit)}. Such numbers say nothing about the paper's: none is "
+            "marked, and no claim about them is judged."
         )
+    elif plan.runs and plan.seeds == 1:
+        lines.append("One seed says nothing about chance: no number is marked and no claim is judged.")
     if outcome.missing:
         reasons = dict.fromkeys(why for *_, why in outcome.missing)
         lines.append(f"{len(outcome.missing)} runs have no result: {'; '.join(reasons)}")
     return lines
+
+
+def _tolerances(plan: Plan, asked: Sequence[Compared]) -> str:
+    """By how much numbers may differ: once where all values share it, else by name."""
+    values = list(dict.fromkeys(number.value for number in asked))
+    allowed = [f"{plan.entry.tolerance_of(value):.3g}" for value in values]
+    if len(set(allowed)) == 1:
+        return f"{allowed[0]} {'point' if allowed[0] == '1' else 'points'}"
+    return ", ".join(f"{tolerance} ({value.name})" for value, tolerance in zip(values, allowed, strict=True))
 
 
 def printed(cell: Printed | None, value: Value) -> str:
@@ -189,6 +246,8 @@ def printed(cell: Printed | None, value: Value) -> str:
     if isinstance(cell, str):
         return cell
     digits = 2 if value.factor > 1 else value.digits
+    if isinstance(cell, Range):
+        return f"{cell.low:g} to {cell.high:g}"
     return f"{cell.value:.{digits}f}" + (f" ± {cell.std:.{digits}f}" if cell.std else "")
 
 
@@ -202,15 +261,16 @@ def shown(ours: Ours, value: Value) -> str:
 def _difference(number: Compared) -> str:
     if math.isnan(number.difference):
         return "–"
-    return f"{number.difference:+.1f}{f' {OFF}' if number.off else ''}"
+    return f"{number.difference:+.{number.value.digits}f}{f' {OFF}' if number.off else ''}"
 
 
 def _places(number: Compared, numbers: Sequence[Compared]) -> str:
     """The place among the cell's rows with the same first part ("FedAvg / …"), in the paper and here."""
     group = [other for other in numbers if other.row.partition(" / ")[0] == number.row.partition(" / ")[0]]
     rivals = group if len(group) > 1 else list(numbers)
-    theirs = [n.printed.value if isinstance(n.printed, Number) else math.nan for n in rivals]
-    ours = [n.ours.mean for n in rivals]
+    sign = -1 if number.value.lower else 1
+    theirs = [sign * n.printed.value if isinstance(n.printed, Number) else math.nan for n in rivals]
+    ours = [sign * n.ours.mean for n in rivals]
     here = next(i for i, other in enumerate(rivals) if other is number)
     return f"{_place(theirs, here)}, {_place(ours, here)}"
 

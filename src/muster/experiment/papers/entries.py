@@ -2,6 +2,9 @@
 
 They live in TOML files, one a paper. An entry's experiments are all combinations of its cells (federations) and
 rows (methods, hyper-parameters); everything beside the published set-up stands in its scales.
+
+Tables called `provenance` say who decided each value. There may be one in a cell, row, scale or base, beside the
+cells or rows for all of them, in an entry, and in the file ([shared.provenance]); the nearest counts.
 """
 
 from __future__ import annotations
@@ -10,10 +13,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from functools import cache
+from statistics import median
 from typing import Any, Literal, TypeAlias
 
 from muster.errors import ConfigError, nearest
-from muster.experiment.papers.published import PAPERS, Published, paper, read_toml
+from muster.experiment.papers.published import PAPERS, Number, Published, Range, paper, read_toml
+from muster.experiment.provenance import TABLE, Sources
 from muster.registry import build
 
 #: Config sections, as in an experiment file.
@@ -32,14 +37,21 @@ class Value:
     #: Its name in the published table; empty where the table has one number a cell.
     name: str = ""
     #: Of the evaluations: the last, the best, one at a share of the run, the mean after 10, 20, …, 100 % of the
-    #: run, or a statistic of the later half.
-    pick: Literal["final", "best", "at", "tenths", "min", "max", "mean", "std"] = "final"
+    #: run, the mean of all, or a statistic of the later half.
+    pick: Literal["final", "best", "at", "tenths", "overall", "min", "max", "mean", "std"] = "final"
     #: For pick = "at": which share of the rounds.
     at: float = 1.0
     #: For shares of selections: first and last client of the group.
     clients: tuple[int, int] = (0, 0)
     factor: float = 100.0
     digits: int = 1
+    #: By how much it may differ from the published number, in the table's unit; default: see `Entry.tolerance_of`.
+    tolerance: float | None = None
+
+    @property
+    def lower(self) -> bool:
+        """Smaller is better."""
+        return self.pick == "std" or any(word in self.metric for word in ("loss", "seconds", "trainings", "_std"))
 
 
 @dataclass(frozen=True)
@@ -54,14 +66,23 @@ class Claim:
     rows: str = "*"
     #: The name of the value; default: the entry's first.
     value: str = ""
-    best: str | None = None
+    #: Above all others; several: each of them above all that are not among them.
+    best: str | tuple[str, ...] | None = None
     worst: str | None = None
     #: Each is above the next.
     order: tuple[str, ...] = ()
     #: Largest minus smallest is at most this many points.
     spread: float | None = None
+    #: By more than so many points.
+    margin: float = 0.0
+    #: Not each of the best above each other one, but their mean above the mean of the others.
+    average: bool = False
     #: Smaller numbers are better (losses, seconds).
     lower: bool = False
+
+    @property
+    def winners(self) -> tuple[str, ...]:
+        return (self.best,) if isinstance(self.best, str) else self.best or ()
 
 
 @dataclass(frozen=True)
@@ -87,6 +108,18 @@ class Scale:
     rows: str = "*"
     changes: Changes = field(default_factory=dict)
     where: tuple[Where, ...] = ()
+    #: Why nothing is judged at this scale, where what the claims compare is not what is run.
+    unfit: str = ""
+    sources: Sources = field(default_factory=Sources)
+
+
+@dataclass(frozen=True)
+class Decided:
+    """Who decided the values of an entry's parts."""
+
+    base: Sources = field(default_factory=Sources)
+    cells: Mapping[str, Sources] = field(default_factory=dict)
+    rows: Mapping[str, Sources] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -108,8 +141,9 @@ class Entry:
     claims: tuple[Claim, ...] = ()
     #: What differs from the paper, or had to be guessed, at every scale.
     notes: tuple[str, ...] = ()
-    #: Points by which a number may differ before it is marked.
+    #: Points by which an accuracy may differ from the published one before it is marked.
     tolerance: float = 2.0
+    decided: Decided = field(default_factory=Decided)
 
     @property
     def paper(self) -> str:
@@ -119,6 +153,19 @@ class Entry:
         if name not in self.scales:
             raise ConfigError(f"unknown scale '{name}'", expected=nearest(name, SCALES))
         return self.scales[name]
+
+    def tolerance_of(self, value: Value) -> float:
+        """By how much a value may differ from the published one: the entry's points where it is an accuracy, a
+        tenth of what the paper usually prints for it where it is something else (a deviation, a loss, a count)."""
+        if value.tolerance is not None:
+            return value.tolerance
+        if value.factor == 100 and not value.lower:
+            return self.tolerance
+        printed = (
+            self.published.at(*self.printed_at(cell, row, value)) for cell in self.cells for row in self.rows
+        )
+        usual = [abs(number.middle) for number in printed if isinstance(number, Number | Range)]
+        return 0.1 * median(usual) if usual else 0.0
 
     def printed_at(self, cell: str, row: str, value: Value) -> tuple[str, str]:
         """Row and column of the published table."""
@@ -176,27 +223,47 @@ def _entry(id: str, values: dict[str, Any], shared: Mapping[str, Mapping[str, An
         for key, scale in values["scales"].items()
     }
     name, _, part = id.partition("/")
+    around = Sources().within(shared.get(TABLE, {}), f"the entries of {name}").within(values.get(TABLE, {}), id)
+    cells, of_cells = _told_apart(values["cells"], around, f"{id}.cells")
+    rows, of_rows = _told_apart(values["rows"], around, f"{id}.rows")
+    base, of_base = _without_table(values.get("base", {}), around, f"{id}.base")
     return Entry(
         id=id,
         published=paper(name).parts[part],
         kind=values.get("kind", "runs"),
-        cells=values["cells"],
-        rows=values["rows"],
+        cells=cells,
+        rows=rows,
         values=tuple(build(Value, value, f"{id}.values") for value in values["values"]),
         row=values.get("row", "{row}"),
         column=values.get("column", "{cell}"),
-        scales={key: _scale(scale, f"{id}.scales.{key}") for key, scale in scales.items()},
-        base=values.get("base", {}),
+        scales={key: _scale(scale, around, f"{id}.scales.{key}") for key, scale in scales.items()},
+        base=base,
         claims=tuple(build(Claim, claim, f"{id}.claims") for claim in values.get("claims", ())),
         notes=tuple(values.get("notes", ())),
         tolerance=values.get("tolerance", 2.0),
+        decided=Decided(of_base, of_cells, of_rows),
     )
+
+
+def _told_apart(
+    group: Mapping[str, Changes], around: Sources, where: str
+) -> tuple[dict[str, Changes], dict[str, Sources]]:
+    """Cells or rows, and who decided their values."""
+    members, around = _without_table(group, around, where)
+    parts = {name: _without_table(changes, around, f"{where}.{name}") for name, changes in members.items()}
+    return {name: changes for name, (changes, _) in parts.items()}, {name: own for name, (_, own) in parts.items()}
+
+
+def _without_table(values: Mapping[str, Any], around: Sources, where: str) -> tuple[Changes, Sources]:
+    rest = {key: value for key, value in values.items() if key != TABLE}
+    return rest, around.within(values.get(TABLE, {}), where)
 
 
 def _is_name(key: str, value: Any) -> bool:
     return key in ("cells", "rows", "values", "scales") and isinstance(value, str)
 
 
-def _scale(values: Changes, section: str) -> Scale:
+def _scale(values: Changes, around: Sources, section: str) -> Scale:
+    values, sources = _without_table(values, around, section)
     where = tuple(build(Where, case, f"{section}.where") for case in values.get("where", ()))
-    return build(Scale, {**values, "where": where}, section)
+    return build(Scale, {**values, "where": where, "sources": sources}, section)

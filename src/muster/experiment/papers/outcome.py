@@ -7,41 +7,30 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Literal, TypeAlias
+from typing import TypeAlias
 
-import numpy as np
-
-from muster.data.partition.group_skew import named_tables
 from muster.experiment.papers.entries import Claim, Value, fits
-from muster.experiment.papers.measures import ACCURACIES, at_work, measured
+from muster.experiment.papers.measures import ACCURACIES, at_work, federations, measured
 from muster.experiment.papers.planning import Plan, as_published
-from muster.experiment.papers.published import Number, Printed
-from muster.heterogeneity.metrics import summary
+from muster.experiment.papers.published import Number, Printed, Range
+from muster.experiment.papers.verdicts import (
+    LEVEL,
+    NOTHING,
+    Ours,
+    Verdict,
+    corrected,
+    evidence,
+    exactly,
+    judged,
+    p_apart,
+    unfit,
+)
 from muster.result import Result
 
 #: Results of one cell and row.
 BySeed: TypeAlias = dict[int, Result]
-Verdict = Literal["holds", "does not hold", "too close to say", "too short to judge", "not run"]
-
-
-@dataclass(frozen=True)
-class Ours:
-    """A number over seeds: mean and standard deviation."""
-
-    mean: float
-    std: float
-    seeds: int
-    #: One a seed, where all seeds have one.
-    values: tuple[float, ...] = ()
-
-    @property
-    def known(self) -> bool:
-        return not math.isnan(self.mean)
-
-
-NOTHING = Ours(math.nan, 0.0, 0)
 
 
 @dataclass(frozen=True)
@@ -59,12 +48,14 @@ class Compared:
     #: The other accuracies, by metric.
     beside: Mapping[str, Ours]
     trainings: Ours
-    #: Further from the published number than tolerance and spread allow; never where a plan cannot judge.
-    off: bool
+    #: Why nothing is said about it ("stand-in data"); empty where it may be judged.
+    unfit: str = ""
+    #: Further from the published number than tolerance, spread and chance allow.
+    off: bool = False
 
     @property
     def difference(self) -> float:
-        return self.ours.mean - self.printed.value if isinstance(self.printed, Number) else math.nan
+        return self.printed.apart(self.ours.mean) if isinstance(self.printed, Number | Range) else math.nan
 
 
 @dataclass(frozen=True)
@@ -74,6 +65,11 @@ class Checked:
     claim: Claim
     where: str
     verdict: Verdict
+    #: The difference that it rests on, or why it is not judged.
+    why: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.verdict}: {self.why}" if self.why else self.verdict
 
 
 @dataclass(frozen=True)
@@ -100,53 +96,58 @@ def outcome(plan: Plan, results: Mapping[str, Result], failures: Mapping[str, st
             runs[run.cell, run.row][run.seed] = results[fingerprint]
         else:
             missing.append((run.cell, run.row, run.seed, (failures or {}).get(fingerprint, "not run")))
-    numbers = tuple(
-        compared
-        for cell in plan.cells
-        for compared in _cell(plan, cell, {row: runs[cell, row] for row in plan.rows})
+    numbers = _marked(
+        plan,
+        [
+            compared
+            for cell in plan.cells
+            for compared in _cell(plan, cell, {row: runs[cell, row] for row in plan.rows})
+        ],
     )
     return Outcome(plan, numbers, tuple(checked(plan, numbers)), tuple(missing))
 
 
 def _cell(plan: Plan, cell: str, runs: Mapping[str, BySeed]) -> list[Compared]:
     last, cheapest = plan.size.last, _cheapest(runs)
-    found = []
-    for row, by_seed in runs.items():
-        results = list(by_seed.values())
-        for value in plan.entry.values:
-            ours = over_seeds(results, partial(measured, wanted=value, last=last))
-            printed = plan.entry.published.at(*plan.entry.printed_at(cell, row, value))
-            found.append(
-                Compared(
-                    cell=cell,
-                    row=row,
-                    value=value,
-                    printed=printed,
-                    ours=ours,
-                    equal_work=_at_equal_work(by_seed, value, cheapest, last),
-                    beside=_beside(results, value, last),
-                    trainings=over_seeds(results, _trainings),
-                    off=plan.can_judge and is_off(ours, printed, plan.entry.tolerance * value.factor / 100),
-                )
-            )
-    return found
-
-
-def _federation(plan: Plan, cell: str) -> list[Compared]:
-    """How heterogeneous a federation is, from the clients' tables alone."""
-    table = named_tables(as_published(plan.entry, cell, plan.rows[0])["partition"]["table"])
-    metrics = summary(table)
     return [
         Compared(
             cell=cell,
-            row=plan.rows[0],
+            row=row,
             value=value,
-            printed=plan.entry.published.at(*plan.entry.printed_at(cell, plan.rows[0], value)),
-            ours=Ours(value.factor * metrics[value.metric], 0.0, 1),
+            printed=plan.entry.published.at(*plan.entry.printed_at(cell, row, value)),
+            ours=over_seeds(by_seed, partial(measured, wanted=value, last=last)),
+            equal_work=_at_equal_work(by_seed, value, cheapest, last),
+            beside=_beside(by_seed, value, last),
+            trainings=over_seeds(by_seed, _trainings),
+            unfit=plan.unfit(cell, row),
+        )
+        for row, by_seed in runs.items()
+        for value in plan.entry.values
+    ]
+
+
+def _marked(plan: Plan, numbers: Sequence[Compared]) -> tuple[Compared, ...]:
+    """The numbers with marks where they differ from the published ones, all of them asked together."""
+    asked = [n for n in numbers if not n.unfit and isinstance(n.printed, Number | Range) and n.ours.seeds > 1]
+    p_values = corrected([p_apart(n.ours, n.printed, plan.entry.tolerance_of(n.value)) for n in asked])
+    off = {id(n) for n, p in zip(asked, p_values, strict=True) if p < LEVEL}
+    return tuple(replace(number, off=id(number) in off) for number in numbers)
+
+
+def _federation(plan: Plan, cell: str) -> list[Compared]:
+    """How heterogeneous a federation is, from who has what alone."""
+    row = plan.rows[0]
+    by_seed = federations(as_published(plan.entry, cell, row), plan.seeds)
+    return [
+        Compared(
+            cell=cell,
+            row=row,
+            value=value,
+            printed=plan.entry.published.at(*plan.entry.printed_at(cell, row, value)),
+            ours=_known({seed: value.factor * found[value.metric] for seed, found in by_seed.items()}),
             equal_work={},
             beside={},
             trainings=NOTHING,
-            off=False,
         )
         for value in plan.entry.values
     ]
@@ -165,7 +166,7 @@ def _at_equal_work(by_seed: BySeed, value: Value, cheapest: Mapping[int, float],
     if value.pick != "final" or "accuracy" not in value.metric:
         return {}
     return {
-        metric: _mean([at_work(run, Value(metric), cheapest[seed], last) for seed, run in by_seed.items()])
+        metric: _known({seed: at_work(run, Value(metric), cheapest[seed], last) for seed, run in by_seed.items()})
         for metric in dict.fromkeys((value.metric, "accuracy"))
     }
 
@@ -174,55 +175,69 @@ def _trainings(result: Result) -> float:
     return float(result.ledger.total().client_trainings)
 
 
-def _beside(results: Sequence[Result], value: Value, last: int) -> dict[str, Ours]:
+def _beside(by_seed: BySeed, value: Value, last: int) -> dict[str, Ours]:
     """The accuracies that the paper did not use, where it used one."""
     if "accuracy" not in value.metric:
         return {}
     return {
-        metric: over_seeds(results, partial(measured, wanted=Value(metric), last=last))
+        metric: over_seeds(by_seed, partial(measured, wanted=Value(metric), last=last))
         for metric in ACCURACIES
         if metric != value.metric
     }
 
 
-def over_seeds(results: Sequence[Result], measure: Callable[[Result], float]) -> Ours:
-    return _mean([measure(result) for result in results])
+def over_seeds(by_seed: BySeed, measure: Callable[[Result], float]) -> Ours:
+    return _known({seed: measure(result) for seed, result in by_seed.items()})
 
 
-def _mean(values: Sequence[float]) -> Ours:
-    known = np.array([value for value in values if not math.isnan(value)])
-    if not len(known):
-        return NOTHING
-    whole = tuple(values) if len(known) == len(values) else ()
-    return Ours(float(known.mean()), float(known.std(ddof=1)) if len(known) > 1 else 0.0, len(known), whole)
-
-
-def is_off(ours: Ours, printed: Printed | None, tolerance: float) -> bool:
-    """Whether our number differs from the published one by more than the tolerance and both spreads."""
-    if not isinstance(printed, Number) or not ours.known:
-        return False
-    return abs(ours.mean - printed.value) > max(tolerance, ours.std + printed.std)
+def _known(values: Mapping[int, float]) -> Ours:
+    return Ours({seed: value for seed, value in values.items() if not math.isnan(value)})
 
 
 # --- claims ------------------------------------------------------------------------------------------------------
 
 
 def checked(plan: Plan, numbers: Sequence[Compared]) -> list[Checked]:
-    """Every claim, cell by cell (row by row for claims about cells)."""
-    found = []
-    for claim in plan.entry.claims:
-        name = claim.value or plan.entry.values[0].name
-        groups: dict[str, dict[str, Ours]] = {}
-        for number in numbers:
-            if fits(number.cell, claim.cells) and fits(number.row, claim.rows):
-                where, which = _compared_by(claim, number)
-                if claim.over == "values" or number.value.name == name:
-                    groups.setdefault(where, {})[which] = number.ours
-        for where, group in groups.items():
-            says = verdict(claim, group)
-            decided: Verdict = says if plan.can_judge or says == "not run" else "too short to judge"
-            found.append(Checked(claim, where, decided))
-    return found
+    """Every claim, cell by cell (row by row for claims about cells), all of them asked together."""
+    asked = [
+        (claim, where, group) for claim in plan.entry.claims for where, group in _groups(plan, claim, numbers)
+    ]
+    found = [_without_statistics(plan, claim, where, group) for claim, where, group in asked]
+    open_ones = [i for i, done in enumerate(found) if done is None]
+    weighed = [evidence(asked[i][0], _ours(asked[i][2])) for i in open_ones]
+    p_values = corrected([one.p for one in weighed])
+    for i, one, p in zip(open_ones, weighed, p_values, strict=True):
+        found[i] = Checked(asked[i][0], asked[i][1], *judged(one, p, len(open_ones)))
+    return [done for done in found if done is not None]
+
+
+def _without_statistics(plan: Plan, claim: Claim, where: str, group: Mapping[str, Compared]) -> Checked | None:
+    """The verdict where none is needed: not run, not to be judged, or nothing left to chance."""
+    numbers = _ours(group)
+    no_verdict = unfit(claim, numbers)
+    if no_verdict is not None and no_verdict[0] == "not run":
+        return Checked(claim, where, *no_verdict)
+    if plan.entry.kind == "federations":
+        return Checked(claim, where, exactly(claim, numbers))
+    if reasons := list(dict.fromkeys(number.unfit for number in group.values() if number.unfit)):
+        return Checked(claim, where, "not judged", "; ".join(reasons))
+    return None if no_verdict is None else Checked(claim, where, *no_verdict)
+
+
+def _ours(group: Mapping[str, Compared]) -> dict[str, Ours]:
+    return {name: number.ours for name, number in group.items()}
+
+
+def _groups(plan: Plan, claim: Claim, numbers: Sequence[Compared]) -> list[tuple[str, dict[str, Compared]]]:
+    """Where a claim is checked, and what is compared there, by name."""
+    name = claim.value or plan.entry.values[0].name
+    groups: dict[str, dict[str, Compared]] = {}
+    for number in numbers:
+        if fits(number.cell, claim.cells) and fits(number.row, claim.rows):
+            where, which = _compared_by(claim, number)
+            if claim.over == "values" or number.value.name == name:
+                groups.setdefault(where, {})[which] = number
+    return list(groups.items())
 
 
 def _compared_by(claim: Claim, number: Compared) -> tuple[str, str]:
@@ -234,34 +249,3 @@ def _compared_by(claim: Claim, number: Compared) -> tuple[str, str]:
             return number.row, number.cell
         case "values":
             return f"{number.cell}, {number.row}", number.value.name
-
-
-def verdict(claim: Claim, numbers: Mapping[str, Ours]) -> Verdict:
-    """Whether a claim holds for these numbers; differences within their own standard deviation decide nothing."""
-    named = [name for name in (claim.best, claim.worst, *claim.order) if name is not None]
-    if len(numbers) < 2 or not all(ours.known for ours in numbers.values()) or not set(named) <= set(numbers):
-        return "not run"
-    if claim.spread is not None:
-        means = [ours.mean for ours in numbers.values()]
-        return "holds" if max(means) - min(means) <= claim.spread else "does not hold"
-    pairs: list[tuple[str, str]] = list(zip(claim.order, claim.order[1:], strict=False))
-    pairs += [(claim.best, other) for other in numbers if claim.best is not None and other != claim.best]
-    pairs += [(other, claim.worst) for other in numbers if claim.worst is not None and other != claim.worst]
-    return _ordered([(numbers[high], numbers[low]) for high, low in pairs], -1 if claim.lower else 1)
-
-
-def _ordered(pairs: Sequence[tuple[Ours, Ours]], sign: int) -> Verdict:
-    leads = [sign * (high.mean - low.mean) for high, low in pairs]
-    spreads = [_spread_of_lead(high, low) for high, low in pairs]
-    if any(lead < 0 and -lead > spread for lead, spread in zip(leads, spreads, strict=True)):
-        return "does not hold"
-    if all(lead > spread for lead, spread in zip(leads, spreads, strict=True)):
-        return "holds"
-    return "too close to say"
-
-
-def _spread_of_lead(high: Ours, low: Ours) -> float:
-    """The standard deviation of a difference: seed by seed where both have the same seeds."""
-    if len(high.values) == len(low.values) > 1:
-        return float(np.std(np.subtract(high.values, low.values), ddof=1))
-    return math.hypot(high.std, low.std)

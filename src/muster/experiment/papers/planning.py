@@ -2,29 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
-from muster.errors import ConfigError
-from muster.experiment.config import Experiment, from_dict, merged, on_workload
+from muster.errors import ConfigError, DataError
+from muster.experiment.config import Experiment, from_dict, merged
 from muster.experiment.papers.entries import SMOKE, Changes, Entry, Scale, chosen, fits
-from muster.experiment.papers.stand_ins import is_here, on_available_data
+from muster.experiment.papers.settings import Difference, Setting, difference, relevant, unchanged
+from muster.experiment.papers.stand_ins import assigned, is_here, nothing_left, on_data, wanted_data
+from muster.experiment.provenance import Provenance, Sources, leaves
+from muster.experiment.workloads import workload, workload_sources
 
-#: How sections name the component that decides which other options there are.
-_NAMED = {"data": "source", "partition": "scheme", "model": "name"}
-
-#: Differences that matter most stand first.
-_FIRST = {"data": 0, "model": 1, "rounds": 2, "training.lr": 3}
-
-
-@dataclass(frozen=True)
-class Difference:
-    """Something that is not as in the paper."""
-
-    what: str
-    paper: str
-    ours: str
+#: Rounds of an experiment whose paper does not state them.
+ROUNDS = 100
 
 
 @dataclass(frozen=True)
@@ -36,6 +27,13 @@ class Planned:
     seed: int
     experiment: Experiment
     differences: tuple[Difference, ...]
+    #: What is as in the full-size preset, and who decided it.
+    settings: tuple[Setting, ...] = ()
+
+    @property
+    def stand_in(self) -> bool:
+        """Whether it runs on other data than the paper's."""
+        return any(one.what == "data" for one in self.differences)
 
 
 @dataclass(frozen=True)
@@ -48,6 +46,8 @@ class Plan:
     rows: tuple[str, ...]
     seeds: int
     runs: tuple[Planned, ...]
+    #: Cells that cannot be run here, and why.
+    left_out: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def size(self) -> Scale:
@@ -57,6 +57,24 @@ class Plan:
     def can_judge(self) -> bool:
         """Whether its numbers can speak for or against the paper: a few rounds of training cannot."""
         return self.scale != SMOKE or not self.runs
+
+    def unfit(self, cell: str, row: str) -> str:
+        """Why numbers of these runs are not judged; empty where they may be."""
+        if not self.can_judge:
+            return f"scale {self.scale} is too short"
+        if self.size.unfit:
+            return self.size.unfit
+        return (
+            "stand-in data" if any(run.stand_in for run in self.runs if (run.cell, run.row) == (cell, row)) else ""
+        )
+
+    def same_runs(self) -> list[tuple[str, ...]]:
+        """Cells and rows whose runs are the same ones at this scale."""
+        runs: dict[str, list[str]] = {}
+        for run in self.runs:
+            if run.seed == 0:
+                runs.setdefault(run.experiment.fingerprint, []).append(f"{run.cell}: {run.row}")
+        return [tuple(names) for names in runs.values() if len(names) > 1]
 
 
 def plan(
@@ -74,16 +92,42 @@ def plan(
     if seeds < 1:
         raise ConfigError(f"bad number of seeds: {seeds}", expected="at least 1")
     picked_cells = chosen(cells or size.cells, entry.cells, "cell")
-    picked_rows = chosen(rows or size.rows, entry.rows, "row")
+    picked_rows = tuple(chosen(rows or size.rows, entry.rows, "row"))
+    if entry.kind == "federations":
+        return Plan(entry, scale, tuple(picked_cells), picked_rows, seeds, ())
+    sections = {(cell, row): full_size(entry, cell, row, size) for cell in picked_cells for row in picked_rows}
+    on = assigned(list(dict.fromkeys(wanted_data(ours) for _, ours in sections.values())), here)
+    left_out = {
+        cell: wanted_data(ours) for (cell, _), (_, ours) in sections.items() if on[wanted_data(ours)] is None
+    }
+    if len(left_out) == len(picked_cells):
+        raise DataError(nothing_left(left_out[picked_cells[0]], here))
     runs = []
-    if entry.kind == "runs":
-        for cell in picked_cells:
-            for row in picked_rows:
-                published = as_published(entry, cell, row)
-                ours = on_available_data(scaled(published, entry, cell, row, size), here)
-                differences = tuple(difference(published, ours))
-                runs += [_planned(cell, row, seed, ours, differences) for seed in range(seeds)]
-    return Plan(entry, scale, tuple(picked_cells), tuple(picked_rows), seeds, tuple(runs))
+    for (cell, row), (published, ours) in sections.items():
+        if (source := on[wanted_data(ours)]) is not None and cell not in left_out:
+            moved = on_data(ours, source) | {"seeds": seeds}
+            decided = decisions(entry, cell, row) | {"seeds": entry.scale("paper").sources.of("seeds")}
+            differences = tuple(difference(published, moved, decided))
+            settings = tuple(unchanged(published, moved, decided))
+            runs += [
+                Planned(cell, row, seed, _experiment(cell, row, seed, moved), differences, settings)
+                for seed in range(seeds)
+            ]
+    return Plan(
+        entry,
+        scale,
+        tuple(cell for cell in picked_cells if cell not in left_out),
+        picked_rows,
+        seeds,
+        tuple(runs),
+        {cell: nothing_left(name, here) for cell, name in left_out.items()},
+    )
+
+
+def full_size(entry: Entry, cell: str, row: str, size: Scale) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The sections of one experiment as the paper has it, and at another scale."""
+    published = as_published(entry, cell, row) | {"seeds": entry.scale("paper").seeds}
+    return published, scaled(published, entry, cell, row, size)
 
 
 def as_published(entry: Entry, cell: str, row: str) -> dict[str, Any]:
@@ -91,14 +135,50 @@ def as_published(entry: Entry, cell: str, row: str) -> dict[str, Any]:
 
     A cell or row with a `rounds_share` has that share of the rounds: it trains longer in each.
     """
-    of_cell, of_row = dict(entry.cells[cell]), dict(entry.rows[row])
-    workload = of_cell.pop("workload", None) or entry.base.get("workload")
+    sections: dict[str, Any] = {}
+    share = 1.0
+    for changes, _ in _layers(entry, cell, row):
+        sections = _changed(sections, {key: value for key, value in changes.items() if key != "rounds_share"})
+        share *= changes.get("rounds_share", 1)
+    return sections | {"rounds": max(1, int(sections.get("rounds", ROUNDS) * share)), "rounds_share": share}
+
+
+def decisions(entry: Entry, cell: str, row: str) -> dict[str, Provenance | None]:
+    """Who decided each value of an experiment as the paper has it; None where no table says so."""
+    found: dict[str, Provenance | None] = {"rounds": Provenance("ours", "the number of rounds is not stated")}
+    for changes, sources in _layers(entry, cell, row):
+        found |= {name: sources.of(name) for name, _ in leaves(changes) if name != "fresh"}
+    kept = {name for name, _ in leaves(as_published(entry, cell, row))}
+    return {name: provenance for name, provenance in found.items() if name in kept and name != "name"}
+
+
+def undecided(entry: Entry) -> list[str]:
+    """Values of an entry that no table of provenance speaks of, and where they are."""
+    found: dict[str, list[str]] = {}
+    for cell in entry.cells:
+        for row in entry.rows:
+            for name, provenance in decisions(entry, cell, row).items():
+                if provenance is None and (relevant(name) or name == "rounds_share"):
+                    found.setdefault(name, []).append(f"{cell} / {row}")
+    if entry.kind == "runs" and entry.scale("paper").sources.of("seeds") is None:
+        found["seeds"] = ["scale paper"]
+    return [f"{entry.id}: {name} ({places[0]}, {len(places)} in all)" for name, places in found.items()]
+
+
+def _layers(entry: Entry, cell: str, row: str) -> list[tuple[Changes, Sources]]:
+    """What is put on top of each other, and who decided it: workload, cell, what all rows have, row."""
+    of_cell, decided = dict(entry.cells[cell]), entry.decided
+    workload_name = of_cell.pop("workload", None) or entry.base.get("workload")
     base = {key: value for key, value in entry.base.items() if key != "workload"}
-    share = of_cell.pop("rounds_share", 1) * of_row.pop("rounds_share", 1)
-    sections = on_workload(str(workload), {}) if workload else {}
-    for changes in (of_cell, base, of_row):
-        sections = _changed(sections, changes)
-    return sections | {"rounds": max(1, int(sections.get("rounds", 100) * share)), "rounds_share": share}
+    layers = [
+        (of_cell, decided.cells.get(cell, Sources())),
+        (base, decided.base),
+        (dict(entry.rows[row]), decided.rows.get(row, Sources())),
+    ]
+    if workload_name is not None:
+        name = str(workload_name)
+        layers.insert(0, ({"name": name} | workload(name), workload_sources(name)))
+    return layers
 
 
 def _changed(sections: dict[str, Any], changes: Changes) -> dict[str, Any]:
@@ -123,64 +203,6 @@ def _changes(size: Scale, cell: str, row: str) -> Changes:
     return changes
 
 
-def _planned(
-    cell: str, row: str, seed: int, sections: Mapping[str, Any], differences: tuple[Difference, ...]
-) -> Planned:
-    values = {key: value for key, value in sections.items() if key != "rounds_share"}
-    experiment = from_dict({**values, "name": f"{row}, {cell}", "seed": seed})
-    return Planned(cell, row, seed, experiment, differences)
-
-
-def difference(paper: Mapping[str, Any], ours: Mapping[str, Any]) -> list[Difference]:
-    """What was changed, section by section; what the paper leaves open is not a difference."""
-    found = []
-    for section in dict.fromkeys([*paper, *ours]):
-        before, after = paper.get(section, {}), ours.get(section, {})
-        if section in ("name", "rounds_share", "evaluation", "engine", "checkpoint") or before == after:
-            continue
-        if section in _NAMED and before.get(_NAMED[section]) != after.get(_NAMED[section]):
-            found.append(Difference(section, _told(before, section), _told(after, section)))
-        elif isinstance(after, Mapping):
-            keys = [key for key in dict.fromkeys([*before, *after]) if before.get(key) != after.get(key)]
-            found += [
-                Difference(f"{section}.{key}", _text(before.get(key)), _text(after.get(key))) for key in keys
-            ]
-        else:
-            found.append(Difference(section, _text(before), _text(after)))
-    return found
-
-
-def summarised(runs: Sequence[Planned]) -> list[str]:
-    """The differences of all runs as lines; those that only some cells or rows have say which."""
-    where: dict[Difference, list[Planned]] = {}
-    for run in runs:
-        for one in run.differences:
-            where.setdefault(one, []).append(run)
-    lines = []
-    for one, having in sorted(where.items(), key=lambda item: _FIRST.get(item[0].what, len(_FIRST))):
-        line = f"{one.what}: {one.ours} instead of {one.paper}"
-        lines.append(line if len(having) == len(runs) else f"{line} ({_which(having, runs)})")
-    return lines
-
-
-def _which(having: Sequence[Planned], runs: Sequence[Planned]) -> str:
-    cells, rows = (list(dict.fromkeys(getattr(run, key) for run in having)) for key in ("cell", "row"))
-    parts = []
-    for names, everything in ((cells, {run.cell for run in runs}), (rows, {run.row for run in runs})):
-        if len(names) < len(everything):
-            parts.append("; ".join(names))
-    return ", ".join(parts) or "some runs"
-
-
-def _told(section: Mapping[str, Any], kind: str) -> str:
-    name = section.get(_NAMED[kind], "–")
-    options = ", ".join(f"{key} {_text(value)}" for key, value in section.items() if key != _NAMED[kind])
-    return f"{name} ({options})" if options else str(name)
-
-
-def _text(value: Any) -> str:
-    if value in (None, {}):
-        return "the default"
-    if isinstance(value, float):
-        return f"{value:g}"
-    return "/".join(map(_text, value)) if isinstance(value, list | tuple) else str(value)
+def _experiment(cell: str, row: str, seed: int, sections: Mapping[str, Any]) -> Experiment:
+    values = {key: value for key, value in sections.items() if key not in ("rounds_share", "seeds")}
+    return from_dict({**values, "name": f"{row}, {cell}", "seed": seed})

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from importlib import resources
-from typing import Any, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 from muster.errors import ConfigError, nearest
+
+_RANGE = re.compile(r"(-?[\d.]+) *(?:to|–) *(-?[\d.]+)")
 
 
 @dataclass(frozen=True)
@@ -19,9 +22,34 @@ class Number:
     value: float
     std: float = 0.0
 
+    @property
+    def middle(self) -> float:
+        return self.value
 
-#: What stands in a cell of a published table: a number, or words ("not scalable", a formula).
-Printed: TypeAlias = Number | str
+    def apart(self, ours: float) -> float:
+        """How far above (or, negative, below) it a number of ours is."""
+        return ours - self.value
+
+
+@dataclass(frozen=True)
+class Range:
+    """Where the text gives only a range ("37 to 38 %")."""
+
+    low: float
+    high: float
+    std: ClassVar[float] = 0.0
+
+    @property
+    def middle(self) -> float:
+        return (self.low + self.high) / 2
+
+    def apart(self, ours: float) -> float:
+        """How far above (or, negative, below) the range a number of ours is; zero within."""
+        return max(ours - self.high, 0.0) + min(ours - self.low, 0.0)
+
+
+#: What stands in a cell of a published table: a number, a range, or words ("not scalable", a formula).
+Printed: TypeAlias = Number | Range | str
 
 
 @dataclass(frozen=True)
@@ -75,11 +103,23 @@ def read_toml(*path: str) -> dict[str, Any]:
 
 def _published(values: dict[str, Any]) -> Published:
     columns = tuple(values.get("columns", ()))
-    rows = {name: tuple(_printed(cell) for cell in cells) for name, cells in values.get("rows", {}).items()}
+    rows = {
+        name: tuple(_printed(cell, f"in row {name} of {values['caption']}") for cell in cells)
+        for name, cells in values.get("rows", {}).items()
+    }
     return Published(values["caption"], values.get("says", ""), values.get("unit", ""), columns=columns, rows=rows)
 
 
-def _printed(cell: float | str | Sequence[float]) -> Printed:
+def _printed(cell: float | str | Sequence[float], where: str) -> Printed:
+    """A number, [mean, standard deviation], a range ("37 to 38"), or words."""
     if isinstance(cell, str):
-        return cell
-    return Number(*map(float, cell)) if isinstance(cell, Sequence) else Number(float(cell))
+        found = _RANGE.fullmatch(cell.strip())
+        return Range(*sorted(map(float, found.groups()))) if found else cell
+    if not isinstance(cell, Sequence):
+        return Number(float(cell))
+    value, std = map(float, cell)
+    if not 0 <= std < abs(value):
+        raise ConfigError(
+            f"bad number {where}: {cell}", expected='[mean, standard deviation]; a range is written as "37 to 38"'
+        )
+    return Number(value, std)

@@ -1,9 +1,9 @@
-"""Where a data set is not on this machine, the experiment runs on the nearest one that is."""
+"""Where a data set is not on this machine, an experiment runs on the nearest one that is, and is not judged."""
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import Any
 
@@ -25,17 +25,57 @@ def is_here(source: str) -> bool:
     return source in ALWAYS_HERE or known[MADE_FROM.get(source, source)].find() is not None
 
 
-def on_available_data(sections: dict[str, Any], here: Callable[[str], bool] = is_here) -> dict[str, Any]:
-    """The same experiment, on the nearest data that is here; unchanged where its own data is."""
+def wanted_data(sections: Mapping[str, Any]) -> str:
+    """What an experiment runs on, as `order` in stand_ins.toml names it: "source", or "source/table"."""
     source = sections["data"]["source"]
-    if here(source):
-        return sections
-    order = stand_ins()["order"]
-    candidates = order.get(f"{source}/{sections['partition'].get('table')}", order.get(source, []))
-    for name in candidates:
-        if here(name):
-            return _moved(sections, name)
-    raise DataError(f"neither the data set '{source}' is here nor what could stand in: {', '.join(candidates)}")
+    name = f"{source}/{sections['partition'].get('table')}"
+    return name if name in stand_ins()["order"] else str(source)
+
+
+def assigned(wanted: Sequence[str], here: Callable[[str], bool] = is_here) -> dict[str, str | None]:
+    """The data set that each wanted one runs on: itself where it is here, else the nearest that is here and that
+    no other one runs on; None where nothing is left. Two columns on one data set would say the same twice."""
+    own = {name: _source(name) if here(_source(name)) else None for name in wanted}
+    taken = {source for source in own.values() if source is not None}
+    for name in (name for name, source in own.items() if source is None):
+        free = [other for other in _nearest(name) if other not in taken and here(other)]
+        own[name] = free[0] if free else None
+        taken |= set(free[:1])
+    return own
+
+
+def nothing_left(name: str, here: Callable[[str], bool] = is_here) -> str:
+    """Why an experiment runs on nothing."""
+    if not any(map(here, _nearest(name))):
+        return (
+            f"neither the data set '{_source(name)}' is here nor what could stand in: {', '.join(_nearest(name))}"
+        )
+    return (
+        f"'{_source(name)}' is not here, and what could stand in is in another column: {', '.join(_nearest(name))}"
+    )
+
+
+def _source(name: str) -> str:
+    return name.partition("/")[0]
+
+
+def _nearest(name: str) -> list[str]:
+    order: dict[str, list[str]] = stand_ins()["order"]
+    return order.get(name, order.get(_source(name), []))
+
+
+def on_data(sections: dict[str, Any], source: str) -> dict[str, Any]:
+    """The same experiment on this data; unchanged where that is its own."""
+    return sections if sections["data"]["source"] == source else _moved(sections, source)
+
+
+def on_available_data(sections: dict[str, Any], here: Callable[[str], bool] = is_here) -> dict[str, Any]:
+    """One experiment alone, on the nearest data that is here."""
+    name = wanted_data(sections)
+    source = assigned([name], here)[name]
+    if source is None:
+        raise DataError(nothing_left(name, here))
+    return on_data(sections, source)
 
 
 @cache
@@ -50,7 +90,11 @@ def _moved(sections: dict[str, Any], name: str) -> dict[str, Any]:
     if moved["partition"].get("table") == "spawrious-4":
         moved["data"]["classes"] = 4
     moved["partition"] = _partition(moved["partition"], on)
-    moved["selection"] = _cohort(moved["selection"], sections["partition"], moved["partition"])
+    before = _clients(sections["data"]["source"], sections["partition"])
+    after = _clients(name, moved["partition"])
+    if before and after:
+        # As large a share of the clients as before.
+        moved["selection"] = _cohort(moved["selection"], after / before)
     return merged(moved, {"model": on["model"]}) if "model" in on else moved
 
 
@@ -75,9 +119,18 @@ def _partition(partition: dict[str, Any], on: dict[str, Any]) -> dict[str, Any]:
     return partition
 
 
-def _cohort(selection: dict[str, Any], before: dict[str, Any], after: dict[str, Any]) -> dict[str, Any]:
-    """As large a share of the clients as before."""
-    if "clients_per_round" not in selection or not before.get("clients") or not after.get("clients"):
-        return selection
-    share = selection["clients_per_round"] / before["clients"]
-    return selection | {"clients_per_round": max(1, round(share * after["clients"]))}
+def _cohort(selection: dict[str, Any], share: float) -> dict[str, Any]:
+    """Cohorts that are another share of the clients, in combined methods too."""
+    changed: dict[str, Any] = {}
+    for key, value in selection.items():
+        changed[key] = _cohort(value, share) if isinstance(value, dict) else value
+    if "clients_per_round" in changed:
+        changed["clients_per_round"] = max(1, round(share * changed["clients_per_round"]))
+    return changed
+
+
+def _clients(source: str, partition: Mapping[str, Any]) -> int:
+    """How many clients a division has; 0 where that is not known."""
+    if "clients" in partition:
+        return int(partition["clients"])
+    return int(stand_ins()["writers"].get(source, 0)) if partition["scheme"] == "natural" else 0

@@ -1,0 +1,297 @@
+"""An experiment's settings beside the published ones: what differs, who decided the rest, what is default."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, Protocol, TypeAlias
+
+from muster.aggregation.base import aggregators
+from muster.data.partition.base import schemes
+from muster.data.sources.base import sources
+from muster.experiment.provenance import Kind, Provenance, leaves
+from muster.models.base import models
+from muster.registry import Registry, parameters_of
+from muster.selection.base import selectors
+from muster.training.base import LocalTraining, algorithms
+
+#: How sections name the component that decides which other options there are, and where components are found.
+_NAMED: dict[str, tuple[str, Registry[Any]]] = {
+    "data": ("source", sources),
+    "partition": ("scheme", schemes),
+    "model": ("name", models),
+    "algorithm": ("method", algorithms),
+    "selection": ("method", selectors),
+    "aggregation": ("method", aggregators),
+}
+#: Sections whose methods are what rows compare: another one is another row, not a difference from the paper.
+METHODS = ("algorithm", "selection", "aggregation")
+#: What does not change what is learned.
+IRRELEVANT = ("name", "evaluation", "engine", "checkpoint", "rounds_share")
+
+#: What is worth saying of local training where it is left open; options of schedules that are not used are not.
+_OF_TRAINING = ("optimizer", "schedule", "momentum", "nesterov", "weight_decay", "clip_norm", "batch_size")
+
+#: Options that say where things are, not what is learned.
+_OF_THE_MACHINE = ("data_dir", "memory_limit_mb")
+
+#: Differences that matter most stand first.
+_FIRST = {"data": 0, "model": 1, "rounds": 2, "training.lr": 3}
+
+#: Who decided each setting, by its dotted name; None: nobody says.
+Decisions: TypeAlias = Mapping[str, Provenance | None]
+
+
+@dataclass(frozen=True)
+class Difference:
+    """Something that is not as in the full-size preset, and who decided how it is there."""
+
+    what: str
+    published: str
+    ours: str
+    #: "default": the preset leaves it to Muster; None: nobody says.
+    decided: Kind | Literal["default"] | None = None
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A value that is as in the full-size preset, and who decided it."""
+
+    name: str
+    value: str
+    provenance: Provenance | None
+
+
+class Placed(Protocol):
+    """Something of a cell and a row."""
+
+    @property
+    def cell(self) -> str: ...
+    @property
+    def row(self) -> str: ...
+
+
+def difference(published: Mapping[str, Any], ours: Mapping[str, Any], decided: Decisions) -> list[Difference]:
+    """What was changed, section by section."""
+    found: list[Difference] = []
+    for section in dict.fromkeys([*published, *ours]):
+        before, after = published.get(section, {}), ours.get(section, {})
+        if section in IRRELEVANT or before == after:
+            continue
+        if _name(section, before) != _name(section, after):
+            key = _NAMED[section][0]
+            found.append(
+                _difference(
+                    section, f"{section}.{key}", told(section, before, decided), told(section, after), decided
+                )
+            )
+        elif isinstance(after, Mapping):
+            found += _options(section, before, after, decided)
+        else:
+            found.append(_difference(section, section, text(before), text(after), decided))
+    return found
+
+
+def _name(section: str, values: Any) -> object:
+    return values.get(_NAMED[section][0]) if section in _NAMED else None
+
+
+def _options(
+    section: str, before: Mapping[str, Any], after: Mapping[str, Any], decided: Decisions
+) -> Iterator[Difference]:
+    """The options of one component that differ."""
+    keys = [key for key in dict.fromkeys([*before, *after]) if before.get(key) != after.get(key)]
+    if section == "training" and {"epochs", "steps"} & set(keys):
+        # Steps count instead of epochs where there are any: one thing, said in one line.
+        keys = [key for key in keys if key not in ("epochs", "steps")]
+        name = "training.steps" if "steps" in before else "training.epochs"
+        if _work(before) != _work(after):
+            yield _difference("training", name, _work(before), _work(after), decided)
+    defaults = defaults_of(section, after)
+    for key in keys:
+        values = [text(values.get(key, defaults.get(key))) for values in (before, after)]
+        yield _difference(f"{section}.{key}", f"{section}.{key}", values[0], values[1], decided)
+
+
+def _difference(what: str, name: str, before: str, after: str, decided: Decisions) -> Difference:
+    provenance = decided.get(name)
+    return Difference(
+        what, before, after, "default" if name not in decided else provenance.kind if provenance else None
+    )
+
+
+def _work(training: Mapping[str, Any]) -> str:
+    steps, epochs = training.get("steps"), training.get("epochs", LocalTraining.epochs)
+    count, unit = (epochs, "epoch") if steps is None else (steps, "step")
+    return f"{count} {unit}{'s' if count != 1 else ''}"
+
+
+def unchanged(published: Mapping[str, Any], ours: Mapping[str, Any], decided: Decisions) -> list[Setting]:
+    """The settings that are as in the preset, and who decided them."""
+    before = dict(leaves(published))
+    return [
+        Setting(name, text(value), decided.get(name))
+        for name, value in leaves(ours)
+        if relevant(name) and name in before and before[name] == value
+    ]
+
+
+def relevant(name: str) -> bool:
+    """Whether a setting changes what is learned."""
+    return name.partition(".")[0] not in IRRELEVANT
+
+
+# --- as lines ----------------------------------------------------------------------------------------------------
+
+_AGAINST = {
+    "paper": "the paper",
+    "code": "public code",
+    "ours": "our choice at full size",
+    "default": "our default",
+    None: "the preset",
+}
+
+
+def differences_told(runs: Sequence[tuple[Placed, Sequence[Difference]]]) -> list[str]:
+    """The differences of all runs as lines; those that only some cells or rows have say which."""
+    lines = []
+    having = _grouped(runs)
+    for one in sorted(having, key=lambda one: _FIRST.get(one.what, len(_FIRST))):
+        against = _AGAINST[one.decided]
+        lines.append(
+            f"differs from {against}: {one.what}: {one.ours} instead of {one.published}"
+            + _suffix(having[one], runs)
+        )
+    return lines
+
+
+def decisions_told(runs: Sequence[tuple[Placed, Sequence[Setting]]]) -> list[str]:
+    """What is not from the paper, one line for each reason."""
+    having = _grouped(runs)
+    lines: dict[str, list[str]] = {}
+    for one, placed in having.items():
+        if one.provenance is None or one.provenance.kind != "paper":
+            value = f"{one.name} {one.value}{_suffix(placed, runs)}"
+            lines.setdefault(_origin(one.provenance), []).append(value)
+    return [f"{origin}: {', '.join(values)}" for origin, values in sorted(lines.items())]
+
+
+def _origin(provenance: Provenance | None) -> str:
+    if provenance is None:
+        return "nobody says who decided"
+    name = {"paper": "from the paper", "code": "from public code", "ours": "our choice"}[provenance.kind]
+    return f"{name} ({provenance.note})" if provenance.note else name
+
+
+def options_told(runs: Sequence[tuple[Placed, Mapping[str, Any]]]) -> list[str]:
+    """The methods of all rows with all their options, and what else is left at Muster's defaults."""
+    lines = []
+    for section in METHODS:
+        methods: dict[str, list[tuple[Placed, Mapping[str, Any]]]] = {}
+        for placed, sections in runs:
+            methods.setdefault(str(_name(section, sections[section])), []).append((placed, sections[section]))
+        for method, having in sorted(methods.items()):
+            if parts := _options_of_method(section, having):
+                where = _suffix([placed for placed, _ in having], runs)
+                lines.append(f"options: {section} {method}{where}: {'; '.join(parts)}")
+    others = [(placed, list(_left_open(sections))) for placed, sections in runs]
+    left = [f"{one}{_suffix(placed, others)}" for one, placed in _grouped(others).items()]
+    return [*lines, *([f"left at our defaults: {', '.join(left)}"] if left else [])]
+
+
+def _options_of_method(section: str, having: Sequence[tuple[Placed, Mapping[str, Any]]]) -> list[str]:
+    """The options of one method: those that are set, and its defaults. The size of cohorts is the federation's."""
+    own = (_NAMED[section][0], "clients_per_round")
+    given = [(placed, _each({k: v for k, v in values.items() if k not in own})) for placed, values in having]
+    defaults = [
+        (placed, _each({k: v for k, v in defaults_of(section, values).items() if k not in values}))
+        for placed, values in having
+    ]
+    parts = []
+    for words, options in (("", given), ("by default ", defaults)):
+        if grouped := _grouped(options):
+            parts.append(words + ", ".join(f"{one}{_suffix(some, having)}" for one, some in grouped.items()))
+    return parts
+
+
+def _each(options: Mapping[str, Any]) -> list[str]:
+    return [f"{name} {text(value)}" for name, value in options.items()]
+
+
+def _left_open(sections: Mapping[str, Any]) -> Iterator[str]:
+    """Options of data, division, model and local training that a preset does not set."""
+    for section in ("data", "partition", "model", "training"):
+        for name, value in defaults_of(section, sections[section]).items():
+            if name not in sections[section] and (section != "training" or name in _OF_TRAINING):
+                yield f"{section}.{name} {text(value)}"
+
+
+def defaults_of(section: str, values: Mapping[str, Any]) -> dict[str, Any]:
+    """The options of a section's component that have a default, with it."""
+    component: Callable[..., Any]
+    if section == "training":
+        component = LocalTraining
+    elif section in _NAMED and _name(section, values) is not None:
+        key, registry = _NAMED[section]
+        component = registry.get(values[key])
+    else:
+        return {}
+    return {
+        name: parameter.default
+        for name, parameter in parameters_of(component).items()
+        if parameter.default is not inspect.Parameter.empty and name not in _OF_THE_MACHINE
+    }
+
+
+def _grouped(runs: Sequence[tuple[Placed, Sequence[Any]]]) -> dict[Any, list[Placed]]:
+    having: dict[Any, list[Placed]] = {}
+    for placed, items in runs:
+        for item in items:
+            having.setdefault(item, []).append(placed)
+    return having
+
+
+def _suffix(having: Sequence[Placed], runs: Sequence[tuple[Placed, Any]]) -> str:
+    """In which cells and rows, unless in all."""
+    everywhere = [placed for placed, _ in runs]
+    if len(having) == len(everywhere):
+        return ""
+    parts = []
+    for key in ("cell", "row"):
+        names, all_names = (
+            list(dict.fromkeys(getattr(one, key) for one in some)) for some in (having, everywhere)
+        )
+        if len(names) < len(all_names):
+            parts.append("; ".join(names))
+    return f" ({', '.join(parts) or 'some runs'})"
+
+
+def told(section: str, values: Mapping[str, Any], decided: Decisions | None = None) -> str:
+    """A component with the options that are set; those that we chose for a paper's component say so."""
+    key = _NAMED[section][0]
+    kinds = {name: provenance.kind for name, provenance in (decided or {}).items() if provenance is not None}
+    guessed = "ours" if kinds.get(f"{section}.{key}") != "ours" else None
+    options = [
+        f"{name} {text(value)}{', our choice' if kinds.get(f'{section}.{name}', '') == guessed else ''}"
+        for name, value in values.items()
+        if name != key
+    ]
+    return f"{values.get(key, '–')} ({'; '.join(options)})" if options else str(values.get(key, "–"))
+
+
+def _listed(options: Mapping[str, Any]) -> str:
+    return ", ".join(_each(options))
+
+
+def text(value: Any) -> str:
+    """A setting for people."""
+    if value is None or value == {}:
+        return "none"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, float):
+        return f"{value:g}"
+    if isinstance(value, Mapping):
+        return f"({_listed(value)})"
+    return "/".join(map(text, value)) if isinstance(value, list | tuple) else str(value)

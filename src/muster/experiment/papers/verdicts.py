@@ -1,0 +1,199 @@
+"""Whether what a paper says holds in our runs, or why that cannot be said.
+
+Differences are taken seed by seed, because rows share their data and first model. A claim about several rows is
+one question: it holds when every difference speaks for it (then no correction is needed), it does not hold when
+one of them speaks against it (then all of them are corrected for). All questions of an entry are asked together,
+and so are all marks of its numbers: the chance of a single wrong one among equal methods is `LEVEL` at most.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+import numpy as np
+from scipy.special import stdtr, stdtrit
+
+from muster.arrays import Floats
+from muster.experiment.papers.entries import Claim
+from muster.experiment.papers.published import Number, Printed, Range
+
+#: The chance of any wrong verdict in an entry, where methods are equal.
+LEVEL = 0.05
+
+Verdict = Literal["holds", "does not hold", "not judged", "not run"]
+
+
+@dataclass(frozen=True)
+class Ours:
+    """A number over seeds."""
+
+    by_seed: Mapping[int, float] = field(default_factory=dict)
+
+    @property
+    def known(self) -> bool:
+        return bool(self.by_seed)
+
+    @property
+    def seeds(self) -> int:
+        return len(self.by_seed)
+
+    @property
+    def mean(self) -> float:
+        return float(np.mean(list(self.by_seed.values()))) if self.by_seed else math.nan
+
+    @property
+    def std(self) -> float:
+        return float(np.std(list(self.by_seed.values()), ddof=1)) if self.seeds > 1 else 0.0
+
+
+NOTHING = Ours()
+
+
+@dataclass(frozen=True)
+class Lead:
+    """How far one is above another, seed by seed."""
+
+    high: str
+    low: str
+    values: Floats
+
+    @property
+    def mean(self) -> float:
+        return float(self.values.mean())
+
+    @property
+    def half_width(self) -> float:
+        """Of the 95 % interval of the mean, on its own."""
+        return float(stdtrit(len(self.values) - 1, 0.975)) * standard_error(self.values)
+
+    def __str__(self) -> str:
+        digits = 2 if abs(self.mean) < 100 else 0
+        return f"{self.high} − {self.low}: {self.mean:+.{digits}f} ± {self.half_width:.{digits}f}"
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """How surprising our numbers would be if the claim did not hold, and if it did."""
+
+    holds: float
+    fails: float
+    #: The difference that decides.
+    lead: Lead
+
+    @property
+    def p(self) -> float:
+        """Both questions are asked, so each counts twice."""
+        return min(1.0, 2 * min(self.holds, self.fails))
+
+
+def standard_error(values: Floats) -> float:
+    return float(values.std(ddof=1)) / math.sqrt(len(values))
+
+
+def p_above(values: Floats, bound: float = 0.0) -> float:
+    """One-sided p-value of "the mean is above the bound"; values that never differ leave no doubt."""
+    distance, error = float(values.mean()) - bound, standard_error(values)
+    if error == 0:
+        return 0.0 if distance > 0 else 1.0
+    return float(stdtr(len(values) - 1, -distance / error))
+
+
+def paired(high: str, low: str, numbers: Mapping[str, Ours], sign: int = 1) -> Lead:
+    """The lead of one over another in the seeds that both have."""
+    mine, theirs = numbers[high].by_seed, numbers[low].by_seed
+    values = [sign * (mine[seed] - theirs[seed]) for seed in mine if seed in theirs]
+    return Lead(high, low, np.array(values, dtype=np.float64))
+
+
+def named(claim: Claim) -> list[str]:
+    """Rows (or cells, or values) that a claim names."""
+    return [*claim.winners, *([claim.worst] if claim.worst else []), *claim.order]
+
+
+def leads(claim: Claim, numbers: Mapping[str, Ours]) -> list[Lead]:
+    """The differences that a claim says are above its margin."""
+    if claim.average:
+        groups = {
+            ", ".join(claim.winners): [numbers[name] for name in claim.winners],
+            "the others": [ours for name, ours in numbers.items() if name not in claim.winners],
+        }
+        means = {name: _mean_of(members) for name, members in groups.items()}
+        return [paired(*means, means, -1 if claim.lower else 1)]
+    pairs = list(itertools.pairwise(claim.order))
+    pairs += [(best, other) for best in claim.winners for other in numbers if other not in claim.winners]
+    pairs += [(other, claim.worst) for other in numbers if claim.worst is not None and other != claim.worst]
+    return [paired(high, low, numbers, -1 if claim.lower else 1) for high, low in pairs]
+
+
+def _mean_of(members: Sequence[Ours]) -> Ours:
+    """The mean of several numbers, seed by seed, in the seeds that all of them have."""
+    common = [seed for seed in members[0].by_seed if all(seed in other.by_seed for other in members)]
+    return Ours({seed: float(np.mean([member.by_seed[seed] for member in members])) for seed in common})
+
+
+def evidence(claim: Claim, numbers: Mapping[str, Ours]) -> Evidence:
+    """For and against a claim, from numbers of at least two seeds."""
+    if claim.spread is not None:
+        return _evidence_of_spread(claim.spread, numbers)
+    compared = leads(claim, numbers)
+    p_holds = [p_above(lead.values, claim.margin) for lead in compared]
+    p_fails = [p_above(-lead.values, -claim.margin) for lead in compared]
+    least = min(compared, key=lambda lead: lead.mean)
+    return Evidence(max(p_holds), min(1.0, len(compared) * min(p_fails)), least)
+
+
+def _evidence_of_spread(spread: float, numbers: Mapping[str, Ours]) -> Evidence:
+    """All pairs are within the spread, or one is certainly beyond it."""
+    pairs = [paired(one, other, numbers) for one, other in itertools.permutations(numbers, 2)]
+    p_within = [p_above(-pair.values, -spread) for pair in pairs]
+    p_beyond = [p_above(pair.values, spread) for pair in pairs]
+    return Evidence(max(p_within), min(1.0, len(pairs) * min(p_beyond)), max(pairs, key=lambda pair: pair.mean))
+
+
+def corrected(p_values: Sequence[float]) -> list[float]:
+    """Holm's correction: below a level with at most that chance of any wrong one."""
+    adjusted, running = [0.0] * len(p_values), 0.0
+    for rank, which in enumerate(sorted(range(len(p_values)), key=lambda i: p_values[i])):
+        running = max(running, min(1.0, (len(p_values) - rank) * p_values[which]))
+        adjusted[which] = running
+    return adjusted
+
+
+def unfit(claim: Claim, numbers: Mapping[str, Ours]) -> tuple[Verdict, str] | None:
+    """Why numbers say nothing about a claim, before any statistics."""
+    if len(numbers) < 2 or not all(n.known for n in numbers.values()) or not set(named(claim)) <= set(numbers):
+        return "not run", ""
+    common = set.intersection(*(set(ours.by_seed) for ours in numbers.values()))
+    if len(common) < 2:
+        return "not judged", "one seed" if len(common) == 1 else "no seed in common"
+    return None
+
+
+def judged(found: Evidence, p: float, questions: int) -> tuple[Verdict, str]:
+    """The verdict of one claim from its corrected p-value, and the difference that it rests on."""
+    if p < LEVEL:
+        return ("holds" if found.holds < found.fails else "does not hold"), str(found.lead)
+    if found.p < LEVEL:
+        return "not judged", f"{found.lead} would do alone, but not as one of {questions} questions"
+    return "not judged", f"{found.lead}, within its confidence interval"
+
+
+def exactly(claim: Claim, numbers: Mapping[str, Ours]) -> Verdict:
+    """The verdict about numbers that chance has no part in."""
+    once = {name: Ours(dict.fromkeys((0, 1), ours.mean)) for name, ours in numbers.items()}
+    found = evidence(claim, once)
+    return "holds" if found.holds < LEVEL else "does not hold"
+
+
+def p_apart(ours: Ours, printed: Printed | None, tolerance: float) -> float:
+    """P-value of "our mean is further from the published number than tolerance and its standard deviation"."""
+    if not isinstance(printed, Number | Range) or ours.seeds < 2:
+        return 1.0
+    values = np.array(list(ours.by_seed.values()))
+    low, high = (printed.value, printed.value) if isinstance(printed, Number) else (printed.low, printed.high)
+    room = tolerance + printed.std
+    return min(1.0, 2 * min(p_above(values, high + room), p_above(-values, -(low - room))))
