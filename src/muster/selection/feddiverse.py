@@ -133,7 +133,7 @@ class FedDiverse(Selector):
             yield from self._measure(fed)
         if pretraining:
             self.pretrained += 1
-            yield Train(fed.available, weights=np.ones(len(fed.available)), fedavg=True)
+            yield everybody(fed)
         else:
             yield Train(self._choose(fed))
 
@@ -187,6 +187,11 @@ class FedDiverse(Selector):
             # Clients without a triplet only fill up.
             chosen = np.concatenate([chosen, fed.sample(count - len(chosen), np.setdiff1d(fed.available, pool))])
         return np.sort(chosen)
+
+
+def everybody(fed: View) -> Train:
+    """A round of pre-training: FedAvg with all clients, equally weighted."""
+    return Train(fed.available, weights=np.ones(len(fed.available)), fedavg=True)
 
 
 def by_correlation(triplets: Replies, rng: np.random.Generator) -> Ints:
