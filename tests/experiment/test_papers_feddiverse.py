@@ -7,7 +7,9 @@ from muster.experiment.papers.entries import SCALES, entries
 from muster.experiment.papers.planning import as_published, plan
 from muster.models.base import models
 
-ENTRIES = {name: entry for name, entry in entries().items() if entry.paper == "feddiverse" and entry.kind == "runs"}
+ENTRIES = {
+    name: entry for name, entry in entries().items() if entry.paper == "feddiverse" and entry.kind == "runs"
+}
 SHAPES = {"spawrious": 224, "waterbirds": 224, "cmnist": 28}
 
 
