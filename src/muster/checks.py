@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from muster.aggregation.base import Aggregator, aggregators
-from muster.arrays import Bools, Floats, Ints
+from muster.arrays import Bools, Floats, Ints, Vector
 from muster.errors import ConfigError
 from muster.selection.base import Ask, Selector, Train, View
 from muster.signals.base import PROBE
@@ -33,6 +33,12 @@ def check_fit(selector: Selector, aggregator: Aggregator, algorithm: LocalAlgori
         raise ConfigError(
             f"{type(aggregator).__name__} needs clients that run {' or '.join(needed)}, not {given}",
             fix=f"set method = '{needed[0]}' in the section [algorithm]",
+        )
+    if selector.gives_fedavg() and algorithm.requires_aggregation is not None:
+        raise ConfigError(
+            f"{type(selector).__name__} trains some rounds with FedAvg, which lacks what {given} needs",
+            fix="use method = 'plain' or 'fedprox' in the section [algorithm], or do without those rounds "
+            "(pretraining_rounds = 0)",
         )
     probes = any(PROBE in signal.client_state for signal in selector.needs())
     if probes and algorithm.requires_aggregation is not None:
@@ -109,6 +115,8 @@ def check_request(
     if len(np.unique(ids)) != len(ids):
         raise ConfigError(f"{selector} asked for the same client twice", fix="use Train(..., multiplicity=...)")
     _check_signals(request, selector)
+    if isinstance(request, Ask) and request.parameters is not None:
+        _check_model(request.parameters, view, selector)
     if isinstance(request, Train):
         _check_counts(request, selector, aggregator)
         _check_factors(request, selector, algorithm)
@@ -124,6 +132,15 @@ def _check_signals(request: Ask | Train, selector: str) -> None:
         problem, fix = "cannot be reported by a training", "ask for it before the training"
     if wrong:
         raise ConfigError(f"{selector}: the signal '{wrong[0]}' {problem}", fix=fix)
+
+
+def _check_model(parameters: Vector, view: View, selector: str) -> None:
+    """A selector may ask about another model than the global one; it must be one of the same kind."""
+    if np.shape(parameters) != (view.spec.size,) or not np.isfinite(parameters).all():
+        raise ConfigError(
+            f"{selector} asked about a model of shape {np.shape(parameters)}",
+            expected=f"a flat vector of {view.spec.size} finite numbers",
+        )
 
 
 def _check_counts(request: Train, selector: str, aggregator: Aggregator) -> None:

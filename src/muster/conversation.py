@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from muster.aggregation.base import Aggregated, StreamingAggregator
+from muster.aggregation.base import Aggregated, Aggregator, StreamingAggregator
+from muster.aggregation.fedavg import FedAvg
 from muster.answers import Answers
 from muster.arrays import Floats, Ints, Vector, plain
 from muster.checks import check_plan, check_request, checked_mask
@@ -59,14 +60,15 @@ class Conversation:
                 self.record.notes = plain(view.notes)
                 return
             server = self.server
-            check_request(request, view, server.selector, server.aggregator, server.engine.algorithm)
+            check_request(request, view, server.selector, self._aggregator(request), server.engine.algorithm)
             replies = self._ask(request) if isinstance(request, Ask) else self._train(request)
             self.exchange += 1
 
     def _ask(self, request: Ask) -> Replies:
         server = self.server
         signals = self._protected(request.signals)
-        order = AskOrder(request.clients, server.parameters, self._place(), self.lr, signals)
+        parameters = server.parameters if request.parameters is None else request.parameters
+        order = AskOrder(request.clients, parameters, self._place(), self.lr, signals)
         replies, failures = server.engine.ask(order)
         names = [signal.name for signal in signals]
         self.books.asked(request.clients, replies.clients, signals)
@@ -76,7 +78,7 @@ class Conversation:
         return replies
 
     def _train(self, request: Train) -> Replies:
-        server, aggregator = self.server, self.server.aggregator
+        server, aggregator = self.server, self._aggregator(request)
         report = self._protected(_distinct((*request.report, *aggregator.reports())))
         streaming = isinstance(aggregator, StreamingAggregator) and request.keep is None
         order = TrainOrder(
@@ -96,7 +98,9 @@ class Conversation:
         used: Ints = np.empty(0, dtype=np.int64)
         try:
             result = (
-                self._stream(stream, answers) if streaming else self._whole(stream, answers, request, training)
+                self._stream(stream, answers, aggregator)
+                if streaming
+                else self._whole(stream, answers, request, training, aggregator)
             )
             if result is not None:
                 self._take_over(result, training)
@@ -120,8 +124,13 @@ class Conversation:
         ranks = np.argsort(result.clients)
         training.clients, training.weights = result.clients[ranks].tolist(), result.weights[ranks].tolist()
 
-    def _stream(self, stream: Iterator[TrainedSlice], answers: Answers) -> Aggregated | None:
-        aggregator = self.server.aggregator
+    def _aggregator(self, request: Ask | Train) -> Aggregator:
+        """The run's own, unless a training is to be plain FedAvg: then a fresh one, which has no state."""
+        return FedAvg() if isinstance(request, Train) and request.fedavg else self.server.aggregator
+
+    def _stream(
+        self, stream: Iterator[TrainedSlice], answers: Answers, aggregator: Aggregator
+    ) -> Aggregated | None:
         assert isinstance(aggregator, StreamingAggregator)
         begun = False
         for part in stream:
@@ -134,7 +143,12 @@ class Conversation:
             return aggregator.finish() if begun else None
 
     def _whole(
-        self, stream: Iterator[TrainedSlice], answers: Answers, request: Train, training: TrainingRecord
+        self,
+        stream: Iterator[TrainedSlice],
+        answers: Answers,
+        request: Train,
+        training: TrainingRecord,
+        aggregator: Aggregator,
     ) -> Aggregated | None:
         extra: dict[int, dict[str, Vector]] = {}
         for part in stream:
@@ -147,7 +161,7 @@ class Conversation:
             if not len(clients):
                 return None
             updates = answers.updates(clients, self.server.engine.matrix(clients), extra)
-            return self.server.aggregator.aggregate(self.server.parameters, updates, self.population.spec)
+            return aggregator.aggregate(self.server.parameters, updates, self.population.spec)
 
     def _valid(self, order: TrainOrder, training: TrainingRecord, answers: Answers) -> Iterator[TrainedSlice]:
         """The answers that may be used; the others are recorded, and what they cost is noted."""

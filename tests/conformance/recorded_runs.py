@@ -95,7 +95,9 @@ def main() -> int:
     recorded = json.loads(RECORD.read_text())
     different = [name for name in RUNS if digests[name] != recorded["runs"][name]]
     print(f"recorded with {recorded['machine']}, now {machine()}")
-    print(f"{len(RUNS) - len(different)} of {len(RUNS)} runs have the recorded bits", *different, sep="\n  differs: ")
+    print(
+        f"{len(RUNS) - len(different)} of {len(RUNS)} runs have the recorded bits", *different, sep="\n  differs: "
+    )
     return bool(different)
 
 

@@ -16,7 +16,7 @@ from muster.experiment.workloads import workload, workload_sources, workload_sum
 from muster.report.reproduction import heading
 
 #: Papers whose tables are still being written.
-PENDING = ("astrafl", "probing", "feddiverse")
+PENDING: tuple[str, ...] = ()
 
 
 def everything(source: str) -> bool:

@@ -28,7 +28,7 @@ SHAPES = {
     "banking77": ((384,), 77, 130, 40),
     "medic": ((3 * 64 * 64 + 384,), 6, 874, 97),
 }
-GROUPED = {"spawrious": (3, 224, 224), "waterbirds": (3, 224, 224), "cmnist": (3, 28, 28)}
+GROUPED = {"spawrious": (3, 224, 224), "waterbirds": (3, 224, 224), "cmnist": (3, 28, 28), "pacs": (3, 32, 32)}
 WATERBIRDS = [3498, 184, 56, 1057]
 
 

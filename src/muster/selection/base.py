@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from muster.arrays import Bools, Floats, Ints
+from muster.arrays import Bools, Floats, Ints, Vector
 from muster.component import Component, Population
 from muster.errors import ConfigError
 from muster.history import History
@@ -30,6 +30,8 @@ class Ask:
 
     clients: Ints
     signals: tuple[Signal, ...]
+    #: The model that they measure on, as a flat vector; None: the current global model.
+    parameters: Vector | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "clients", _ids(self.clients))
@@ -51,6 +53,9 @@ class Train:
     lr_factors: Floats | None = None
     #: Factor of the local algorithm's proximal strength for each client (FedProx's μ); None: 1 for all.
     pull_factors: Floats | None = None
+    #: Plain FedAvg (the mean, by `weights` or else by samples) in the place of the run's aggregator, whose state
+    #: stays as it is. The guard and `clip_norm` are the run's all the same.
+    fedavg: bool = False
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "clients", _ids(self.clients))
@@ -119,6 +124,10 @@ class Selector(Component):
 
     def gives_weights(self) -> bool:
         """Whether its trainings bring aggregation weights of their own."""
+        return False
+
+    def gives_fedavg(self) -> bool:
+        """Whether some of its trainings are plain FedAvg, whatever the run's aggregator is."""
         return False
 
     @abstractmethod
