@@ -54,7 +54,7 @@ CHANGES: dict[str, dict[str, Any]] = {
 SHARED: dict[str, Any] = {
     "workload": "terraform-fmnist-1-star",
     "model": {"name": "mlp", "hidden": [64]},
-    "training": {"lr": 0.05},
+    "training": {"lr": 0.05, "schedule": "constant"},
     "selection": {"clients_per_round": CLIENTS_PER_ROUND},
 }
 

@@ -42,7 +42,7 @@ def test_a_dry_run_says_what_would_be_done(call, tmp_path):
     result = call("terraform/table2", "--scale", "smoke", "--cells", "1*,4", "--rows", "FedAvg / *", "--dry-run")
     assert result.exit_code == 0
     assert "data: digits instead of fashion-mnist" in result.output
-    assert "12 runs (2 cells × 6 rows × 1 seeds), 12 of them not done yet" in result.output
+    assert "12 runs (2 cells × 6 rows × 1 seed), 12 of them not done yet" in result.output
 
 
 def test_what_was_run_is_not_run_again_and_pieces_add_up(call, tmp_path):

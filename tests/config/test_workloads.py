@@ -25,8 +25,10 @@ SHAPES = {
     "tiny-imagenet": ((3, 64, 64), 200, 500, 50),
     "femnist": ((1, 28, 28), 62, 100, 10),
     "shakespeare": ((80,), 90, 300, 30),
+    "banking77": ((384,), 77, 130, 40),
+    "medic": ((3 * 64 * 64 + 384,), 6, 874, 97),
 }
-GROUPED = {"spawrious": (3, 224, 224), "waterbirds": (3, 224, 224), "cmnist": (3, 28, 28)}
+GROUPED = {"spawrious": (3, 224, 224), "waterbirds": (3, 224, 224), "cmnist": (3, 28, 28), "pacs": (3, 32, 32)}
 WATERBIRDS = [3498, 184, 56, 1057]
 
 
@@ -81,7 +83,8 @@ def test_a_workload_is_a_valid_description(name):
     from_dict(sections)
     build(LocalTraining, sections["training"], "training").check()
     data = dict(sections["data"])
-    assert set(data) <= {"source", "validation", *parameters_of(sources.get(data["source"]))}
+    # Every source of numbers takes `normalise`, and every source `validation`.
+    assert set(data) <= {"source", "normalise", "validation", *parameters_of(sources.get(data["source"]))}
 
 
 @pytest.mark.parametrize("source", [*SHAPES, *GROUPED])
@@ -92,7 +95,9 @@ def test_the_models_take_the_data(source):
     shape, classes = (GROUPED[source], 2) if source in GROUPED else SHAPES[source][:2]
     for name, options in kinds.items():
         with torch.device("meta"):
-            model = models.get(name)(shape, classes, **{k: v for k, v in options.items() if k != "name"})
+            # Every model takes `init`.
+            own = {k: v for k, v in options.items() if k not in ("name", "init")}
+            model = models.get(name)(shape, classes, **own)
         assert sum(p.numel() for p in model.parameters()) > 10_000
 
 
@@ -154,3 +159,33 @@ def test_copies_are_independent():
 def test_unknown_names_are_answered_with_the_nearest():
     with pytest.raises(ConfigError, match="did you mean 'astrafl-w1'"):
         workload("astrafl-w11")
+
+
+def rates(name, rounds):
+    training = build(LocalTraining, workload(name)["training"], "training")
+    return [training.learning_rate(round, rounds) for round in range(rounds)]
+
+
+def test_terraforms_learning_rate_halves_every_ten_rounds_as_the_paper_states():
+    rate = rates("terraform-fmnist-4", 200)
+    assert rate[:10] == [0.001] * 10
+    assert rate[10:20] == [0.0005] * 10
+    assert rate[199] == pytest.approx(0.001 * 0.5**19)
+    for name, lr in (("cifar10-1", 0.001), ("cifar100", 0.001), ("tiny-imagenet", 0.01)):
+        assert rates(f"terraform-{name}", 100)[::50] == [lr, lr * 0.5**5]
+    assert len(set(rates("terraform-femnist", 100))) == 1, "no decay is stated there"
+
+
+def test_the_hics_code_family_is_that_of_the_public_code():
+    stars = [f"fmnist-{scenario}" for scenario in ("1", "2", "3", "1-star", "2-star", "3-star", "4", "5")]
+    for scenario in [*stars, "cifar10-1", "cifar10-2", "cifar10-3"]:
+        code, paper = workload(f"hics-code-{scenario}"), workload(f"terraform-{scenario}")
+        for same in ("rounds", "partition", "selection"):
+            assert code[same] == paper[same], "the federation is the paper's"
+        assert code["algorithm"] == {"method": "continued"}
+        assert code["aggregation"] == {"method": "fedavg", "weights": "equal"}
+        assert code["model"]["init"] == "xavier"
+        assert code["training"]["schedule"] == "constant"
+    fmnist = workload("hics-code-fmnist-1*")
+    assert fmnist["training"] | {"momentum": 0.9, "weight_decay": 5e-4, "lr": 0.001} == fmnist["training"]
+    assert fmnist["data"]["normalise"] == [0.5, 0.5]

@@ -76,7 +76,7 @@ def test_the_pivot_has_the_smallest_gap_then_the_most_samples_then_the_lowest_la
     none = torch.zeros(0, 1)
 
     def group(label, majority, minority):
-        return Grouping(label, np.arange(majority + minority) < majority, none)
+        return Grouping(label, np.arange(majority + minority) < majority, none, net(2))
 
     assert group(1, 5, 4).rank < group(0, 9, 3).rank
     assert group(1, 20, 16).rank < group(0, 10, 6).rank

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from muster.core.errors import ConfigError, DataError
+from muster.experiment.runner import build_selector
 from muster.papers.entries import SCALES, chosen, entries, entry, fits
 from muster.papers.planning import Plan, as_published, plan
 from muster.papers.published import PAPERS, Number, paper
@@ -16,7 +17,7 @@ WANTED = {
     "astrafl": ["table1", "table3", "table4", "figure3", "figure4", "figure5", "figure6"],
     "probing": [f"figure{number}" for number in range(1, 15)],
     "feddiverse": ["table1", "table2", "table3", "table4", "figure3"],
-    "simprox": ["figure3", "figure4", "figure5", "table2", "table3", "table4"],
+    "simprox": ["figure2", "figure3", "figure4", "figure5", "table2", "table3", "table4", "lambda"],
 }
 IDS = [f"{name}/{part}" for name, parts in WANTED.items() for part in parts]
 
@@ -44,7 +45,9 @@ def numbers(name: str, part: str, row: str) -> list[float]:
 
 def test_every_table_and_figure_has_published_text_and_an_entry():
     assert {name: sorted(paper(name).parts) for name in PAPERS} == {k: sorted(v) for k, v in WANTED.items()}
-    assert sorted(entries()) == sorted(IDS)
+    # One table has a second entry: with the settings of the public code that the paper builds on.
+    assert sorted(entries()) == sorted([*IDS, "terraform/table2-code"])
+    assert entry("terraform/table2-code").published is entry("terraform/table2").published
 
 
 @pytest.mark.parametrize("id", IDS)
@@ -194,6 +197,34 @@ def test_the_must_show_plan():
     }, "more seeds add to what is there"
 
 
+@pytest.mark.parametrize("part", ["table2", "table2-code", "table3"])
+@pytest.mark.parametrize("scale", ["small", "paper"])
+def test_terraforms_scales_keep_the_learning_rate_and_its_schedule(part, scale):
+    for run in plan(entry(f"terraform/{part}"), scale, here=everything).runs:
+        training = run.experiment.training
+        lr, schedule = (
+            (0.01, None) if run.cell == "FEMNIST" else (0.001, "step" if part != "table2-code" else "constant")
+        )
+        assert (training["lr"], training.get("schedule")) == (lr, schedule)
+
+
+def test_the_table_with_the_codes_settings_has_its_options():
+    made = plan(entry("terraform/table2-code"), "paper", cells="4", here=everything)
+    runs = {run.row: run.experiment for run in made.runs}
+    assert runs["FedProx / Terraform"].algorithm == {"method": "continued", "mu": 0.1}
+    assert runs["FedAvg / HiCS-FL"].selection["temperature"] == 0.001
+    oort = runs["FedProx / Oort"].selection
+    assert (oort["warmup"], oort["cut_off"], oort["exploration_decay"], oort["util"]) == (
+        25,
+        0.7,
+        0.8,
+        "sqrt_loss",
+    )
+    for experiment in runs.values():
+        build_selector(experiment.selection, 100)
+        assert experiment.model == {"name": "fmnist-cnn", "init": "xavier"}
+
+
 def test_numbers_of_seeds_and_scales_are_checked():
     with pytest.raises(ConfigError, match="seeds"):
         plan(entry("terraform/table2"), "small", seeds=0)
@@ -325,13 +356,65 @@ def test_what_ships_is_always_here(monkeypatch, tmp_path):
 def test_differences_say_what_where_and_from_what():
     lines = differing(plan(entry("simprox/figure3"), "small", here=everything))
     assert lines == [
-        "model: lenet instead of resnet18 (stem cifar)",
+        "model: lenet instead of resnet18 (stem cifar, our choice)",
         "rounds: 40 instead of 100",
         "training.lr: 0.05 instead of 0.01",
         "training: 2 epochs instead of 20 epochs",
-        "seeds: 3 instead of 1",
+        "seeds: 5 instead of 1",
     ]
     lines = differing(
         plan(entry("terraform/table1"), "smoke", here=lambda source: source in ("digits", "cifar100"))
     )
     assert lines[0] == "data: digits instead of cifar10 (CIFAR-10 1; CIFAR-10 2; CIFAR-10 3)"
+
+
+# --- SimProx -----------------------------------------------------------------------------------------------------
+
+
+def of_simprox(id: str, scale: str = "paper") -> Plan:
+    return plan(entry(f"simprox/{id}"), scale, here=everything)
+
+
+@pytest.mark.parametrize("id", ["figure3", "figure4", "figure5", "table3", "table4"])
+def test_simprox_is_compared_with_an_equal_average(id):
+    """Equation 1 of the paper; weights by samples would decide the outcome on their own."""
+    averaged = [run for run in of_simprox(id).runs if run.experiment.aggregation["method"] == "fedavg"]
+    assert {run.row for run in averaged} <= {"FedAvg", "FedProx"}
+    assert averaged
+    assert all(run.experiment.aggregation["weights"] == "equal" for run in averaged)
+
+
+@pytest.mark.parametrize("id", ["figure3", "figure5", "table2", "table3", "table4", "lambda"])
+def test_simprox_trains_as_section_4a_says(id):
+    wanted = {"optimizer": "sgd", "lr": 0.01, "weight_decay": 0.001, "batch_size": 64, "epochs": 20}
+    assert all(run.experiment.training == wanted for run in of_simprox(id).runs)
+
+
+def test_banking77_is_divided_as_section_4c_says():
+    (partition,) = [run.experiment.partition for run in of_simprox("table3").runs if run.row == "FedAvg"]
+    assert partition["scheme"] == "class-subsets"
+    assert partition["min_classes"] < partition["max_classes"] < 77
+    assert partition["spread"] > 0
+
+
+def test_table4_is_the_mean_of_all_31_rounds():
+    assert {value.pick for value in entry("simprox/table4").values} == {"overall"}
+    assert {run.experiment.rounds for run in of_simprox("table4").runs} == {31}
+
+
+def test_the_stem_is_a_guess_and_says_so():
+    settings = {one.name: one.provenance for one in of_simprox("figure3").runs[0].settings}
+    assert settings["model.stem"].kind == "ours"
+    assert settings["model.name"].kind == "paper"
+
+
+def test_the_claims_of_the_text_are_there():
+    texts = " ".join(
+        claim.text for id in ("figure2", "figure3", "lambda") for claim in entry(f"simprox/{id}").claims
+    )
+    for words in ("FedProx is above FedAvg and SimAgg", "5 to 6 points", "λ from 0.6 to 0.7", "lack classes"):
+        assert words in texts
+
+
+def test_other_networks_than_those_compared_are_not_judged():
+    assert of_simprox("table2", "small").unfit("CIFAR-10", "ResNet-18") == "other networks than those compared"

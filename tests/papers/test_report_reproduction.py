@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import io
 import math
 
@@ -58,11 +59,23 @@ def test_the_papers_accuracy_comes_first_and_the_other_two_beside_it(table2, res
     number = outcome(table2, results).numbers[0]
     assert number.value.metric == "participant_accuracy"
     assert number.beside["client_accuracy_mean"].mean == pytest.approx(60)
+    assert "last_iteration_accuracy" not in number.beside, "every round trains once"
     # The mean of the last five of 0, 10, …, 50 %.
     assert number.beside["accuracy"].mean == pytest.approx(30)
     header = page(outcome(table2, results)).tables[0][1]
     assert header[1:3] == ["paper, %", "ours: participants"]
     assert header[5:7] == ["ours: pooled test set", "ours: mean over clients"]
+
+
+def test_the_last_iteration_is_shown_where_a_run_of_the_cell_trains_again(table2, results):
+    for run in table2.runs:
+        for record in results[run.experiment.fingerprint].records:
+            record.metrics["last_iteration_accuracy"] = 0.4
+            if "Terraform" in run.row:
+                record.trainings *= 2
+    found = outcome(table2, results)
+    assert all(number.beside["last_iteration_accuracy"].mean == pytest.approx(40) for number in found.numbers)
+    assert "ours: last iteration" in page(found).tables[0][1]
 
 
 def test_at_equal_work_a_method_that_trains_twice_has_half_the_rounds(table2, results, run_of):
@@ -234,6 +247,21 @@ def test_federations_are_judged_at_any_scale():
     assert "no claim is judged" not in page(outcome(made, {})).markdown()
 
 
+def test_federations_that_are_drawn_are_counted_seed_by_seed(monkeypatch):
+    digits = dataclasses.replace(
+        entry("simprox/figure2"),
+        cells={"digits": {"data": {"source": "digits"}, "partition": {"scheme": "iid", "clients": 7}}},
+    )
+    found = outcome(plan(digits, "paper", seeds=2), {})
+    ours = {number.value.name: number.ours for number in found.numbers}
+    assert ours["classes"].mean == ours["fewest classes of a client"].mean == 10
+    assert ours["classes"].seeds == 2
+    assert ours["largest client"].mean - ours["smallest client"].mean <= 1
+    assert [checked.verdict for checked in found.claims] == ["does not hold"], "iid clients have all classes"
+    monkeypatch.setattr("muster.papers.measures.is_here", lambda source: False)
+    assert [checked.verdict for checked in outcome(plan(digits, "paper"), {}).claims] == ["not run"]
+
+
 def test_federations_are_compared_without_runs():
     made = plan(entry("feddiverse/figure3"), "paper", cells="WaterBirds")
     found = {number.value.name: number.ours.mean for number in outcome(made, {}).numbers}
@@ -245,7 +273,8 @@ def test_federations_are_compared_without_runs():
 
 
 @pytest.mark.parametrize(
-    ("pick", "expected"), [("final", 60), ("best", 90), ("at", 40), ("tenths", 50), ("mean", 70), ("min", 60)]
+    ("pick", "expected"),
+    [("final", 60), ("best", 90), ("at", 40), ("tenths", 50), ("overall", 50), ("mean", 70), ("min", 60)],
 )
 def test_picks(run_of, pick, expected):
     accuracies = [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.9, 0.7, 0.6]

@@ -207,6 +207,44 @@ def test_iterations_show_who_stayed(made):
     assert [tick.get_text() for tick in figure.axes[1].get_xticklabels()] == ["1\n100%", "2\n67%", "3\n33%"]
 
 
+def test_numbers_of_clusters_are_a_row_a_run_and_a_column_a_round(made):
+    falling = [[0, 1, 2, 3, 4, NOBODY], [0, 0, 1, 1, 2, 2], [NOBODY] * 6]
+    runs = [
+        made("b", 1, clusters=falling, selection={"method": "b"}),
+        made("a", 0, clusters=[[0] * 6] * 3, selection={"method": "a"}),
+        made("b", 0, clusters=[*falling[:2], [0, 1] * 3], selection={"method": "b"}),
+        made("none", 0, selection={"method": "none"}),
+    ]
+    figure = draw("cluster-numbers", runs)
+    axes = figure.axes[0]
+    rows = [tick.get_text() for tick in axes.get_yticklabels()]
+    assert rows == ["b, seed 0", "b, seed 1", "a, seed 0"]
+    shown = axes.images[0].get_array()
+    assert shown.tolist() == [[5, 3, 2], [5, 3, None], [1, 1, 1]]
+    assert texts(figure) == ["5", "3", "2", "5", "3", "1", "1", "1"]
+
+
+# --- bands -----------------------------------------------------------------------------------------------
+
+
+def test_bands_of_a_selection_map_are_the_groups_with_one_beta(made):
+    partition = {"scheme": "fixed-size-dirichlet", "betas": [0.1, 0.4, 0.8], "group_sizes": [1, 3, 2]}
+    selections = [[[0, 1]], [[0, 2]], [[0, 5]]]
+    axes = draw("selection-map", [made(selections=selections, partition=partition)]).axes[0]
+    assert [line.get_ydata()[0] for line in axes.lines] == [0.5, 3.5]
+    ticks = [tick.get_text() for tick in axes.get_yticklabels()]
+    assert ticks == ["β = 0.1\n50%", "β = 0.4\n33%", "β = 0.8\n17%"]
+    assert axes.get_yticks().tolist() == [0, 2, 4.5]
+    equal = {"betas": [0.1, 0.8]}
+    assert [line.get_ydata()[0] for line in draw("selection-map", [made(partition=equal)]).axes[0].lines] == [2.5]
+
+
+@pytest.mark.parametrize("options", [{"bands": False}, {"order": "count"}])
+def test_a_selection_map_without_bands(made, options):
+    partition = {"betas": [0.1, 0.4]}
+    assert not draw("selection-map", [made(partition=partition)], **options).axes[0].lines
+
+
 # --- fairness, targets, sensitivity ----------------------------------------------------------------------
 
 
@@ -305,6 +343,9 @@ def test_nothing_to_draw(kind):
         ("clusters", {}, "no groups of clients"),
         ("fairness", {"x": "client_accuracy_worst"}, "unknown metric"),
         ("selection-map", {"order": "size"}, "unknown order"),
+        ("selection-map", {"bands": True}, "no groups with parameters of their own"),
+        ("selection-map", {"bands": True, "order": "count"}, "bands are of neighbouring ids"),
+        ("cluster-numbers", {}, "no clusters"),
         ("selektion-map", {}, "unknown picture"),
         ("curves", {"metrik": "loss"}, "has no option 'metrik'"),
         ("sensitivity", {}, "needs the option 'key'"),

@@ -229,7 +229,7 @@ def test_contract_with_pretraining(keeps_contract):
     [
         {"clients_per_round": 7, "preset": "ref"},
         {"pretraining_rounds": -1},
-        {"biased_steps": 0},
+        {"biased_steps": -1},
         {"gce_q": 1.5},
         {"estimate_lr": 0.0},
     ],

@@ -138,3 +138,11 @@ def test_refuses_what_would_take_hours_and_what_has_no_attributes(federation):
     FedDiverseQP(4, rule="greedy").check(large)
     with pytest.raises(ConfigError, match="no attributes"):
         FedDiverseQP(4).check_signals(federation(12, attributes=None).population)
+
+
+def test_pretraining_is_fedavg_with_everybody(federation):
+    first, second, third = federation(8).run(FedDiverseQP(clients_per_round=3, pretraining_rounds=2), 3)
+    assert [len(played.trained) for played in (first, second, third)] == [8, 8, 3]
+    assert first.trains[0].fedavg
+    assert not third.trains[0].fedavg
+    assert not first.asks

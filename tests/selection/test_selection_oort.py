@@ -256,3 +256,21 @@ def test_equal_scores_and_a_cut_off_of_one(federation):
 def test_bad_options(federation, options):
     with pytest.raises(ConfigError, match="oort"):
         Oort(clients_per_round=2, **options).check(federation(10).population)
+
+
+def test_a_warm_up_draws_by_size_and_is_learnt_from(federation):
+    sizes = np.array([10] * 10 + [90] * 10)
+    fed = federation(20, sizes=sizes)
+    oort = Oort(clients_per_round=4, warmup=30)
+    drawn = np.concatenate([played.trains[0].clients for played in fed.run(oort, 30)])
+    # Nine times as many samples: far more than half of the draws, whatever their losses are.
+    assert np.mean(sizes[drawn] == 90) > 0.75
+    np.testing.assert_array_equal(np.flatnonzero(oort.explored), np.unique(drawn))
+    assert oort.epsilon == 0.9, "exploration has not begun to fall"
+    fed.play(oort)
+    assert oort.explored.all() or oort.epsilon < 0.9
+
+
+def test_a_negative_warm_up_is_refused(federation):
+    with pytest.raises(ConfigError, match="warmup"):
+        Oort(clients_per_round=4, warmup=-1).check(federation(8).population)

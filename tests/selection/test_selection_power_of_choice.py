@@ -99,3 +99,9 @@ def test_cost(federation):
 def test_bad_options(federation, options):
     with pytest.raises(ConfigError, match="power-of-choice"):
         PowerOfChoice(clients_per_round=2, **options).check(federation(10).population)
+
+
+def test_all_clients_can_be_candidates(federation):
+    played = federation(12).play(PowerOfChoice(3, d="all"))
+    assert played.asks[0].clients.tolist() == list(range(12))
+    assert len(played.trained) == 3

@@ -17,6 +17,7 @@ OPTIONS = {
     "fedcor": {"clients_per_round": CHOSEN, "warmup": 2, "interval": 3, "steps": (10, 5)},
     "feddiverse": {"clients_per_round": CHOSEN, "pretraining_rounds": 0},
     "terraform": {"clients_per_round": 8, "min_clients": 2, "max_iterations": 2},
+    "retrain-random": {"clients_per_round": 8, "min_clients": 2, "max_iterations": 2},
     "within": {
         "pool": {"method": "random", "clients_per_round": 7},
         "inner": {"method": "high-loss", "clients_per_round": CHOSEN},

@@ -35,13 +35,19 @@ def test_macro_scores_are_those_of_scikit_learn(pairs):
     )
 
 
-def test_three_accuracies_by_hand():
-    row = client_scores(evaluation(np.eye(2), [9, 1, 0, 0], [10, 2, 4, 0]), np.array([1, 3]))
+def test_the_accuracies_by_hand():
+    row = client_scores(evaluation(np.eye(2), [9, 1, 0, 0], [10, 2, 4, 0]), np.array([0, 1, 3]), np.array([1, 3]))
     assert row["client_accuracy_mean"] == pytest.approx((0.9 + 0.5 + 0.0) / 3)
     assert row["client_accuracy_weighted"] == pytest.approx(10 / 16)
     assert row["client_accuracy_worst"] == 0
     assert row["client_accuracy_std"] == pytest.approx(np.std([0.9, 0.5, 0.0]))
-    assert row["participant_accuracy"] == pytest.approx(0.5), "client 3 has no test data"
+    assert row["participant_accuracy"] == pytest.approx((0.9 + 0.5) / 2), "client 3 has no test data"
+    assert row["last_iteration_accuracy"] == pytest.approx(0.5), "client 3 has no test data"
+
+
+def test_with_one_training_the_last_iteration_is_all_participants():
+    row = client_scores(evaluation(np.eye(2), [9, 1, 0], [10, 2, 4]), np.array([0, 1]))
+    assert row["last_iteration_accuracy"] == row["participant_accuracy"] == pytest.approx(0.7)
 
 
 def test_clients_without_test_data_give_no_number():

@@ -21,6 +21,7 @@ from muster.experiment.runner import build_parts
 from muster.results.store import Recorder, Store
 from muster.selection.base import Ask, Plan, Selector, Train, View
 from muster.server.loop import Observer, Server
+from muster.server.record import RoundRecord, TrainingRecord
 from muster.signals.losses import Loss
 from muster.signals.updates import FinalLayerNorm
 from muster.updates.guard import Guard
@@ -275,6 +276,21 @@ def test_metrics_tell_three_accuracies_apart(tiny):
     assert row["client_accuracy_worst"] <= row["client_accuracy_mean"]
     assert row["participant_accuracy"] != row["accuracy"]
     assert 0 < row["f1"] <= 1
+
+
+def test_the_last_iteration_is_that_of_the_rounds_last_training(tiny):
+    result = server(tiny, AsksThenTrainsTwice()).run(2)
+    record, row = result.records[-1], result.metrics[-1]
+    first, last = (training.clients for training in record.trainings)
+    assert set(last) < set(first)
+    assert row["last_iteration_accuracy"] == pytest.approx(np.mean(record.client_accuracy[last]))
+    assert row["participant_accuracy"] == pytest.approx(np.mean(record.client_accuracy[first]))
+
+
+def test_a_last_training_without_valid_updates_does_not_count_as_the_last_iteration():
+    trainings = [TrainingRecord([1, 2], [0.5, 0.5]), TrainingRecord([], [], rejected={2: "not finite"})]
+    assert RoundRecord(1, trainings).last_trained == [1, 2]
+    assert RoundRecord(1).last_trained == []
 
 
 def test_evaluation_can_be_rarer_than_rounds(tiny):

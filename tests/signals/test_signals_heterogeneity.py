@@ -79,7 +79,8 @@ def test_what_cannot_be_had_is_said_before_the_first_round(make_client):
 def test_one_class_leaves_nothing_to_estimate(make_client):
     client = make_client()
     client.labels, client.classes = torch.zeros(30, dtype=torch.int64), 1
-    np.testing.assert_array_equal(HeterogeneityTriplet().measure(client), [0, 1, 0])
+    np.testing.assert_array_equal(HeterogeneityTriplet().measure(client), [0, 0, 0])
+    np.testing.assert_array_equal(HeterogeneityTriplet(degenerate="single").measure(client), [0, 1, 0])
 
 
 def test_a_model_that_ends_in_a_convolution_is_refused(make_client):

@@ -6,7 +6,8 @@ import torch
 from torch import nn
 
 from muster.core.errors import ConfigError
-from muster.signals.losses import EVALUATION_BATCH, BatchLoss, Loss, SquaredLoss, TrainLoss, mean_loss
+from muster.signals._evaluation import EVALUATION_BATCH
+from muster.signals.losses import BatchLoss, Loss, SquaredLoss, TrainLoss, mean_loss
 from muster.training.context import TrainOutcome
 
 

@@ -96,3 +96,31 @@ def test_a_training_that_diverged_is_forgotten():
     train(context, Continued(), 1e30)
     assert not np.isfinite(context.model.vector()).all()
     np.testing.assert_array_equal(context.state[FIRST], before)
+
+
+@pytest.mark.parametrize("name", ["momentum", "adam"])
+def test_with_mu_two_trainings_are_those_of_an_optimiser_that_nobody_restarts(name):
+    """PyTorch's own optimiser, made once, on the loss with the proximal term written out."""
+    options, mu, size = OPTIMIZERS[name], 0.3, 8  # one batch is all the data: no order to follow
+    training = LocalTraining(batch_size=size, epochs=3, **options)
+    context = make(model_for("dense"), training, {}, size=size)
+    slow = model_for("dense")
+    kinds = {"momentum": torch.optim.SGD, "adam": torch.optim.Adam}
+    optimizer = kinds[name](slow.parameters(), **{k: v for k, v in options.items() if k != "optimizer"})
+    for _ in range(2):
+        context.origin = torch.from_numpy(context.model.vector())
+        train(context, Continued(mu=mu), training.lr)
+        start = [parameter.detach().clone() for parameter in slow.parameters()]
+        for _ in range(3):
+            optimizer.zero_grad()
+            moved = sum((p - q).square().sum() for p, q in zip(slow.parameters(), start, strict=True))
+            loss = nn.functional.cross_entropy(slow(context.features), context.labels) + mu / 2 * moved
+            loss.backward()
+            optimizer.step()
+    expected = torch.cat([parameter.detach().flatten() for parameter in slow.parameters()])
+    np.testing.assert_allclose(context.model.vector(), expected.numpy(), rtol=2e-5, atol=1e-6)
+
+
+def test_without_mu_there_is_no_pull():
+    assert Continued().pull == 0
+    assert Continued(mu=0.1).pull == 0.1

@@ -117,12 +117,12 @@ def _show_plans(plans: Sequence[Plan], store: Store) -> None:
         out.print(f"{plan.entry.id}: {plan.entry.published.caption}", style="bold", soft_wrap=True, markup=False)
         for line in heading(plan):
             out.print(f"  {line}", soft_wrap=True, markup=False)
-        out.print(
-            f"  {len(plan.runs)} runs ({len(plan.cells)} cells × {len(plan.rows)} rows × {plan.seeds} seeds), "
-            f"{missing(plan, store)} of them not done yet",
-            soft_wrap=True,
-            markup=False,
+        size = " × ".join(
+            f"{count} {what}{'s' if count != 1 else ''}"
+            for count, what in ((len(plan.cells), "cell"), (len(plan.rows), "row"), (plan.seeds, "seed"))
         )
+        line = f"  {len(plan.runs)} runs ({size}), {missing(plan, store)} of them not done yet"
+        out.print(line if plan.runs else "  nothing is trained", soft_wrap=True, markup=False)
 
 
 def _run(plans: Sequence[Plan], store: Store, jobs: int | None, workers: int | None) -> tuple[list[Outcome], bool]:

@@ -73,6 +73,7 @@ def show_result(result: Result, folder: Path | None = None) -> None:
         ("client_accuracy_mean", "accuracy, every client's own test data (mean)"),
         ("client_accuracy_worst", "accuracy, worst client"),
         ("participant_accuracy", "accuracy, last round's participants only"),
+        ("last_iteration_accuracy", "accuracy, last iteration's clients only"),
         ("worst_group_accuracy", "accuracy, worst group"),
         ("f1", "F1 (macro)"),
         ("loss", "loss, global test set"),

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -11,7 +12,7 @@ import numpy.typing as npt
 import torch
 
 from muster.core.arrays import Bools, Ints
-from muster.core.errors import DataError
+from muster.core.errors import ConfigError, DataError
 
 _COUNTED_AT_ONCE = 65_536
 
@@ -67,6 +68,22 @@ class Dataset:
     tokens: bool = False
     #: Where the data came from, for reports.
     origin: str = ""
+
+    def normalised(self, mean_and_std: Sequence[float]) -> Dataset:
+        """The same data with another normalisation: one mean and spread for all, on the scale 0 to 1."""
+        given = tuple(mean_and_std) if isinstance(mean_and_std, Sequence) else (mean_and_std,)
+        numbers = [x for x in given if isinstance(x, int | float) and math.isfinite(x)]
+        if len(given) != 2 or numbers != list(given) or numbers[1] <= 0:
+            raise ConfigError(
+                f"bad value for 'data.normalise': {mean_and_std!r}",
+                expected="a mean and a positive standard deviation, such as [0.5, 0.5]",
+            )
+        if self.tokens:
+            raise ConfigError(
+                f"data.normalise: the data set '{self.name}' consists of token ids", fix="leave it out"
+            )
+        mean, std = (float(number) for number in numbers)
+        return replace(self, normalisation=Normalisation((mean,), (std,), self.normalisation.scale))
 
     @property
     def sample_shape(self) -> tuple[int, ...]:

@@ -319,8 +319,10 @@ def _dataset(section: Section | Dataset) -> Dataset:
         return section
     if section.get("source") == OWN:
         return build(own_dataset, {key: value for key, value in section.items() if key != "source"}, "data")
-    dataset: Dataset = _component(section, "source", "data", sources)
-    return dataset
+    options = dict(section)
+    normalise = options.pop("normalise", None)
+    dataset: Dataset = _component(options, "source", "data", sources)
+    return dataset if normalise is None else dataset.normalised(normalise)
 
 
 def _model(experiment: Experiment, data: FederatedData) -> Any:

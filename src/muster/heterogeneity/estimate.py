@@ -11,7 +11,7 @@ import copy
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import TypeAlias
+from typing import Literal, TypeAlias
 
 import numpy as np
 import torch
@@ -36,6 +36,8 @@ class Recipe:
     lr: float = 1e-3
     momentum: float = 0.9
     batch_size: int = 28
+    #: Where the biased model's classification layer comes from: the global model, or drawn anew.
+    head: Literal["global", "fresh"] = "global"
 
 
 @dataclass(frozen=True)
@@ -47,6 +49,8 @@ class Grouping:
     correct: Bools
     #: The model's penultimate features of all samples, of every class.
     embedded: torch.Tensor
+    #: The model itself. Its first two outputs stand for the two groups.
+    model: nn.Module
 
     @property
     def majority(self) -> int:
@@ -75,11 +79,7 @@ class Estimator:
 
     def matrix(self, features: torch.Tensor, labels: torch.Tensor) -> Ints | None:
         """The estimated counts, classes × 2; None when no class splits into two groups."""
-        pivot: Grouping | None = None
-        for grouping in self.groupings(features, labels):
-            splits = grouping.majority > 0 and grouping.minority > 0
-            if splits and (pivot is None or grouping.rank < pivot.rank):
-                pivot = grouping
+        pivot = self.pivot(features, labels)
         if pivot is None:
             return None
         cells = labels.cpu().numpy() * 2 + self.attributes(pivot, labels)
@@ -87,24 +87,37 @@ class Estimator:
         counts[pivot.label] = pivot.majority, pivot.minority
         return counts
 
+    def pivot(self, features: torch.Tensor, labels: torch.Tensor) -> Grouping | None:
+        """The class whose two groups are most alike in size; None when no class splits into two groups."""
+        pivot: Grouping | None = None
+        for grouping in self.groupings(features, labels):
+            splits = grouping.majority > 0 and grouping.minority > 0
+            if splits and (pivot is None or grouping.rank < pivot.rank):
+                pivot = grouping
+        return pivot
+
     def groupings(self, features: torch.Tensor, labels: torch.Tensor) -> Iterator[Grouping]:
-        """Majority and minority of every class that occurs: one biased model for two classes, else one each."""
+        """Majority and minority of every class that occurs: one biased model for two classes, else one each.
+
+        Without steps the biased model is the given one, whatever the number of classes.
+        """
         loss = partial(generalised_cross_entropy, q=self.recipe.q)
         present = [int(label) for label in torch.unique(labels).cpu()]
-        if self.classes == 2:
-            model = copy.deepcopy(self.module)
+        if self.classes == 2 or self.recipe.biased_steps == 0:
+            fresh = self.recipe.head == "fresh"
+            model = with_new_head(self.module, self.final_layer, self.rng) if fresh else copy.deepcopy(self.module)
             self._fit(model, features, labels, loss, self.recipe.biased_steps)
             embedded, logits = look(model, self.final_layer, features)
             for label in present:
                 recognised = (logits.argmax(dim=1) == label)[labels == label]
-                yield Grouping(label, recognised.cpu().numpy(), embedded)
+                yield Grouping(label, recognised.cpu().numpy(), embedded, model)
             return
         for label in present:
             belongs = labels == label
             model = with_new_head(self.module, self.final_layer, self.rng)
             self._fit(model, features, belongs.long(), loss, self.recipe.biased_steps)
             embedded, logits = look(model, self.final_layer, features)
-            yield Grouping(label, (logits.argmax(dim=1) == 1)[belongs].cpu().numpy(), embedded)
+            yield Grouping(label, (logits.argmax(dim=1) == 1)[belongs].cpu().numpy(), embedded, model)
 
     def attributes(self, pivot: Grouping, labels: torch.Tensor) -> Ints:
         """0 (like the pivot's majority) or 1 (like its minority) for every sample, by a linear classifier."""
@@ -157,20 +170,48 @@ def look(model: nn.Module, final_layer: str, features: torch.Tensor) -> tuple[to
     return torch.cat(entering), torch.cat(leaving)
 
 
+def counts_by(model: nn.Module, features: torch.Tensor, labels: torch.Tensor, classes: int) -> Ints:
+    """The counts, classes × 2, where the larger of the model's first two outputs is taken for the attribute."""
+    model.eval()
+    with torch.no_grad():
+        outputs = [
+            model(features[at : at + _EVALUATION_BATCH]) for at in range(0, len(features), _EVALUATION_BATCH)
+        ]
+    attributes = torch.cat(outputs)[:, :2].argmax(dim=1)
+    cells = (labels * 2 + attributes).cpu().numpy()
+    return np.bincount(cells, minlength=2 * classes).reshape(classes, 2)
+
+
+def with_two_outputs_of(model: nn.Module, module: nn.Module, final_layer: str) -> nn.Module:
+    """A copy of `model` with a classification layer as large as `module`'s: its first two outputs, and zeros."""
+    widened = copy.deepcopy(model)
+    old, narrow = module.get_submodule(final_layer), model.get_submodule(final_layer)
+    assert isinstance(old, nn.Linear)
+    assert isinstance(narrow, nn.Linear)
+    head = copy.deepcopy(old)
+    with torch.no_grad():
+        for wide, given in zip(head.parameters(), narrow.parameters(), strict=True):
+            wide.zero_()
+            wide[:2] = given[:2]
+    parent, _, name = final_layer.rpartition(".")
+    setattr(widened.get_submodule(parent), name, head)
+    return widened
+
+
 def with_new_head(module: nn.Module, final_layer: str, rng: np.random.Generator) -> nn.Module:
     """A copy of the model with a fresh two-way classification layer."""
     model = copy.deepcopy(module)
     old = model.get_submodule(final_layer)
     assert isinstance(old, nn.Linear)
-    head = two_way(old.in_features, rng).to(old.weight.device)
+    head = two_way(old.in_features, rng, bias=old.bias is not None).to(old.weight.device)
     parent, _, name = final_layer.rpartition(".")
     setattr(model.get_submodule(parent), name, head)
     return model
 
 
-def two_way(inputs: int, rng: np.random.Generator) -> nn.Linear:
+def two_way(inputs: int, rng: np.random.Generator, bias: bool = True) -> nn.Linear:
     """A linear layer with two outputs and PyTorch's usual range of initial values, drawn from `rng`."""
-    layer = nn.Linear(inputs, 2, device="meta").to_empty(device="cpu")
+    layer = nn.Linear(inputs, 2, bias=bias, device="meta").to_empty(device="cpu")
     bound = inputs**-0.5
     with torch.no_grad():
         for parameter in layer.parameters():

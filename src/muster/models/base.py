@@ -14,6 +14,7 @@ from muster.core import randomness
 from muster.core.errors import ConfigError
 from muster.core.parameters import spec_of
 from muster.core.registry import Registry, build
+from muster.models.initialisation import DEFAULT, initialise
 
 #: Entries are callables `(input_shape: tuple[int, ...], classes: int, **options) -> nn.Module`.
 models: Registry[nn.Module] = Registry("model", "muster.models")
@@ -30,13 +31,21 @@ def build_model(
 
     `model` is a registered name, a module (a copy of it is used, with the parameters it has), or a class or
     function that makes one. A class or function gets `input_shape` and `classes` when it has parameters of
-    these names. The option `weights` names pretrained weights for any of them (see `muster.models.weights`).
+    these names. For any of them the option `init` chooses how a model that is made here is initialised (see
+    `muster.models.initialisation`), and `weights` names pretrained weights (see `muster.models.weights`).
     """
     own = dict(options or {})
-    weights = own.pop("weights", None)
+    weights, init = own.pop("weights", None), own.pop("init", DEFAULT)
+    if init != DEFAULT and isinstance(model, nn.Module):
+        raise ConfigError(
+            f"model.init = {init!r} for a model that is made already",
+            fix="hand over the class or a function instead, or leave the option out",
+        )
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(randomness.torch_seed(seed, "model"))
         module = _make(model, input_shape, classes, own)
+        if isinstance(module, nn.Module):
+            initialise(module, init)
     if not isinstance(module, nn.Module):
         raise ConfigError(f"the model is a {type(module).__name__}", expected="a torch.nn.Module")
     _check_outputs(module, classes)

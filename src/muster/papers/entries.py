@@ -37,8 +37,8 @@ class Value:
     #: Its name in the published table; empty where the table has one number a cell.
     name: str = ""
     #: Of the evaluations: the last, the best, one at a share of the run, the mean after 10, 20, …, 100 % of the
-    #: run, or a statistic of the later half.
-    pick: Literal["final", "best", "at", "tenths", "min", "max", "mean", "std"] = "final"
+    #: run, the mean of all, or a statistic of the later half.
+    pick: Literal["final", "best", "at", "tenths", "overall", "min", "max", "mean", "std"] = "final"
     #: For pick = "at": which share of the rounds.
     at: float = 1.0
     #: For shares of selections: first and last client of the group.
@@ -75,6 +75,8 @@ class Claim:
     spread: float | None = None
     #: By more than so many points.
     margin: float = 0.0
+    #: Not each of the best above each other one, but their mean above the mean of the others.
+    average: bool = False
     #: Smaller numbers are better (losses, seconds).
     lower: bool = False
 
@@ -106,6 +108,8 @@ class Scale:
     rows: str = "*"
     changes: Changes = field(default_factory=dict)
     where: tuple[Where, ...] = ()
+    #: Why nothing is judged at this scale, where what the claims compare is not what is run.
+    unfit: str = ""
     sources: Sources = field(default_factory=Sources)
 
 
@@ -137,8 +141,8 @@ class Entry:
     claims: tuple[Claim, ...] = ()
     #: What differs from the paper, or had to be guessed, at every scale.
     notes: tuple[str, ...] = ()
-    #: Points by which an accuracy may differ from the published one before it is marked.
-    tolerance: float = 2.0
+    #: By how much values may differ from the published ones before they are marked; None: see `tolerance_of`.
+    tolerance: float | None = None
     decided: Decided = field(default_factory=Decided)
 
     @property
@@ -151,12 +155,13 @@ class Entry:
         return self.scales[name]
 
     def tolerance_of(self, value: Value) -> float:
-        """By how much a value may differ from the published one: the entry's points where it is an accuracy, a
-        tenth of what the paper usually prints for it where it is something else (a deviation, a loss, a count)."""
-        if value.tolerance is not None:
-            return value.tolerance
+        """By how much a value may differ from the published one: as it or the entry says, else 2 points where it
+        is an accuracy, and a tenth of what the paper usually prints where it is a deviation, a loss or a count."""
+        for stated in (value.tolerance, self.tolerance):
+            if stated is not None:
+                return stated
         if value.factor == 100 and not value.lower:
-            return self.tolerance
+            return 2.0
         printed = (
             self.published.at(*self.printed_at(cell, row, value)) for cell in self.cells for row in self.rows
         )
@@ -225,7 +230,7 @@ def _entry(id: str, values: dict[str, Any], shared: Mapping[str, Mapping[str, An
     base, of_base = _without_table(values.get("base", {}), around, f"{id}.base")
     return Entry(
         id=id,
-        published=paper(name).parts[part],
+        published=paper(name).parts[values.get("published", part)],
         kind=values.get("kind", "runs"),
         cells=cells,
         rows=rows,
@@ -236,7 +241,7 @@ def _entry(id: str, values: dict[str, Any], shared: Mapping[str, Mapping[str, An
         base=base,
         claims=tuple(build(Claim, claim, f"{id}.claims") for claim in values.get("claims", ())),
         notes=tuple(values.get("notes", ())),
-        tolerance=values.get("tolerance", 2.0),
+        tolerance=values.get("tolerance"),
         decided=Decided(of_base, of_cells, of_rows),
     )
 

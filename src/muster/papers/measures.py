@@ -3,22 +3,31 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import fields
+from typing import Any
 
 import numpy as np
 
+from muster.config.experiment import from_dict
 from muster.core.arrays import Floats
+from muster.data.federated import FederatedData
+from muster.data.partition.group_skew import named_tables
+from muster.experiment.runner import build_data
+from muster.heterogeneity.metrics import summary
 from muster.papers.entries import Value
+from muster.papers.stand_ins import is_here
 from muster.report.compare.measures import Budget, curve, overhead, participation, value
 from muster.server.ledger import Costs
 from muster.server.result import Result
 
 NAN = math.nan
-#: The three accuracies that are always told apart.
+#: The four accuracies that are always told apart.
 ACCURACIES = {
     "accuracy": "pooled test set",
     "client_accuracy_mean": "mean over clients",
     "participant_accuracy": "participants",
+    "last_iteration_accuracy": "last iteration",
 }
 _COSTS = tuple(cost.name for cost in fields(Costs))
 _FAIRNESS = ("gini", "jain", "coverage", "longest_wait")
@@ -71,6 +80,8 @@ def _picked(values: Floats, wanted: Value, last: int) -> float:
             return float(values.max())
         case "at":
             return _after(values, wanted.at)
+        case "overall":
+            return float(values.mean())
         case "tenths":
             return float(np.mean([_after(values, tenth / 10) for tenth in range(1, 11)]))
         case _:
@@ -98,3 +109,27 @@ def _clusters(result: Result) -> Floats:
     """How many clusters the selector found in each round that tells."""
     labels = [record.notes["clusters"] for record in result.records if "clusters" in record.notes]
     return np.array([len({label for label in row if label >= 0}) for row in labels], dtype=np.float64)
+
+
+def federations(sections: Mapping[str, Any], seeds: int) -> dict[int, dict[str, float]]:
+    """What is to be said about a federation before anything is trained, by seed; nothing without its data.
+
+    Clients that are given as tables are the same for every seed, and need no data.
+    """
+    if "table" in sections["partition"]:
+        return {0: summary(named_tables(sections["partition"]["table"]))}
+    if not is_here(sections["data"]["source"]):
+        return {}
+    relevant = {key: sections[key] for key in ("data", "partition")}
+    return {seed: _sizes(build_data(from_dict({**relevant, "seed": seed}))) for seed in range(seeds)}
+
+
+def _sizes(data: FederatedData) -> dict[str, float]:
+    known = (data.label_histograms > 0).sum(axis=1)
+    return {
+        "classes": float(data.dataset.classes),
+        "fewest_classes": float(known.min()),
+        "most_classes": float(known.max()),
+        "smallest": float(data.sizes.min()),
+        "largest": float(data.sizes.max()),
+    }

@@ -11,10 +11,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeAlias
 
-from muster.data.partition.group_skew import named_tables
-from muster.heterogeneity.metrics import summary
 from muster.papers.entries import Claim, Value, fits
-from muster.papers.measures import ACCURACIES, at_work, measured
+from muster.papers.measures import ACCURACIES, at_work, federations, measured
 from muster.papers.planning import Plan, as_published
 from muster.papers.published import Number, Printed, Range
 from muster.papers.verdicts import (
@@ -29,6 +27,7 @@ from muster.papers.verdicts import (
     p_apart,
     unfit,
 )
+from muster.report.compare.measures import trains_again
 from muster.server.result import Result
 
 #: Results of one cell and row.
@@ -111,6 +110,7 @@ def outcome(plan: Plan, results: Mapping[str, Result], failures: Mapping[str, st
 
 def _cell(plan: Plan, cell: str, runs: Mapping[str, BySeed]) -> list[Compared]:
     last, cheapest = plan.size.last, _cheapest(runs)
+    again = any(trains_again(run) for by_seed in runs.values() for run in by_seed.values())
     return [
         Compared(
             cell=cell,
@@ -119,7 +119,7 @@ def _cell(plan: Plan, cell: str, runs: Mapping[str, BySeed]) -> list[Compared]:
             printed=plan.entry.published.at(*plan.entry.printed_at(cell, row, value)),
             ours=over_seeds(by_seed, partial(measured, wanted=value, last=last)),
             equal_work=_at_equal_work(by_seed, value, cheapest, last),
-            beside=_beside(by_seed, value, last),
+            beside=_beside(by_seed, value, last, again=again),
             trainings=over_seeds(by_seed, _trainings),
             unfit=plan.unfit(cell, row),
         )
@@ -137,16 +137,16 @@ def _marked(plan: Plan, numbers: Sequence[Compared]) -> tuple[Compared, ...]:
 
 
 def _federation(plan: Plan, cell: str) -> list[Compared]:
-    """How heterogeneous a federation is, from the clients' tables alone."""
-    table = named_tables(as_published(plan.entry, cell, plan.rows[0])["partition"]["table"])
-    metrics = summary(table)
+    """How heterogeneous a federation is, from who has what alone."""
+    row = plan.rows[0]
+    by_seed = federations(as_published(plan.entry, cell, row), plan.seeds)
     return [
         Compared(
             cell=cell,
-            row=plan.rows[0],
+            row=row,
             value=value,
-            printed=plan.entry.published.at(*plan.entry.printed_at(cell, plan.rows[0], value)),
-            ours=Ours({0: value.factor * metrics[value.metric]}),
+            printed=plan.entry.published.at(*plan.entry.printed_at(cell, row, value)),
+            ours=_known({seed: value.factor * found[value.metric] for seed, found in by_seed.items()}),
             equal_work={},
             beside={},
             trainings=NOTHING,
@@ -177,14 +177,17 @@ def _trainings(result: Result) -> float:
     return float(result.ledger.total().client_trainings)
 
 
-def _beside(by_seed: BySeed, value: Value, last: int) -> dict[str, Ours]:
-    """The accuracies that the paper did not use, where it used one."""
+def _beside(by_seed: BySeed, value: Value, last: int, *, again: bool) -> dict[str, Ours]:
+    """The accuracies that the paper did not use, where it used one.
+
+    That of the last iteration is that of the participants unless some run of the cell trains `again` in a round.
+    """
     if "accuracy" not in value.metric:
         return {}
     return {
         metric: over_seeds(by_seed, partial(measured, wanted=Value(metric), last=last))
         for metric in ACCURACIES
-        if metric != value.metric
+        if metric != value.metric and (again or metric != "last_iteration_accuracy")
     }
 
 

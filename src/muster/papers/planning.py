@@ -37,6 +37,16 @@ class Planned:
 
 
 @dataclass(frozen=True)
+class Described:
+    """What is set for one cell and row, and who decided it."""
+
+    cell: str
+    row: str
+    settings: tuple[Setting, ...]
+    sections: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
 class Plan:
     """What is going to be run for an entry."""
 
@@ -62,9 +72,25 @@ class Plan:
         """Why numbers of these runs are not judged; empty where they may be."""
         if not self.can_judge:
             return f"scale {self.scale} is too short"
+        if self.size.unfit:
+            return self.size.unfit
         return (
             "stand-in data" if any(run.stand_in for run in self.runs if (run.cell, run.row) == (cell, row)) else ""
         )
+
+    def described(self) -> list[Described]:
+        """What is set for each cell and row; where nothing is trained, who has what of the data."""
+        if self.entry.kind == "runs":
+            return [
+                Described(run.cell, run.row, run.settings, run.experiment.as_run().to_dict()) for run in self.runs
+            ]
+        found = []
+        for cell in self.cells:
+            sections = as_published(self.entry, cell, self.rows[0])
+            divided = {key: sections[key] for key in ("data", "partition")}
+            decided = decisions(self.entry, cell, self.rows[0])
+            found.append(Described(cell, self.rows[0], tuple(unchanged(divided, divided, decided)), divided))
+        return found
 
     def same_runs(self) -> list[tuple[str, ...]]:
         """Cells and rows whose runs are the same ones at this scale."""
@@ -168,7 +194,11 @@ def _layers(entry: Entry, cell: str, row: str) -> list[tuple[Changes, Sources]]:
     of_cell, decided = dict(entry.cells[cell]), entry.decided
     workload_name = of_cell.pop("workload", None) or entry.base.get("workload")
     base = {key: value for key, value in entry.base.items() if key != "workload"}
-    layers = [(of_cell, decided.cells[cell]), (base, decided.base), (dict(entry.rows[row]), decided.rows[row])]
+    layers = [
+        (of_cell, decided.cells.get(cell, Sources())),
+        (base, decided.base),
+        (dict(entry.rows[row]), decided.rows.get(row, Sources())),
+    ]
     if workload_name is not None:
         name = str(workload_name)
         layers.insert(0, ({"name": name} | workload(name), workload_sources(name)))

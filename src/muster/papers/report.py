@@ -79,8 +79,9 @@ def heading(plan: Plan) -> list[str]:
     if plan.entry.published.says:
         lines.append(f"the paper says: {plan.entry.published.says}")
     lines += differences_told([(run, run.differences) for run in plan.runs])
-    lines += decisions_told([(run, run.settings) for run in plan.runs])
-    lines += options_told([(run, run.experiment.as_run().to_dict()) for run in plan.runs])
+    described = plan.described()
+    lines += decisions_told([(one, one.settings) for one in described])
+    lines += options_told([(one, one.sections) for one in described])
     lines += [f"note: {note}" for note in plan.entry.notes]
     left_out = [
         f"{what} {', '.join(rest)}"
@@ -210,12 +211,14 @@ def _remarks(outcome: Outcome) -> list[str]:
         lines.append(f"Numbers of the end are means of the last {plan.size.last} evaluations.")
     if any(number.ours.seeds > 1 for number in outcome.numbers):
         lines.append("± in the numbers is the standard deviation over seeds.")
+    if len(plan.entry.values) == 1 or any(number.printed is not None for number in outcome.numbers):
+        lines.append("Places are ranks of means, chance included.")
     if _at_equal_work(outcome.numbers):
         lines.append("At equal work: after as many client trainings as the cheapest row of the cell used in all.")
     if any(checked.why and " ± " in checked.why for checked in outcome.claims):
         lines.append(
             "Claims: differences are taken seed by seed, with their 95 % intervals; the chance that any of this "
-            f"entry's verdicts is wrong where methods are equal is {LEVEL:.0%} at most (Holm's correction)."
+            f"entry's verdicts is wrong where methods are equal is {100 * LEVEL:g} % at most (Holm's correction)."
         )
     if unfit := list(dict.fromkeys(number.unfit for number in outcome.numbers if number.unfit)):
         lines.append(

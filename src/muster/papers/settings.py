@@ -82,7 +82,9 @@ def difference(published: Mapping[str, Any], ours: Mapping[str, Any], decided: D
         if _name(section, before) != _name(section, after):
             key = _NAMED[section][0]
             found.append(
-                _difference(section, f"{section}.{key}", told(section, before), told(section, after), decided)
+                _difference(
+                    section, f"{section}.{key}", told(section, before, decided), told(section, after), decided
+                )
             )
         elif isinstance(after, Mapping):
             found += _options(section, before, after, decided)
@@ -184,31 +186,43 @@ def _origin(provenance: Provenance | None) -> str:
 
 def options_told(runs: Sequence[tuple[Placed, Mapping[str, Any]]]) -> list[str]:
     """The methods of all rows with all their options, and what else is left at Muster's defaults."""
-    methods = [
-        (placed, [_all_options(section, sections[section]) for section in METHODS]) for placed, sections in runs
-    ]
-    lines = [
-        f"options: {line}{_suffix(placed, methods)}" for line, placed in _grouped(methods).items() if ":" in line
-    ]
+    lines = []
+    for section in METHODS:
+        methods: dict[str, list[tuple[Placed, Mapping[str, Any]]]] = {}
+        for placed, sections in runs:
+            if section in sections:
+                methods.setdefault(str(_name(section, sections[section])), []).append((placed, sections[section]))
+        for method, having in sorted(methods.items()):
+            if parts := _options_of_method(section, having):
+                where = _suffix([placed for placed, _ in having], runs)
+                lines.append(f"options: {section} {method}{where}: {'; '.join(parts)}")
     others = [(placed, list(_left_open(sections))) for placed, sections in runs]
     left = [f"{one}{_suffix(placed, others)}" for one, placed in _grouped(others).items()]
-    return [*sorted(lines), *([f"left at our defaults: {', '.join(left)}"] if left else [])]
+    return [*lines, *([f"left at our defaults: {', '.join(left)}"] if left else [])]
 
 
-def _all_options(section: str, values: Mapping[str, Any]) -> str:
-    """A method with its options; how many it selects belongs to the federation."""
-    key = _NAMED[section][0]
-    given = {name: value for name, value in values.items() if name not in (key, "clients_per_round")}
-    defaults = {name: value for name, value in defaults_of(section, values).items() if name not in given}
-    parts = [_listed(given)] if given else []
-    if defaults:
-        parts.append(f"by default {_listed(defaults)}")
-    return f"{section} {values.get(key)}" + (f": {'; '.join(parts)}" if parts else "")
+def _options_of_method(section: str, having: Sequence[tuple[Placed, Mapping[str, Any]]]) -> list[str]:
+    """The options of one method: those that are set, and its defaults. The size of cohorts is the federation's."""
+    own = (_NAMED[section][0], "clients_per_round")
+    given = [(placed, _each({k: v for k, v in values.items() if k not in own})) for placed, values in having]
+    defaults = [
+        (placed, _each({k: v for k, v in defaults_of(section, values).items() if k not in values}))
+        for placed, values in having
+    ]
+    parts = []
+    for words, options in (("", given), ("by default ", defaults)):
+        if grouped := _grouped(options):
+            parts.append(words + ", ".join(f"{one}{_suffix(some, having)}" for one, some in grouped.items()))
+    return parts
+
+
+def _each(options: Mapping[str, Any]) -> list[str]:
+    return [f"{name} {text(value)}" for name, value in options.items()]
 
 
 def _left_open(sections: Mapping[str, Any]) -> Iterator[str]:
     """Options of data, division, model and local training that a preset does not set."""
-    for section in ("data", "partition", "model", "training"):
+    for section in (section for section in ("data", "partition", "model", "training") if section in sections):
         for name, value in defaults_of(section, sections[section]).items():
             if name not in sections[section] and (section != "training" or name in _OF_TRAINING):
                 yield f"{section}.{name} {text(value)}"
@@ -254,15 +268,21 @@ def _suffix(having: Sequence[Placed], runs: Sequence[tuple[Placed, Any]]) -> str
     return f" ({', '.join(parts) or 'some runs'})"
 
 
-def told(section: str, values: Mapping[str, Any]) -> str:
-    """A component with the options that are set."""
+def told(section: str, values: Mapping[str, Any], decided: Decisions | None = None) -> str:
+    """A component with the options that are set; those that we chose for a paper's component say so."""
     key = _NAMED[section][0]
-    options = {name: value for name, value in values.items() if name != key}
-    return f"{values.get(key, '–')} ({_listed(options)})" if options else str(values.get(key, "–"))
+    kinds = {name: provenance.kind for name, provenance in (decided or {}).items() if provenance is not None}
+    guessed = "ours" if kinds.get(f"{section}.{key}") != "ours" else None
+    options = [
+        f"{name} {text(value)}{', our choice' if kinds.get(f'{section}.{name}', '') == guessed else ''}"
+        for name, value in values.items()
+        if name != key
+    ]
+    return f"{values.get(key, '–')} ({'; '.join(options)})" if options else str(values.get(key, "–"))
 
 
 def _listed(options: Mapping[str, Any]) -> str:
-    return ", ".join(f"{name} {text(value)}" for name, value in options.items())
+    return ", ".join(_each(options))
 
 
 def text(value: Any) -> str:

@@ -112,7 +112,7 @@ def _partition(partition: dict[str, Any], on: dict[str, Any]) -> dict[str, Any]:
     if partition["scheme"] == "multi-dirichlet" and len(partition["alphas"]) == 1:
         # Made for many classes: ten of them cannot serve hundreds of clients evenly.
         partition = {"scheme": "dirichlet", "clients": partition["clients"], "alpha": partition["alphas"][0]}
-    for key in ("classes", "max_classes"):
+    for key in ("classes", "min_classes", "max_classes"):
         if key in partition:
             partition[key] = classes.get(str(partition[key]), partition[key])
     for key in ("clients", "size"):

@@ -116,10 +116,24 @@ def named(claim: Claim) -> list[str]:
 
 def leads(claim: Claim, numbers: Mapping[str, Ours]) -> list[Lead]:
     """The differences that a claim says are above its margin."""
+    sign = -1 if claim.lower else 1
+    if claim.average:
+        best, others = ", ".join(claim.winners), "the others"
+        means = {
+            best: _mean_of([numbers[name] for name in claim.winners]),
+            others: _mean_of([ours for name, ours in numbers.items() if name not in claim.winners]),
+        }
+        return [paired(best, others, means, sign)]
     pairs = list(itertools.pairwise(claim.order))
     pairs += [(best, other) for best in claim.winners for other in numbers if other not in claim.winners]
     pairs += [(other, claim.worst) for other in numbers if claim.worst is not None and other != claim.worst]
-    return [paired(high, low, numbers, -1 if claim.lower else 1) for high, low in pairs]
+    return [paired(high, low, numbers, sign) for high, low in pairs]
+
+
+def _mean_of(members: Sequence[Ours]) -> Ours:
+    """The mean of several numbers, seed by seed, in the seeds that all of them have."""
+    common = [seed for seed in members[0].by_seed if all(seed in other.by_seed for other in members)]
+    return Ours({seed: float(np.mean([member.by_seed[seed] for member in members])) for seed in common})
 
 
 def evidence(claim: Claim, numbers: Mapping[str, Ours]) -> Evidence:

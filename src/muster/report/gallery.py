@@ -13,6 +13,7 @@ from muster.report.compare import Comparison
 from muster.report.compare.measures import better, known_metrics, metric_column, total, value
 from muster.report.plots import (
     plot_client_accuracy,
+    plot_cluster_numbers,
     plot_clusters,
     plot_curves,
     plot_fairness,
@@ -22,6 +23,7 @@ from muster.report.plots import (
     plot_time_to_target,
 )
 from muster.report.plots.canvas import label
+from muster.report.plots.cluster_numbers import MOST_RUNS
 from muster.results.cases import Case, by_settings, differing, flat
 from muster.server.result import Result
 
@@ -51,6 +53,7 @@ def gallery(comparison: Comparison) -> list[Picture]:
         *_clients(runs),
         *_maps(found),
         *_groups(found),
+        *_cluster_numbers(runs),
         *_sensitivity(comparison, metric),
     ]
 
@@ -127,6 +130,13 @@ def _groups(found: Sequence[Case]) -> Iterator[Picture]:
     for case in grouping[:MOST_MAPS]:
         alt = f"Groups of clients over rounds and their sizes, {case.name}, seed {case.seeds[0]}."
         yield Picture("Groups of clients", alt, partial(plot_clusters, [case.runs[0]]))
+
+
+def _cluster_numbers(runs: Sequence[Result]) -> Iterator[Picture]:
+    clustering = [run for run in runs if any("clusters" in record.notes for record in run.records)][:MOST_RUNS]
+    if clustering:
+        alt = "Heat map of how many clusters the selection found in each round, one row a run."
+        yield Picture("Groups of clients", alt, partial(plot_cluster_numbers, clustering))
 
 
 def _has_groups(result: Result) -> bool:

@@ -35,6 +35,9 @@ class Combinator(Selector):
     def gives_weights(self) -> bool:
         return any(part.gives_weights() for part in self.parts())
 
+    def gives_fedavg(self) -> bool:
+        return any(part.gives_fedavg() for part in self.parts())
+
     def check(self, population: Population) -> None:
         for part in self.parts():
             part.check(population)
@@ -103,6 +106,9 @@ class Within(Combinator):
 
     def gives_weights(self) -> bool:
         return self.parts()[1].gives_weights()
+
+    def gives_fedavg(self) -> bool:
+        return self.parts()[1].gives_fedavg()
 
     def round(self, fed: View) -> Plan:
         plan = self.parts()[0].round(fed)

@@ -7,18 +7,18 @@ one along the direction that both leave open.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
 
-from muster.core.arrays import Bools, Floats, Ints
+from muster.core.arrays import Bools, Floats, Ints, Vector
 from muster.core.component import Population, grown, state
 from muster.core.errors import ConfigError
 from muster.heterogeneity.estimate import Recipe
 from muster.selection.base import Ask, Plan, Selector, Train, View, check_count, selectors
-from muster.signals.base import Signal
-from muster.signals.heterogeneity import HeterogeneityTriplet
+from muster.signals.base import Replies, Signal
+from muster.signals.heterogeneity import BiasedModel, HeterogeneityTriplet, SharedTriplet
 
 Cross = Literal["signed", "abs"]
 Ties = Literal["random", "id"]
@@ -37,7 +37,7 @@ class FedDiverse(Selector):
     """Combine clients with class imbalance, attribute imbalance and spurious correlation in every round."""
 
     clients_per_round: int
-    #: T0: rounds in which everybody trains with equal weight before the triplets are estimated.
+    #: T0: rounds of FedAvg in which everybody trains with equal weight before the triplets are estimated.
     pretraining_rounds: int = 1
     #: "paper": the rule as published; "ref": the rule of the released code, which normalises differently.
     preset: Literal["paper", "ref"] = "paper"
@@ -46,9 +46,16 @@ class FedDiverse(Selector):
     ties: Ties = "random"
     #: Go on with the next kind of skew in the next round instead of starting again with SC.
     rotate_across_rounds: bool = False
-    #: Whether clients estimate their triplets or know their attributes.
-    estimate: Literal["estimated", "true"] = "estimated"
-    degenerate: Literal["single", "skip"] = "single"
+    #: "estimated": every client has a biased model of its own (the paper); "shared": all use the one of the client
+    #: that estimates most SC (ours); "true": clients know their attributes.
+    estimate: Literal["estimated", "shared", "true"] = "estimated"
+    #: What a client tells whose model makes no mistakes, or only mistakes: "skip" (CI, 0, 0), "single" (CI, 1, 0).
+    degenerate: Literal["single", "skip"] = "skip"
+    #: Where biased models start: after the pre-training (the paper), or from the initial parameters.
+    biased_start: Literal["pretrained", "initial"] = "pretrained"
+    #: "fresh": with a new classification layer for two classes too.
+    biased_head: Literal["global", "fresh"] = "global"
+    #: 0: the global model is taken as it is.
     biased_steps: int = 50
     attribute_steps: int = 10
     gce_q: float = 0.3
@@ -58,6 +65,8 @@ class FedDiverse(Selector):
     triplets: Floats = state(lambda: np.zeros((0, 3)))
     answered: Bools = state(lambda: np.zeros(0, dtype=np.bool_))
     pretrained: int = state(int)
+    #: The biased model that everybody uses (estimate = "shared"); empty: none yet.
+    shared_model: Vector = state(lambda: np.zeros(0, dtype=np.float32))
     #: Triples chosen so far, for the rotation across rounds.
     triples: int = state(int)
 
@@ -70,8 +79,10 @@ class FedDiverse(Selector):
                 f"FedDiverse: clients_per_round is {self.clients_per_round}",
                 expected="a multiple of 3 with preset = 'ref'",
             )
-        positive = {
-            "biased_steps": self.biased_steps,
+        self._check_estimate()
+
+    def _check_estimate(self) -> None:
+        positive: dict[str, float] = {
             "attribute_steps": self.attribute_steps,
             "estimate_lr": self.estimate_lr,
             "estimate_batch": self.estimate_batch,
@@ -82,34 +93,85 @@ class FedDiverse(Selector):
                 raise ConfigError(f"FedDiverse: {name} is {value}", expected="a positive number")
         if self.gce_q > 1:
             raise ConfigError(f"FedDiverse: gce_q is {self.gce_q}", expected="at most 1")
+        if self.biased_steps < 0:
+            raise ConfigError(f"FedDiverse: biased_steps is {self.biased_steps}", expected="0 or more")
+        if self.biased_steps == 0 and (self.estimate == "shared" or self.biased_head == "fresh"):
+            raise ConfigError(
+                "FedDiverse: biased_steps is 0, so all biased models are alike, and a fresh head knows nothing",
+                expected="1 or more with estimate = 'shared' or biased_head = 'fresh'",
+            )
+
+    def gives_fedavg(self) -> bool:
+        return self.pretraining_rounds > 0
 
     def needs(self) -> tuple[Signal, ...]:
-        return (self._signal(),)
+        if self.estimate != "shared":
+            return (self._triplet(),)
+        return self._triplet(), BiasedModel(recipe=self._recipe()), SharedTriplet()
 
-    def _signal(self) -> HeterogeneityTriplet:
-        recipe = Recipe(
+    def _recipe(self) -> Recipe:
+        return Recipe(
             biased_steps=self.biased_steps,
             attribute_steps=self.attribute_steps,
             q=self.gce_q,
             lr=self.estimate_lr,
             batch_size=self.estimate_batch,
+            head=self.biased_head,
         )
-        return HeterogeneityTriplet(estimate=self.estimate, degenerate=self.degenerate, recipe=recipe)
+
+    def _triplet(self, models: int = 1) -> HeterogeneityTriplet:
+        estimate: Literal["true", "estimated"] = "true" if self.estimate == "true" else "estimated"
+        return HeterogeneityTriplet(
+            estimate=estimate, degenerate=self.degenerate, recipe=self._recipe(), models=models
+        )
 
     def round(self, fed: View) -> Plan:
-        if self.pretrained < self.pretraining_rounds:
-            self.pretrained += 1
-            yield Train(fed.available, weights=np.ones(len(fed.available)))
-            return
         self.triplets = grown(self.triplets, fed.clients, np.nan)
         self.answered = grown(self.answered, fed.clients, False)
+        pretraining = self.pretrained < self.pretraining_rounds
+        if not pretraining or self.biased_start == "initial":
+            yield from self._measure(fed)
+        if pretraining:
+            self.pretrained += 1
+            yield everybody(fed)
+        else:
+            yield Train(self._choose(fed))
+
+    def _measure(self, fed: View) -> Plan:
+        """Ask for the triplets that are not known yet."""
         unknown = fed.available[~self.answered[fed.available]]
-        if len(unknown):
-            signal = replace(self._signal(), models=1 if fed.classes == 2 else fed.classes)
+        if not len(unknown):
+            return
+        if not len(self.shared_model):
+            models = 1 if fed.classes == 2 or self.biased_steps == 0 else fed.classes
+            signal = self._triplet(models)
             replies = yield Ask(unknown, (signal,))
-            self.triplets[replies.clients] = replies[signal.name]
-            self.answered[replies.clients] = True
-        yield Train(self._choose(fed))
+            if self.estimate != "shared":
+                self._learn(replies, signal)
+                return
+            donors = by_correlation(replies.finite(signal.name), fed.rng)
+            if not len(donors):
+                # Nobody sees a spurious correlation, so no model tells attributes: the estimates stay.
+                self._learn(replies, signal)
+                return
+            yield from self._share(fed, donors, models)
+        if len(self.shared_model):
+            shared = SharedTriplet()
+            self._learn((yield Ask(unknown, (shared,), self.shared_model)), shared)
+
+    def _share(self, fed: View, donors: Ints, models: int) -> Plan:
+        """Have the first of `donors` that can send its biased model; if none can, the next round tries again."""
+        signal = BiasedModel(recipe=self._recipe(), models=models)
+        for donor in donors:
+            sent = (yield Ask(np.array([donor]), (signal,))).finite(signal.name)
+            if len(sent):
+                self.shared_model = sent[signal.name][0].astype(np.float32)
+                fed.notes["biased_model_of"] = int(donor)
+                return
+
+    def _learn(self, replies: Replies, signal: Signal) -> None:
+        self.triplets[replies.clients] = replies[signal.name]
+        self.answered[replies.clients] = True
 
     def _choose(self, fed: View) -> Ints:
         count = min(self.clients_per_round, len(fed.available))
@@ -125,6 +187,19 @@ class FedDiverse(Selector):
             # Clients without a triplet only fill up.
             chosen = np.concatenate([chosen, fed.sample(count - len(chosen), np.setdiff1d(fed.available, pool))])
         return np.sort(chosen)
+
+
+def everybody(fed: View) -> Train:
+    """A round of pre-training: FedAvg with all clients, equally weighted."""
+    return Train(fed.available, weights=np.ones(len(fed.available)), fedavg=True)
+
+
+def by_correlation(triplets: Replies, rng: np.random.Generator) -> Ints:
+    """Clients that estimate some spurious correlation, the most first; ties in random order."""
+    sc = triplets["heterogeneity_triplet"][:, 2]
+    order = rng.permutation(len(sc))
+    order = order[np.argsort(-sc[order], kind="stable")]
+    return triplets.clients[order[sc[order] > 0]]
 
 
 def pick(

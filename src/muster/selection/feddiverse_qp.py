@@ -13,6 +13,7 @@ from muster.core.component import Population, grown, state
 from muster.core.errors import ConfigError
 from muster.selection._memory import ask_once, told
 from muster.selection.base import Plan, Selector, Train, View, check_count, selectors
+from muster.selection.feddiverse import everybody
 from muster.signals.base import Signal
 from muster.signals.heterogeneity import InteractionMatrix
 
@@ -34,17 +35,24 @@ class FedDiverseQP(Selector):
     rule: Literal["programme", "greedy"] = "programme"
     #: ρ: share of the probability that is spread over everybody, so that nobody is left out for ever.
     floor: float = 0.0
+    #: T0: rounds of FedAvg in which everybody trains with equal weight before clients are drawn.
+    pretraining_rounds: int = 0
 
     #: A row for every client: its table of counts, class by class.
     matrices: Floats = state(lambda: np.zeros((0, 0)))
     #: Probabilities from the programme; 0 for those whose table is not known.
     omega: Floats = state(lambda: np.zeros(0))
     known: int = state(int)
+    pretrained: int = state(int)
 
     def check(self, population: Population) -> None:
         check_count(self, self.clients_per_round, population)
         if not 0 <= self.floor <= 1:
             raise ConfigError(f"FedDiverseQP: floor is {self.floor}", expected="0 to 1")
+        if self.pretraining_rounds < 0:
+            raise ConfigError(
+                f"FedDiverseQP: pretraining_rounds is {self.pretraining_rounds}", expected="0 or more"
+            )
         if self.rule == "programme" and population.clients > MOST_CLIENTS:
             raise ConfigError(
                 f"FedDiverseQP: the programme for {population.clients} clients would take too long",
@@ -52,10 +60,17 @@ class FedDiverseQP(Selector):
                 fix="use rule = 'greedy'",
             )
 
+    def gives_fedavg(self) -> bool:
+        return self.pretraining_rounds > 0
+
     def needs(self) -> tuple[Signal, ...]:
         return (InteractionMatrix(),)
 
     def round(self, fed: View) -> Plan:
+        if self.pretrained < self.pretraining_rounds:
+            self.pretrained += 1
+            yield everybody(fed)
+            return
         self.matrices = yield from ask_once(InteractionMatrix(), self.matrices, fed)
         if self.rule == "greedy":
             yield Train(self._greedy(fed))

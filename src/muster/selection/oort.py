@@ -103,6 +103,8 @@ class Oort(Selector):
     blacklist_rounds: int = -1
     #: Largest share of the clients that is left out.
     blacklist_max_len: float = 0.3
+    #: Rounds of random clients, drawn by number of samples, before all this begins.
+    warmup: int = 0
 
     reward: Floats = state(lambda: np.zeros(0))
     duration: Floats = state(lambda: np.zeros(0))
@@ -132,6 +134,7 @@ class Oort(Selector):
             "pacer_step": (1, math.inf),
             "sample_window": (1, math.inf),
             "blacklist_rounds": (-1, math.inf),
+            "warmup": (0, math.inf),
         }
         for key, (least, most) in ranges.items():
             if not least <= getattr(self, key) <= most:
@@ -153,14 +156,23 @@ class Oort(Selector):
         if self.speed == "asked":
             yield from self._ask_durations(fed)
         self.rounds_done += 1
+        clients, exploit = self._warm_up(fed) if self.rounds_done <= self.warmup else self._choose(fed)
+        replies = yield Train(clients, report=self.needs())
+        self._learn(fed, clients, exploit, replies)
+
+    def _warm_up(self, fed: View) -> tuple[Ints, Ints]:
+        """Random clients, nobody exploited; what they report is learnt all the same."""
+        sizes = fed.sizes[fed.available].astype(np.float64)
+        return fed.weighted_sample(self.clients_per_round, sizes), fed.available[:0]
+
+    def _choose(self, fed: View) -> tuple[Ints, Ints]:
+        """Who trains, and which of them are exploited."""
         self._pace()
         preferred = self._preferred()
         allowed = fed.available[~self._blacklisted(fed.rng)[fed.available]]
         exploit = self._exploit(fed, allowed[self.explored[allowed]], len(allowed), preferred)
         explore = self._explore(fed, allowed[~self.explored[allowed]], len(exploit), preferred)
-        clients = self._padded(fed, np.concatenate([exploit, explore]), allowed)
-        replies = yield Train(clients, report=self.needs())
-        self._learn(fed, clients, exploit, replies)
+        return self._padded(fed, np.concatenate([exploit, explore]), allowed), exploit
 
     def _welcome(self, clients: int) -> None:
         self.reward = grown(self.reward, clients, 0.0)

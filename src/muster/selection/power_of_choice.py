@@ -26,8 +26,8 @@ class PowerOfChoice(Selector):
     #: pow-d asks for the loss on all data, cpow-d for that of one mini-batch, rpow-d asks nobody and goes by the
     #: loss of each client's last training.
     variant: Literal["pow-d", "cpow-d", "rpow-d"] = "pow-d"
-    #: Candidates; None: twice clients_per_round. Never fewer than clients_per_round.
-    d: int | None = None
+    #: Candidates; None: twice clients_per_round, "all": everybody. Never fewer than clients_per_round.
+    d: int | Literal["all"] | None = None
     #: cpow-d: samples in the mini-batch; None: as in training.
     batch: int | None = None
     #: All chosen clients count alike in the aggregation; otherwise the aggregation weights them itself.
@@ -35,17 +35,25 @@ class PowerOfChoice(Selector):
 
     def check(self, population: Population) -> None:
         check_count(self, self.clients_per_round, population)
-        if self.d is not None and not 1 <= self.d <= population.clients:
-            raise ConfigError(f"power-of-choice: d is {self.d}", expected=f"1 to {population.clients} candidates")
+        if isinstance(self.d, int) and not 1 <= self.d <= population.clients:
+            raise ConfigError(
+                f"power-of-choice: d is {self.d}", expected=f"1 to {population.clients} candidates, or 'all'"
+            )
         if self.batch is not None and self.batch < 1:
             raise ConfigError(f"power-of-choice: batch is {self.batch}", expected="at least 1 sample")
 
     def gives_weights(self) -> bool:
         return self.equal_weights
 
-    @property
-    def candidates(self) -> int:
-        return max(self.clients_per_round, 2 * self.clients_per_round if self.d is None else self.d)
+    def candidates(self, everybody: int) -> int:
+        """How many of so many clients are looked at."""
+        match self.d:
+            case "all":
+                return everybody
+            case None:
+                return 2 * self.clients_per_round
+            case d:
+                return max(self.clients_per_round, d)
 
     @property
     def _signal(self) -> Signal:
@@ -62,7 +70,7 @@ class PowerOfChoice(Selector):
 
     def round(self, fed: View) -> Plan:
         sizes = fed.sizes[fed.available].astype(np.float64)
-        candidates = fed.weighted_sample(self.candidates, sizes)
+        candidates = fed.weighted_sample(self.candidates(len(sizes)), sizes)
         if self.variant == "rpow-d":
             losses = last_losses(fed, candidates)
             report: tuple[Signal, ...] = (self._signal,)

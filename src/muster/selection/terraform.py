@@ -72,7 +72,11 @@ class Terraform(Selector):
             chosen = split(magnitudes, fed.sizes[clients], self.quartiles, outer_weights=self.outer_weights)
             if len(chosen) < self.min_clients or len(chosen) == len(pool):
                 return
-            hard = np.sort(clients[chosen])
+            hard = self.next_clients(fed, clients, chosen)
+
+    def next_clients(self, fed: View, trained: Ints, hard: Ints) -> Ints:
+        """Who trains again, ascending: `hard` are the positions of the hard ones among those that have trained."""
+        return np.sort(trained[hard])
 
     def _refuse(self, magnitude: Signal) -> Callable[[Replies], Bools] | None:
         """Updates whose magnitude is not a number are not aggregated.

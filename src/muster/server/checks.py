@@ -8,12 +8,11 @@ import numpy as np
 import numpy.typing as npt
 
 from muster.aggregation.base import Aggregator, aggregators
-from muster.core.arrays import Bools, Floats, Ints
+from muster.core.arrays import Bools, Floats, Ints, Vector
 from muster.core.errors import ConfigError
 from muster.selection.base import Ask, Selector, Train, View
 from muster.training.base import LocalAlgorithm, LocalTraining, algorithms
 from muster.training.context import PROBE
-from muster.training.continued import FIRST
 
 
 def check_fit(selector: Selector, aggregator: Aggregator, algorithm: LocalAlgorithm) -> None:
@@ -34,6 +33,12 @@ def check_fit(selector: Selector, aggregator: Aggregator, algorithm: LocalAlgori
         raise ConfigError(
             f"{type(aggregator).__name__} needs clients that run {' or '.join(needed)}, not {given}",
             fix=f"set method = '{needed[0]}' in the section [algorithm]",
+        )
+    if selector.gives_fedavg() and algorithm.requires_aggregation is not None:
+        raise ConfigError(
+            f"{type(selector).__name__} trains some rounds with FedAvg, which lacks what {given} needs",
+            fix="use method = 'plain' or 'fedprox' in the section [algorithm], or do without those rounds "
+            "(pretraining_rounds = 0)",
         )
     probes = any(PROBE in signal.client_state for signal in selector.needs())
     if probes and algorithm.requires_aggregation is not None:
@@ -59,7 +64,7 @@ def check_probes(selector: Selector, training: LocalTraining, algorithm: LocalAl
             expected="training.optimizer = 'sgd' with a momentum",
             fix="set training.momentum, or leave optimizer_state = 'fresh'",
         )
-    if kept and FIRST in algorithm.client_state:
+    if kept and algorithm.continues_optimiser:
         raise ConfigError(
             "optimizer_state = 'kept' goes on with the momentum of a probe, but the local algorithm "
             f"{given} goes on with that of the client's last training",
@@ -110,6 +115,8 @@ def check_request(
     if len(np.unique(ids)) != len(ids):
         raise ConfigError(f"{selector} asked for the same client twice", fix="use Train(..., multiplicity=...)")
     _check_signals(request, selector)
+    if isinstance(request, Ask) and request.parameters is not None:
+        _check_model(request.parameters, view, selector)
     if isinstance(request, Train):
         _check_counts(request, selector, aggregator)
         _check_factors(request, selector, algorithm)
@@ -125,6 +132,15 @@ def _check_signals(request: Ask | Train, selector: str) -> None:
         problem, fix = "cannot be reported by a training", "ask for it before the training"
     if wrong:
         raise ConfigError(f"{selector}: the signal '{wrong[0]}' {problem}", fix=fix)
+
+
+def _check_model(parameters: Vector, view: View, selector: str) -> None:
+    """A selector may ask about another model than the global one; it must be one of the same kind."""
+    if np.shape(parameters) != (view.spec.size,) or not np.isfinite(parameters).all():
+        raise ConfigError(
+            f"{selector} asked about a model of shape {np.shape(parameters)}",
+            expected=f"a flat vector of {view.spec.size} finite numbers",
+        )
 
 
 def _check_counts(request: Train, selector: str, aggregator: Aggregator) -> None:

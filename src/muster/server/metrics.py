@@ -1,9 +1,11 @@
-"""Metrics of the global model. Three accuracies are told apart, because they answer different questions:
+"""Metrics of the global model. Four accuracies are told apart, because they answer different questions:
 
 - `accuracy`: on the pooled global test set;
 - `client_accuracy_*`: on every client's own test data;
 - `participant_accuracy`: on the test data of this round's participants only, which favours methods whose last
-  training was on the very clients that are then tested.
+  training was on the very clients that are then tested;
+- `last_iteration_accuracy`: on the test data of the clients of the round's last training. It is the one before
+  where a round trains once; a method that trains again within the round has few, special clients there.
 """
 
 from __future__ import annotations
@@ -19,8 +21,10 @@ NAN = float("nan")
 LOWER_IS_BETTER = ("loss", "validation_loss", "client_accuracy_std", "group_gap")
 
 
-def summarise_metrics(evaluation: Evaluation, participants: Ints) -> dict[str, float]:
-    """One flat row of metrics."""
+def summarise_metrics(
+    evaluation: Evaluation, participants: Ints, last_trained: Ints | None = None
+) -> dict[str, float]:
+    """One flat row of metrics. `last_trained`: who was in the round's last training; None: all `participants`."""
     if evaluation.measured is not None:
         return {"accuracy": NAN, "loss": NAN} | dict(evaluation.measured)
     total = int(evaluation.confusion.sum())
@@ -31,7 +35,7 @@ def summarise_metrics(evaluation: Evaluation, participants: Ints) -> dict[str, f
         "loss": evaluation.loss_sum / total,
     }
     row |= macro_scores(evaluation.confusion)
-    row |= client_scores(evaluation, participants)
+    row |= client_scores(evaluation, participants, last_trained)
     if evaluation.group_correct is not None and evaluation.group_count is not None:
         row |= group_scores(evaluation.group_correct, evaluation.group_count)
     if (kept := evaluation.validation) is not None:
@@ -54,15 +58,24 @@ def macro_scores(confusion: Ints) -> dict[str, float]:
     }
 
 
-def client_scores(evaluation: Evaluation, participants: Ints) -> dict[str, float]:
-    """Accuracy on clients' own test data: mean, spread, worst; and on the participants' only."""
+def client_scores(
+    evaluation: Evaluation, participants: Ints, last_trained: Ints | None = None
+) -> dict[str, float]:
+    """Accuracy on clients' own test data: mean, spread, worst; of the participants only; of the last trained."""
     tested = evaluation.client_count > 0
     if not tested.any():
         names = ("mean", "weighted", "std", "worst", "worst_tenth")
-        return {f"client_accuracy_{name}": NAN for name in names} | {"participant_accuracy": NAN}
+        return {f"client_accuracy_{name}": NAN for name in names} | {
+            "participant_accuracy": NAN,
+            "last_iteration_accuracy": NAN,
+        }
     accuracies = _ratio(evaluation.client_correct.astype(np.float64), evaluation.client_count)
     own = accuracies[tested]
-    took_part = participants[tested[participants]] if len(participants) else participants
+
+    def mean_of(clients: Ints) -> float:
+        counted = clients[tested[clients]] if len(clients) else clients
+        return float(accuracies[counted].mean()) if len(counted) else NAN
+
     worst = np.sort(own)[: max(1, len(own) // 10)]
     return {
         "client_accuracy_mean": float(own.mean()),
@@ -70,7 +83,8 @@ def client_scores(evaluation: Evaluation, participants: Ints) -> dict[str, float
         "client_accuracy_std": float(own.std()),
         "client_accuracy_worst": float(own.min()),
         "client_accuracy_worst_tenth": float(worst.mean()),
-        "participant_accuracy": float(accuracies[took_part].mean()) if len(took_part) else NAN,
+        "participant_accuracy": mean_of(participants),
+        "last_iteration_accuracy": mean_of(participants if last_trained is None else last_trained),
     }
 
 

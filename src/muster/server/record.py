@@ -76,6 +76,11 @@ class RoundRecord:
         """No training of the round had a valid update: the model stayed as it was."""
         return not any(training.clients for training in self.trainings)
 
+    @property
+    def last_trained(self) -> list[int]:
+        """The clients of the round's last training that changed the model, ascending."""
+        return next((training.clients for training in reversed(self.trainings) if training.clients), [])
+
     def state_dict(self) -> State:
         """Everything in plain types but what clients told one by one (`reports`, `client_accuracy`)."""
         values = asdict(replace(self, reports=[], client_accuracy=None))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar, Literal
 
@@ -12,7 +14,8 @@ from torch import nn
 from muster.core.arrays import Floats, Ints
 from muster.core.component import Population
 from muster.core.errors import ConfigError
-from muster.heterogeneity.estimate import Estimator, Recipe
+from muster.core.parameters import FlatModel
+from muster.heterogeneity.estimate import Estimator, Recipe, counts_by, with_two_outputs_of
 from muster.heterogeneity.metrics import triplet
 from muster.signals.base import Sensitivity, Signal, signals
 from muster.training.context import ClientContext
@@ -21,6 +24,12 @@ if TYPE_CHECKING:
     from muster.data.federated import FederatedData
 
 _NO_ATTRIBUTES = "the data set has no attributes"
+
+
+def _without_linear_end(population: Population) -> str | None:
+    if not population.spec.final_layer_name or len(population.spec.final_weight.shape) != 2:
+        return "the model does not end in a linear classification layer"
+    return None
 
 
 def _counts(client: ClientContext) -> Ints:
@@ -73,7 +82,7 @@ class HeterogeneityTriplet(Signal):
 
     estimate: Literal["estimated", "true"] = "estimated"
     #: When no class splits into two groups: "single" counts one attribute only, "skip" leaves attributes out.
-    degenerate: Literal["single", "skip"] = "single"
+    degenerate: Literal["single", "skip"] = "skip"
     recipe: Recipe = field(default_factory=Recipe)
     #: How many biased models a client trains, for the accounting: 1 for two classes, else one for each class.
     models: int = 1
@@ -93,9 +102,7 @@ class HeterogeneityTriplet(Signal):
     def unavailable(self, population: Population) -> str | None:
         if self.estimate == "true":
             return _NO_ATTRIBUTES if population.attributes is None else None
-        if not population.spec.final_layer_name or len(population.spec.final_weight.shape) != 2:
-            return "the model does not end in a linear classification layer"
-        return None
+        return _without_linear_end(population)
 
     def sensitivity(self, classes: int) -> Sensitivity:
         # The estimate goes through two trained models: no smaller bound than the range is known.
@@ -104,22 +111,89 @@ class HeterogeneityTriplet(Signal):
     def measure(self, client: ClientContext) -> Floats:
         if self.estimate == "true":
             return triplet(_counts(client))
-        matrix = self._estimated(client)
+        with _estimator(client, self.recipe) as estimator:
+            matrix = None if estimator is None else estimator.matrix(client.features, client.labels)
         if matrix is not None:
             return triplet(matrix)
         known = np.bincount(client.labels.cpu().numpy(), minlength=client.classes)
         alone = 1.0 if self.degenerate == "single" else 0.0
         return np.array([triplet(known[:, None])[0], alone, 0.0])
 
-    def _estimated(self, client: ClientContext) -> Ints | None:
-        module, layer = client.model.module, client.spec.final_layer_name
-        if client.classes < 2:
-            return None
-        if not isinstance(module.get_submodule(layer), nn.Linear):
-            raise ConfigError("the heterogeneity estimate needs a model that ends in nn.Linear")
-        device = client.model.device
-        # Dropout draws from PyTorch's global generator: seed it from the client's own and put it back afterwards.
-        with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
-            torch.manual_seed(int(client.rng.integers(2**62)))
-            estimator = Estimator(module, layer, client.classes, self.recipe, client.rng)
-            return estimator.matrix(client.features, client.labels)
+
+@signals.register("biased_model")
+@dataclass(frozen=True)
+class BiasedModel(Signal):
+    """The model behind a client's estimated triplet, as a flat vector: its first two outputs are the two groups.
+
+    Asked in the same round and for the same recipe as the triplet, it is exactly the model of that estimate. NaN
+    where no class splits into two groups.
+    """
+
+    name: ClassVar[str] = "biased_model"
+    discloses: ClassVar[str] = "a copy of the model fitted to the client's own data: as much as a model update"
+    uses_model: ClassVar[bool] = True
+
+    recipe: Recipe = field(default_factory=Recipe)
+    #: As for the triplet.
+    models: int = 1
+
+    def width(self, population: Population) -> int:
+        return population.spec.size
+
+    def samples(self, size: int, batch_size: int) -> int:
+        return HeterogeneityTriplet(recipe=self.recipe, models=self.models).samples(size, batch_size)
+
+    def unavailable(self, population: Population) -> str | None:
+        return _without_linear_end(population)
+
+    def measure(self, client: ClientContext) -> Floats:
+        with _estimator(client, self.recipe) as estimator:
+            pivot = None if estimator is None else estimator.pivot(client.features, client.labels)
+        if estimator is None or pivot is None:
+            return np.full(client.spec.size, np.nan)
+        model = with_two_outputs_of(pivot.model, client.model.module, estimator.final_layer)
+        return FlatModel(model, client.model.device).vector().astype(np.float64)
+
+
+@signals.register("shared_triplet")
+@dataclass(frozen=True)
+class SharedTriplet(Signal):
+    """The heterogeneity triplet, with attributes told by the model that comes with the question."""
+
+    name: ClassVar[str] = "shared_triplet"
+    discloses: ClassVar[str] = HeterogeneityTriplet.discloses
+    uses_model: ClassVar[bool] = True
+    draws: ClassVar[bool] = False
+
+    def width(self, population: Population) -> int:
+        return 3
+
+    def unavailable(self, population: Population) -> str | None:
+        return None if population.classes > 1 else "the data set has a single class"
+
+    def sensitivity(self, classes: int) -> Sensitivity:
+        return Sensitivity.of_range(3, 1.0)
+
+    def measure(self, client: ClientContext) -> Floats:
+        return triplet(counts_by(client.model.module, client.features, client.labels, client.classes))
+
+
+@contextmanager
+def _estimator(client: ClientContext, recipe: Recipe) -> Iterator[Estimator | None]:
+    """The estimator of a client; None where a single class leaves nothing to estimate.
+
+    It draws from a stream that depends on the round and the client, but not on the question: the biased model can
+    be asked for after the triplet that it led to.
+    """
+    if client.classes < 2:
+        yield None
+        return
+    module, layer = client.model.module, client.spec.final_layer_name
+    if not isinstance(module.get_submodule(layer), nn.Linear):
+        raise ConfigError("the heterogeneity estimate needs a model that ends in nn.Linear")
+    device = client.model.device
+    rng = np.random.default_rng(client.training_rng().integers(2**63))
+    # Dropout draws from PyTorch's global generator: seed it from the client's own and put it back afterwards.
+    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+        torch.manual_seed(int(rng.integers(2**62)))
+        yield Estimator(module, layer, client.classes, recipe, rng)

@@ -7,7 +7,7 @@ the processor, so that the same pictures come out on every device and with any n
 from __future__ import annotations
 
 import math
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -51,9 +51,10 @@ class Palette:
         return (pixels - self.mean) / self.std
 
 
-class Operation:
+class Operation(ABC):
     """One random change of pictures. Implementations are frozen dataclasses; options are fields."""
 
+    @abstractmethod
     def check(self) -> None:
         """Raise ConfigError where the options make no sense."""
 

@@ -1,4 +1,4 @@
-"""Plain optimisation with an optimiser that goes on where the client's last training left it."""
+"""Optimisation, plain or proximal, with an optimiser that goes on where the client's last training left it."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import ClassVar
 
 import torch
 
-from muster.core.component import Population
-from muster.training.base import Job, LocalAlgorithm, algorithms
+from muster.training.base import Job, algorithms
+from muster.training.fedprox import FedProx
 
 #: SGD's velocity, or Adam's mean of the gradients and of their squares; Adam's number of steps stands at the end.
 FIRST, SECOND = "first_moment", "second_moment"
@@ -17,14 +17,20 @@ _ENTRIES = {"sgd": {FIRST: "momentum_buffer"}, "adam": {FIRST: "exp_avg", SECOND
 
 @algorithms.register("continued")
 @dataclass(frozen=True)
-class Continued(LocalAlgorithm):
+class Continued(FedProx):
     """Plain optimisation; momentum and Adam's averages are kept on the client from one training to the next."""
+
+    #: Strength μ of FedProx's term (μ/2)‖w − w_global‖², which may be added; 0: plain optimisation.
+    mu: float = 0.0
 
     client_state: ClassVar[tuple[str, ...]] = (FIRST, SECOND)
     continues_optimiser: ClassVar[bool] = True
+    #: Usually there is no term that a selector's factors could change.
+    honours_pull_factors: ClassVar[bool] = False
 
-    def check(self, population: Population) -> None:
-        """Nothing can be wrong."""
+    def correct(self, job: Job) -> None:
+        if self.mu:
+            super().correct(job)
 
     @torch.no_grad()
     def begin(self, job: Job) -> None:

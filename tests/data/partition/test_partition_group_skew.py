@@ -15,6 +15,8 @@ PUBLISHED = {
     # clients, sizes, pooled table, global triplet, mean client triplet, clients with most CI / AI / SC
     "spawrious-gsc": (24, {200}, [[1760, 640], [640, 1760]], (0, 0, 0.1634), (0.0885, 0.0885, 0.3540), (4, 4, 16)),
     "cmnist-gsc": (24, {200}, [[1760, 640], [640, 1760]], (0, 0, 0.1634), (0.0885, 0.0885, 0.3540), (4, 4, 16)),
+    # Ours: the same mix on fewer samples.
+    "pacs-gsc": (24, {140}, [[1232, 448], [448, 1232]], (0, 0, 0.1634), (0.0885, 0.0885, 0.3540), (4, 4, 16)),
     "spawrious-gci": (24, {200}, [[1760, 1760], [640, 640]], (0.1634, 0, 0), (0.3540, 0.0885, 0.0885), (16, 4, 4)),
     "spawrious-gai": (
         25,

@@ -102,5 +102,15 @@ def test_coloured_mnist(isolated, pictures):
     for picture, grey, colour in zip(data.train.features, images, data.train.attributes, strict=True):
         assert (picture[colour] == grey).all()
         assert not np.delete(picture, colour, axis=0).any()
-    flips = np.random.RandomState(42).randint(0, 2, 26)
-    assert np.concatenate([data.train.attributes, data.test.attributes]).tolist() == flips.tolist()
+
+
+def test_colours_are_drawn_as_in_the_authors_code(isolated, pictures):
+    """Seed 42 for each split, and within it all pictures of the first class before those of the second."""
+    write_idx(isolated / "mnist", pictures, zipped=False)
+    data = sources.build("cmnist", {})
+    for part in (data.train, data.test):
+        flips = iter(np.random.RandomState(42).binomial(1, 0.5, len(part)).tolist())
+        drawn = {
+            sample: next(flips) for label in (0, 1) for sample in np.flatnonzero(part.labels == label).tolist()
+        }
+        assert part.attributes.tolist() == [drawn[sample] for sample in range(len(part))]

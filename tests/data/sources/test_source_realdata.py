@@ -69,6 +69,28 @@ def test_second_load_is_fast(load, name):
     assert isinstance(data.train.features.base, np.memmap)
 
 
+def test_pacs(load):
+    data = load("pacs")
+    assert (len(data.train) + len(data.test), data.sample_shape, data.classes) == (9991, (3, 64, 64), 7)
+    groups = sum(np.bincount(part.labels * 4 + part.attributes) for part in (data.train, data.test))
+    assert groups.reshape(7, 4).tolist() == [
+        [379, 389, 189, 772],
+        [255, 457, 202, 740],
+        [285, 346, 182, 753],
+        [184, 135, 186, 608],
+        [201, 324, 199, 816],
+        [295, 288, 280, 80],
+        [449, 405, 432, 160],
+    ]
+    assert data.class_names == ("dog", "elephant", "giraffe", "guitar", "horse", "house", "person")
+
+
+def test_cmnist_has_the_test_groups_of_the_authors_code(load):
+    test = load("cmnist").test
+    groups = np.bincount(test.labels * 2 + test.attributes).reshape(2, 2)
+    assert groups.tolist() == [[2571, 2568], [2505, 2356]]
+
+
 def test_cmnist_colours_are_independent_of_the_class(load):
     train = load("cmnist").train
     table = np.bincount(train.labels * 2 + train.attributes).reshape(2, 2) / len(train)

@@ -81,6 +81,17 @@ def test_three_accuracies_worst_client_and_worst_group_stand_beside_each_other(r
     ]
 
 
+def test_the_last_iteration_stands_beside_them_where_some_run_trains_again(run_of):
+    metrics = {"participant_accuracy": 0.7, "last_iteration_accuracy": 0.8}
+    once = [run_of(name, 0, [0.5], metrics=metrics) for name in ("random", "oort")]
+    table = compare(once).tables["scores"]
+    assert "last iteration only" not in [column.title for column in table.columns]
+    once[1].records[0].trainings *= 2
+    again = compare(once).tables["scores"]
+    assert values(again, "last iteration only") == pytest.approx([0.8, 0.8])
+    assert any("last training" in note for note in again.notes)
+
+
 def test_budgets_by_hand(runs):
     table = compare(runs).tables["budgets"]
     assert values(table, "after 4 rounds") == pytest.approx([0.71, 0.79])

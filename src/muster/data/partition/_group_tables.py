@@ -1,5 +1,7 @@
 """How many samples of each group every client has, in the federations of FedDiverse (Németh et al., 2025).
 
+One is ours: `pacs-gsc`, after the paper's `spawrious-gsc`.
+
 A table has one row a class and one column an attribute value, and stands for `times` identical clients.
 """
 
@@ -23,7 +25,18 @@ _GSC: Blueprint = (
     (1, _COUNTER),
 )
 
+#: The same mix with 140 samples a client, as PACS has fewer pictures. Ours, not the paper's.
+_GSC_140: Blueprint = (
+    (2, ((63, 63), (7, 7))),
+    (2, ((7, 7), (63, 63))),
+    (2, ((63, 7), (63, 7))),
+    (2, ((7, 63), (7, 63))),
+    (15, ((63, 7), (7, 63))),
+    (1, ((7, 63), (63, 7))),
+)
+
 blueprints: dict[str, Blueprint] = {
+    "pacs-gsc": _GSC_140,
     "spawrious-gsc": _GSC,
     "cmnist-gsc": _GSC,
     "spawrious-gci": (

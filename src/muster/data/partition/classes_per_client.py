@@ -29,10 +29,16 @@ def random_class_sets(clients: int, classes: int, per_client: int, rng: np.rando
     holds = np.zeros((clients, classes), dtype=np.bool_)
     # A class fills consecutive slots, at most one round of clients, so nobody gets it twice.
     holds[np.arange(slots) % clients, np.repeat(order, times[order])] = True
+    mix_class_sets(holds, rng)
+    return holds
+
+
+def mix_class_sets(holds: Bools, rng: np.random.Generator) -> None:
+    """Mix a table of who holds what, in place, so that all sums of rows and columns stay."""
+    clients = len(holds)
     for _ in range(clients.bit_length() + 8 if clients > 1 else 0):
         pairs = rng.permutation(clients)
         _trade(holds, pairs[: clients // 2], pairs[clients // 2 : 2 * (clients // 2)], rng)
-    return holds
 
 
 def _trade(holds: Bools, left: Ints, right: Ints, rng: np.random.Generator) -> None:

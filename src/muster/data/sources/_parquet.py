@@ -106,7 +106,7 @@ def fill_from_parquet(
         raise DataError(f"{files[0]} has no pictures", expected=f"a column {' or '.join(PICTURE_COLUMNS)}")
     rows = sum(opened(file).metadata.num_rows for file in files)
     target, start = None, 0
-    for contents in _encoded_pictures(files, name):
+    for contents in encoded_pictures(files, name):
         if target is None:
             first = picture(contents[0], mode, size)
             target = new(key, (rows, *first.shape), np.uint8)
@@ -117,7 +117,8 @@ def fill_from_parquet(
     return target
 
 
-def _encoded_pictures(files: Sequence[Path], name: str) -> Iterator[list[bytes]]:
+def encoded_pictures(files: Sequence[Path], name: str) -> Iterator[list[bytes]]:
+    """The pictures of a column as they are in the files, some at a time."""
     for file in files:
         try:
             for batch in opened(file).iter_batches(batch_size=2000, columns=[name]):

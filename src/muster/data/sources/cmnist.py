@@ -12,6 +12,9 @@ from muster.data.sources._build import labelled
 from muster.data.sources.base import sources
 from muster.data.sources.mnist import MNIST
 
+#: How the colours are drawn; part of the cache's key.
+_COLOURS = "seed 42 for each split, class by class"
+
 
 @sources.register("cmnist")
 def cmnist(data_dir: str | None = None) -> Dataset:
@@ -26,26 +29,38 @@ def cmnist(data_dir: str | None = None) -> Dataset:
     grey, folder = MNIST.arrays(data_dir)
 
     def decode(new: NewArray) -> Arrays:
-        # The coin flips of the reference implementation: one legacy stream over the training and the test split.
-        flips = np.random.RandomState(42)
         arrays: Arrays = {}
         for split in ("train", "test"):
             images, digits = grey[f"{split}_features"], grey[f"{split}_labels"]
-            colours = flips.randint(0, 2, size=len(digits)).astype(np.int64)
+            labels = (digits >= 5).astype(np.int64)
+            colours = coin_flips(labels)
             arrays[f"{split}_features"] = coloured(images, colours)
-            arrays[f"{split}_labels"] = (digits >= 5).astype(np.int64)
-            arrays[f"{split}_attributes"] = colours
+            arrays[f"{split}_labels"], arrays[f"{split}_attributes"] = labels, colours
         return arrays
 
     normalisation = Normalisation(mean=(0.1307,), std=(0.3081,), scale=1 / 255)
     return labelled(
         "cmnist",
-        cached("cmnist", found.files, decode),
+        cached("cmnist", found.files, decode, colours=_COLOURS),
         folder,
         normalisation,
         ("below five", "five or more"),
         attribute_names=("red", "green"),
     )
+
+
+def coin_flips(labels: Ints) -> Ints:
+    """The colour of every picture of a split, as the authors' code draws it.
+
+    A legacy generator that is seeded anew for each split tosses a coin for the pictures of the first class, then
+    for those of the second.
+    """
+    flips = np.random.RandomState(42)
+    colours = np.zeros(len(labels), dtype=np.int64)
+    for label in (0, 1):
+        chosen = labels == label
+        colours[chosen] = flips.binomial(1, 0.5, int(chosen.sum()))
+    return colours
 
 
 def coloured(images: npt.NDArray[np.uint8], colours: Ints) -> npt.NDArray[np.uint8]:

@@ -48,6 +48,7 @@ _TITLES = {
     "client_accuracy_worst_tenth": "worst tenth of clients",
     "client_accuracy_std": "spread over clients",
     "participant_accuracy": "participants only",
+    "last_iteration_accuracy": "last iteration only",
     "worst_group_accuracy": "worst group",
     "group_gap": "mean group − worst group",
 }
@@ -90,6 +91,11 @@ def amount_text(budget: Budget) -> str:
         return f"{column.shown(budget.amount)} {'virtual s' if column.unit == 's' else column.unit}"
     unit = UNITS[budget.unit]
     return f"{budget.amount:,.0f} {unit.one if budget.amount == 1 else unit.many}"
+
+
+def trains_again(result: Result) -> bool:
+    """Whether some round trained more than once."""
+    return any(len(record.trainings) > 1 for record in result.records)
 
 
 # --- curves ------------------------------------------------------------------------------------------------------

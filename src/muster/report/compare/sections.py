@@ -24,6 +24,7 @@ from muster.report.compare.measures import (
     spends,
     to_target,
     total,
+    trains_again,
     unit_column,
     value,
 )
@@ -45,6 +46,7 @@ _BESIDE = (
     "accuracy",
     "client_accuracy_mean",
     "participant_accuracy",
+    "last_iteration_accuracy",
     "client_accuracy_worst",
     "client_accuracy_worst_tenth",
     "worst_group_accuracy",
@@ -52,7 +54,7 @@ _BESIDE = (
 
 
 def scores(cases: Sequence[Case], metric: str, *, last: int = 1, at: Budget | None = None) -> Table:
-    """The metric, the metric at equal work, the three accuracies, the worst client and group, and the price."""
+    """The metric, the metric at equal work, the four accuracies, the worst client and group, and the price."""
 
     def cells(name: str, within: Budget | None) -> list[Cell]:
         return _cells(cases, value, name, last=last, within=within)
@@ -62,6 +64,8 @@ def scores(cases: Sequence[Case], metric: str, *, last: int = 1, at: Budget | No
     if at is None and least.amount > 0:
         columns.append((metric_column(metric, f"after {amount_text(least)}"), cells(metric, least)))
     measured = {name for run in _runs(cases) for name in known_metrics(run)}
+    if not any(trains_again(run) for run in _runs(cases)):  # then it says what the participants' says
+        measured.discard("last_iteration_accuracy")
     columns += [(metric_column(name), cells(name, at)) for name in _BESIDE if name != metric and name in measured]
     sent = _cells(cases, total, "bytes")
     columns += [
@@ -232,4 +236,6 @@ def _score_notes(columns: Sequence[tuple[Column, Sequence[Cell]]]) -> list[str]:
             "Accuracy: global test set; clients' own data: mean over every client's test data; participants only: "
             "over those that trained in that round, which favours methods whose last training was on them."
         )
+    if "last iteration only" in titles:
+        notes.append("Last iteration only: over the clients of the round's last training.")
     return notes

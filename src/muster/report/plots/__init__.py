@@ -1,6 +1,7 @@
 """Pictures of results. One function a picture: it takes results and returns a figure."""
 
 from muster.report.plots.canvas import save_figure
+from muster.report.plots.cluster_numbers import plot_cluster_numbers
 from muster.report.plots.clusters import plot_clusters
 from muster.report.plots.curves import plot_curves
 from muster.report.plots.fairness import plot_fairness
@@ -15,6 +16,7 @@ __all__ = [
     "check_kind",
     "draw",
     "plot_client_accuracy",
+    "plot_cluster_numbers",
     "plot_clusters",
     "plot_curves",
     "plot_fairness",

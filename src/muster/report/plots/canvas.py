@@ -36,6 +36,7 @@ NAMES = {
     "accuracy": "accuracy, global test set",
     "loss": "loss, global test set",
     "participant_accuracy": "accuracy, participants' test data",
+    "last_iteration_accuracy": "accuracy, test data of the last iteration's clients",
     "client_accuracy_mean": "accuracy, mean of clients",
     "client_accuracy_worst": "accuracy, worst client",
     "client_accuracy_worst_tenth": "accuracy, worst tenth of clients",

@@ -11,6 +11,7 @@ from matplotlib.figure import Figure
 
 from muster.core.errors import ConfigError, nearest
 from muster.report.plots.canvas import save_figure
+from muster.report.plots.cluster_numbers import plot_cluster_numbers
 from muster.report.plots.clusters import plot_clusters
 from muster.report.plots.curves import plot_curves
 from muster.report.plots.fairness import plot_fairness
@@ -28,6 +29,7 @@ KINDS: dict[str, Callable[..., Figure]] = {
     "selection-frequency": plot_selection_frequency,
     "client-accuracy": plot_client_accuracy,
     "clusters": plot_clusters,
+    "cluster-numbers": plot_cluster_numbers,
     "fairness": plot_fairness,
     "time-to-target": plot_time_to_target,
     "sensitivity": plot_sensitivity,

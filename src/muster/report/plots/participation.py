@@ -15,7 +15,7 @@ from muster.core.arrays import Floats, Ints
 from muster.core.errors import ConfigError
 from muster.report.plots.canvas import WHOLE, panels, picture, shortened, spread, whole_ticks
 from muster.report.plots.data import participants, population, required
-from muster.report.style import shades
+from muster.report.style import colour, shades
 from muster.results.cases import seed_of
 
 if TYPE_CHECKING:
@@ -30,14 +30,20 @@ _MOST_LEVELS = 12
 
 
 @picture
-def plot_selection_map(results: Sequence[Result], *, order: Literal["id", "count"] = "id") -> Figure:
+def plot_selection_map(
+    results: Sequence[Result], *, order: Literal["id", "count"] = "id", bands: bool | None = None
+) -> Figure:
     """Clients × rounds: how often each client trained in each round. One panel a run.
 
     More than 200 clients or 300 rounds are drawn as means over neighbours. `order="count"` puts the clients that
-    trained most on top, which shows how evenly a method selects.
+    trained most on top, which shows how evenly a method selects. `bands` marks groups of clients whose labels were
+    drawn with a Dirichlet parameter β of their own, and each group's share of all trainings; None: where there are
+    such groups and clients are ordered by id.
     """
     if order not in ("id", "count"):
         raise ConfigError(f"unknown order '{order}'", expected="id or count")
+    if bands and order != "id":
+        raise ConfigError("bands are of neighbouring ids", fix="leave order = 'id'")
     figure, axes = panels(len(required(results)), columns=2, size=(5.4, 3.4))
     for panel, result in zip(axes, results, strict=True):
         chosen = participants(result)
@@ -47,7 +53,37 @@ def plot_selection_map(results: Sequence[Result], *, order: Literal["id", "count
         shape = (population(result), len(chosen))
         draw_events(panel, events, shape, "trainings", ranked=order == "count")
         panel.set_title(f"{shortened(result.name)}, seed {seed_of(result)}", loc="left")
+        groups = dirichlet_groups(result)
+        if bands and not groups:
+            raise ConfigError(
+                f"the clients of the run '{result.name}' have no groups with parameters of their own",
+                fix="choose runs with partition.scheme = 'fixed-size-dirichlet' and several betas",
+            )
+        if groups and bands is not False and order == "id":
+            _draw_bands(panel, groups, events.clients)
     return figure
+
+
+def dirichlet_groups(result: Result) -> list[tuple[float, int]]:
+    """β and number of clients of each group, in the order of ids; empty where all clients are of one group."""
+    partition = result.config.get("partition", {})
+    betas, clients = partition.get("betas") or [], population(result)
+    if len(betas) < 2:
+        return []
+    sizes = partition.get("group_sizes") or [clients // len(betas)] * len(betas)
+    return [(float(beta), int(size)) for beta, size in zip(betas, sizes, strict=True) if size]
+
+
+def _draw_bands(axes: Axes, groups: Sequence[tuple[float, int]], trained: Ints) -> None:
+    ends = np.cumsum([size for _, size in groups])
+    starts = ends - [size for _, size in groups]
+    for edge in ends[:-1].tolist():
+        axes.axhline(edge - 0.5, color=colour(1), linewidth=1.2)
+    shares = np.histogram(trained, bins=[0, *ends])[0] / max(1, len(trained))
+    names = [f"β = {beta:g}\n{share:.0%}" for (beta, _), share in zip(groups, shares, strict=True)]
+    axes.set_yticks((starts + ends - 1) / 2, names)
+    axes.tick_params(axis="y", length=0)
+    axes.set_ylabel("clients by β; share of trainings")
 
 
 class Events(NamedTuple):

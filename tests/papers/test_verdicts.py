@@ -21,6 +21,7 @@ from muster.papers.verdicts import (
     evidence,
     exactly,
     judged,
+    leads,
     p_above,
     p_apart,
     unfit,
@@ -67,6 +68,15 @@ def test_several_may_be_above_all_others_and_by_a_margin():
     assert verdict(by_five, around(90, 80)) == "holds"
     assert verdict(by_five, around(81, 80)) == "does not hold", "above, but not by so much"
     assert verdict(by_five, around(85, 80)) == "not judged"
+
+
+def test_a_claim_about_means_of_groups():
+    lower_on_average = Claim("", best=("a", "b"), average=True, margin=2)
+    numbers = {"a": ours(80, 81, 82), "b": ours(82, 83, 84), "c": ours(82, 83.1, 84), "d": ours(70, 71, 72.1)}
+    (lead,) = leads(lower_on_average, numbers)
+    assert str(lead).startswith("a, b − the others: +4.97 ± ")
+    assert verdict(lower_on_average, numbers) == "holds", "although c is above a"
+    assert verdict(dataclasses.replace(lower_on_average, average=False), numbers) == "does not hold"
 
 
 def test_order_and_spread():
@@ -253,6 +263,8 @@ def test_tolerances_fit_their_columns():
     assert by_name["Avg Acc"] == 2
     assert 0 < by_name["Std (×10⁻³)"] < 3, "2 points would be 20 thousandths, more than most of the column"
     assert entry("simprox/table3").tolerance_of(Value("accuracy", tolerance=0.3)) == 0.3
+    said = dataclasses.replace(table, tolerance=0.0)
+    assert {said.tolerance_of(value) for value in said.values} == {0}
     for one in entries().values():
         for value in one.values:
             assert one.tolerance_of(value) >= 0

@@ -1,0 +1,89 @@
+"""PACS: Parquet in the hub's layout; classes and domains, whole or joined; one domain left out."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+
+from muster.core.errors import ConfigError, DataError
+from muster.core.randomness import generator
+from muster.data.partition import schemes
+from muster.data.sources import sources
+from muster.data.sources.pacs import CLASSES, DOMAINS
+
+COPIES = 5
+
+
+@pytest.fixture
+def pacs(isolated, write_parquet):
+    """Five pictures of each class in each domain; red tells the class, green the domain, blue the copy."""
+    cells = list(itertools.product(range(7), range(4), range(COPIES)))
+    pictures = [np.full((10, 10, 3), (20 * y, 50 * d, 9 * copy), dtype=np.uint8) for y, d, copy in cells]
+    write_parquet(
+        isolated / "pacs/data/train-00000-of-00001.parquet",
+        pictures,
+        domain=[DOMAINS[d] for _, d, _ in cells],
+        label=[y for y, _, _ in cells],
+    )
+
+    def build(**options):
+        return sources.build("pacs", {"image_size": 8} | options)
+
+    return build
+
+
+def test_classes_and_domains(pacs):
+    data = pacs()
+    assert (len(data.train), len(data.test), data.sample_shape) == (7 * 4 * 4, 7 * 4, (3, 8, 8))
+    assert (data.class_names, data.attribute_names, data.owner_names) == (CLASSES, DOMAINS, DOMAINS)
+    for part, copies in ((data.train, 4), (data.test, 1)):
+        assert np.bincount(part.labels * 4 + part.attributes).tolist() == [copies] * 28
+        assert part.features[:, 0, 4, 4].tolist() == (20 * part.labels).tolist()
+        assert part.features[:, 1, 4, 4].tolist() == (50 * part.attributes).tolist()
+        assert part.owners.tolist() == part.attributes.tolist()
+
+
+def test_some_classes_and_joined_domains(pacs):
+    data = pacs(classes=["horse+dog", "person"], domains=["photo", "cartoon+sketch"], test_fraction=0.4)
+    assert data.class_names == ("horse+dog", "person")
+    assert data.attribute_names == ("photo", "cartoon+sketch")
+    assert np.bincount(data.train.labels * 2 + data.train.attributes).tolist() == [6, 12, 3, 6]
+    assert np.bincount(data.test.labels * 2 + data.test.attributes).tolist() == [4, 8, 2, 4]
+    assert set(data.train.owners.tolist()) == {1, 2, 3}, "the domains themselves stay known"
+
+
+def test_one_domain_left_out(pacs):
+    data = pacs(test_domain="sketch")
+    assert np.bincount(data.train.attributes, minlength=4).tolist() == [35, 35, 35, 0]
+    assert np.bincount(data.test.attributes, minlength=4).tolist() == [0, 0, 0, 35]
+
+
+def test_domains_as_clients(pacs):
+    partition = schemes.build("natural", {}).divide(pacs(), generator(0, "partition"))
+    assert partition.train.sizes.tolist() == [28] * 4
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        ({"classes": ["dog", "cat"]}, "data.classes"),
+        ({"classes": ["dog"]}, "data.classes"),
+        ({"domains": ["photo", "photo+sketch"]}, "data.domains"),
+        ({"domains": ["photo", "cartoon"], "test_domain": "sketch"}, "data.test_domain"),
+        ({"test_fraction": 1.0}, "data.test_fraction"),
+    ],
+)
+def test_refuses_bad_options(pacs, options, problem):
+    with pytest.raises(ConfigError, match=problem):
+        pacs(**options)
+
+
+def test_unknown_domains_and_missing_files(isolated, write_parquet):
+    with pytest.raises(DataError, match="is not here"):
+        sources.build("pacs", {})
+    picture = np.zeros((4, 4, 3), dtype=np.uint8)
+    write_parquet(isolated / "pacs/train-0.parquet", [picture], domain=["clay"], label=[0])
+    with pytest.raises(DataError, match="clay"):
+        sources.build("pacs", {})
