@@ -101,6 +101,17 @@ def test_a_sweep_its_list_and_its_details(done):
         call("runs", "show", "zzzz")
 
 
+def test_a_part_of_a_sweep_with_another_seed(here):
+    Path("failing.toml").write_text(FAILING)
+    part = ["failing.toml", "--case", "good", "--seed", "7", "--set", "rounds=1", "--workspace", "w"]
+    assert "2 of 2 runs complete" in call("sweep", *part)
+    with Store("w") as store:
+        assert {(run.seed, run.rounds) for run in store.runs(sweep="failing")} == {(7, 1)}
+    with pytest.raises(ConfigError, match="no case 'god'") as caught:
+        call("sweep", "failing.toml", "--case", "god")
+    assert "did you mean 'good'" in str(caught.value)
+
+
 def test_settings_and_failures(here):
     Path("failing.toml").write_text(FAILING)
     with pytest.raises(SweepError, match="4 of 8 runs failed"):
