@@ -9,7 +9,7 @@ STAMP  := $(VENV)/.ready
 TESTS  := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint types unit slow smoke realdata flower coverage bench docs clean
+.PHONY: help setup demo test lint types unit slow smoke realdata flower coverage bench study studies docs clean
 
 help: ## Show this list
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-9s %s\n", $$1, $$2}'
@@ -56,6 +56,14 @@ coverage: $(STAMP) ## Tests with a coverage report
 
 bench: $(STAMP) ## Measure speed against bare PyTorch and other systems (needs a quiet machine, minutes)
 	$(BIN)/python benchmarks/engine.py
+
+# Of one study: `make study NAME=simprox`. Runs are kept in the workspace `runs`: what is complete is skipped.
+study: $(STAMP) ## Run what is missing of a study in studies/ (NAME=…; needs its data in MUSTER_DATA)
+	@test -n "$(wildcard studies/$(NAME)/*.toml)" || { echo "NAME is one of: $(notdir $(patsubst %/,%,$(wildcard studies/*/)))"; exit 2; }
+	@set -e; for sweep in studies/$(NAME)/*.toml; do $(BIN)/muster sweep "$$sweep"; done
+
+studies: $(STAMP) ## Run what is missing of all studies (hours)
+	@set -e; for sweep in studies/*/*.toml; do $(BIN)/muster sweep "$$sweep"; done
 
 docs: $(STAMP) ## Check the documentation: links, pages for every method, examples that run
 	$(BIN)/python -m pytest tests/docs -m "slow or not slow"

@@ -26,7 +26,7 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
-from _runs import write_measured
+from harness.measured import write_measured
 from harness.report import as_markdown, as_text, machine
 from muster.config.flower import FlowerOptions
 from muster.engine.base import Failed, TrainOrder

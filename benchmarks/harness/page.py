@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from _runs import write_measured
 from harness.cases import CASES, TITLES, Case
+from harness.measured import write_measured
 from harness.report import Rates, as_markdown, paired_ratio, plot_ratios, rate_table
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"

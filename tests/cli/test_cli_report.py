@@ -64,6 +64,8 @@ def test_a_report_of_a_sweep(workspace, tmp_path):
     [
         ("curves", ["metric=loss", 'per=["round", "bytes"]']),
         ("selection-map", ["order=count"]),
+        ("curves-apart", ["last=2", "behind=cluster"]),
+        ("weights", []),
         ("clusters", []),
         ("client-accuracy", []),
     ],

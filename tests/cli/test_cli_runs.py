@@ -18,6 +18,7 @@ from typer.testing import CliRunner
 from muster.cli.app import app
 from muster.console.output import out
 from muster.core.errors import ConfigError, MusterError, StoreError, SweepError
+from muster.experiment.jobs import Outcome
 from muster.results.store import Store
 
 SWEEP = """
@@ -99,6 +100,23 @@ def test_a_sweep_its_list_and_its_details(done):
         assert words in shown
     with pytest.raises(ConfigError, match="no run begins with 'zzzz'"):
         call("runs", "show", "zzzz")
+
+
+def test_a_part_of_a_sweep_with_another_seed(here):
+    Path("failing.toml").write_text(FAILING)
+    part = ["failing.toml", "--case", "good", "--seed", "7", "--set", "rounds=1", "--workspace", "w"]
+    assert "2 of 2 runs complete" in call("sweep", *part)
+    with Store("w") as store:
+        assert {(run.seed, run.rounds) for run in store.runs(sweep="failing")} == {(7, 1)}
+    with pytest.raises(ConfigError, match="no case 'god'") as caught:
+        call("sweep", "failing.toml", "--case", "god")
+    assert "did you mean 'good'" in str(caught.value)
+
+
+def test_a_stopped_sweep_says_the_command_that_goes_on_with_the_same_runs(here, monkeypatch):
+    monkeypatch.setattr("muster.experiment.jobs.run_experiments", lambda *_, **__: Outcome(stopped=True))
+    told = call("sweep", "mine.toml", "--set", "rounds=1", "--seed", "7", "--workspace", "w", code=130)
+    assert "goes on from here: muster sweep mine.toml --set rounds=1 --seed 7 --workspace w" in told
 
 
 def test_settings_and_failures(here):

@@ -24,7 +24,6 @@ def test_waits_of_the_worked_example():
     selections = [np.array([k for k in range(3) if r in active[k]], dtype=int) for r in range(10)]
     np.testing.assert_array_equal(inequality.longest_waits(selections, 3), [3, 5, 11])
     np.testing.assert_array_equal(inequality.counts_of(selections, 3), [5, 3, 0])
-    np.testing.assert_allclose(inequality.coverage_by_round(selections, 3), [1 / 3] + [2 / 3] * 9)
     values = inequality.summary(selections, 3)
     assert values["longest_wait"] == 11
     assert values["wait_95"] == pytest.approx(np.percentile([3, 5, 11], 95))
@@ -58,5 +57,3 @@ def test_equals_the_slow_count(selections):
     arrays = [np.array(chosen, dtype=int) for chosen in selections]
     np.testing.assert_array_equal(inequality.longest_waits(arrays, 5), waits)
     np.testing.assert_array_equal(inequality.counts_of(arrays, 5), counts)
-    seen = [len(set().union(*selections[: r + 1])) / 5 for r in range(len(selections))]
-    np.testing.assert_allclose(inequality.coverage_by_round(arrays, 5), seen)

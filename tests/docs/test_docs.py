@@ -17,7 +17,11 @@ from muster.selection.base import selectors
 from muster.training.base import LocalTraining, algorithms
 
 ROOT = Path(__file__).parents[2]
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+PAGES = [
+    ROOT / "README.md",
+    ROOT / "CONTRIBUTING.md",
+    *(page for folder in ("docs", "studies") for page in sorted((ROOT / folder).rglob("*.md"))),
+]
 LINK = re.compile(r"\[[^\]]*\]\(([^)#\s]+)(?:#[^)]*)?\)")
 #: Keys that only a sweep has.
 SWEEP = {"seeds", "repeats", "grid", "cases"}

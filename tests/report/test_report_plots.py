@@ -46,6 +46,18 @@ def test_seeds_measured_at_the_same_work_are_averaged_there():
     np.testing.assert_allclose(deviation, [np.sqrt(2), 0, np.sqrt(2)])
 
 
+def test_many_cases_get_a_panel_each_best_first_over_random(made):
+    runs = [made(name, 0, [0.1, end]) for name, end in (("oort", 0.5), ("random", 0.3), ("fedcs", 0.7))]
+    figure = draw("curves-apart", runs)
+    assert [axes.get_title(loc="left").strip() for axes in figure.axes] == ["fedcs", "oort", "random"]
+    assert texts(figure) == ["70.0%", "50.0%", "30.0%"]
+    for axes, end in zip(figure.axes, (0.7, 0.5, 0.3), strict=True):
+        assert [line.get_ydata()[-1] for line in axes.lines] == [0.3, end], "random behind the case itself"
+    first, *_ = draw("curves-apart", runs, metric="loss", behind="oort").axes
+    assert first.get_title(loc="left").strip() == "fedcs", "a small loss is good"
+    assert [line.get_ydata()[-1] for line in first.lines] == pytest.approx([0.5, 0.3])
+
+
 def test_seeds_measured_elsewhere_are_compared_where_both_were():
     one = (np.array([0.0, 10.0]), np.array([0.0, 1.0]))
     two = (np.array([5.0, 20.0]), np.array([0.0, 1.5]))
@@ -325,6 +337,26 @@ def test_parameters_that_no_line_can_be_drawn_over(made, key, problem):
         draw("sensitivity", runs, key=key)
 
 
+# --- weights ---------------------------------------------------------------------------------------------
+
+
+def test_weights_are_shown_as_parts_of_an_equal_share(made):
+    runs = [made("a", seed, [0.1, 0.2], selections=[[[0, 1, 2, 3]], [[0, 1]]]) for seed in (0, 1)]
+    runs[0].records[0].trainings[0].weights[:] = [0.125, 0.25, 0.25, 0.375]
+    figure = draw("weights", runs)
+    equal, low, high = figure.axes[0].lines
+    assert set(equal.get_ydata()) == {1.0}
+    assert low.get_ydata().tolist() == [0.75, 1.0], "mean of 4 · 0.125 and of equal weights, over two seeds"
+    assert high.get_ydata().tolist() == [1.25, 1.0]
+
+
+def test_runs_without_weights_have_no_such_picture(made):
+    run = made("a", 0, [0.5])
+    run.records[0].trainings.clear()
+    with pytest.raises(ConfigError, match="no weights of clients"):
+        draw("weights", [run])
+
+
 # --- all of them -----------------------------------------------------------------------------------------
 
 
@@ -346,6 +378,8 @@ def test_nothing_to_draw(kind):
         ("selection-map", {"bands": True}, "no groups with parameters of their own"),
         ("selection-map", {"bands": True, "order": "count"}, "bands are of neighbouring ids"),
         ("cluster-numbers", {}, "no clusters"),
+        ("curves-apart", {"behind": "b"}, "no case is called 'b'"),
+        ("curves-apart", {"last": 0}, "bad value for 'last'"),
         ("selektion-map", {}, "unknown picture"),
         ("curves", {"metrik": "loss"}, "has no option 'metrik'"),
         ("sensitivity", {}, "needs the option 'key'"),

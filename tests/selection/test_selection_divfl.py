@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from scipy.spatial.distance import cdist
 
 from muster.core.errors import ConfigError
-from muster.selection.divfl import DivFL, gradient_distances, greedy, represented
+from muster.selection.divfl import DivFL, cover, gradient_distances, represented
 
 GRADIENTS = np.array([[0, 0], [1, 0], [0, 1], [5, 5], [6, 5]], dtype=float)
 
@@ -39,28 +39,10 @@ def textbook(distances, count):
 
 def test_worked_example():
     distances = cdist(GRADIENTS, GRADIENTS)
-    assert greedy(distances, 3).tolist() == [1, 3, 0]
+    assert cover(distances, 3).tolist() == [1, 3, 0]
     for picks, total in (([1], 15.888406), ([1, 3], 3.414214), ([1, 3, 0], 2.0)):
         assert cost(distances, picks) == pytest.approx(total, abs=5e-7)
     assert represented(distances, np.array([1, 3])).tolist() == [3, 2]
-
-
-def test_worked_example_with_similarities():
-    distances = cdist(GRADIENTS, GRADIENTS)
-    for similarity in (-distances, 10 - distances, (1 - distances / 10).tolist(), distances.tolist()):
-        assert greedy(similarity=similarity, count=3).tolist() == [1, 3, 0]
-
-
-@settings(max_examples=30, deadline=None)
-@given(st.integers(2, 15), st.integers(1, 14), st.integers(0, 1000))
-def test_similarities_are_covered_as_in_the_textbook(clients, count, seed):
-    rows = np.random.default_rng(seed).normal(size=(clients, 3))
-    similarity = rows @ rows.T
-    chosen = []
-    for _ in range(min(count, clients - 1)):
-        left = [j for j in range(clients) if j not in chosen]
-        chosen.append(max(left, key=lambda j: (round(similarity[:, [*chosen, j]].max(axis=1).sum(), 7), -j)))
-    assert greedy(similarity, len(chosen)).tolist() == chosen
 
 
 @settings(max_examples=60, deadline=None)
@@ -70,21 +52,21 @@ def test_lazy_search_equals_the_textbook(clients, count, seed, on_a_grid):
     points = np.round(2 * points) if on_a_grid else points  # a grid makes ties and duplicates
     distances = cdist(points, points)
     if count < clients:
-        assert greedy(distances, count).tolist() == textbook(distances, count)
+        assert cover(distances, count).tolist() == textbook(distances, count)
     else:
-        assert greedy(distances, count).tolist() == list(range(clients))
+        assert cover(distances, count).tolist() == list(range(clients))
 
 
 def test_equal_gradients_are_taken_in_order():
-    assert greedy(np.zeros((5, 5)), 3).tolist() == [0, 1, 2]
+    assert cover(np.zeros((5, 5)), 3).tolist() == [0, 1, 2]
 
 
 def test_stochastic_search_looks_at_a_sample():
     points = np.random.default_rng(0).normal(size=(200, 3))
     distances = cdist(points, points)
-    best = cost(distances, greedy(distances, 5))
+    best = cost(distances, cover(distances, 5))
     rng = np.random.default_rng(1)
-    found = [greedy(distances, 5, "stochastic", rng) for _ in range(20)]
+    found = [cover(distances, 5, "stochastic", rng) for _ in range(20)]
     assert all(len(set(chosen)) == 5 for chosen in found)
     assert len({tuple(chosen) for chosen in found}) > 1
     assert best < np.mean([cost(distances, chosen) for chosen in found]) < 1.15 * best
@@ -93,10 +75,10 @@ def test_stochastic_search_looks_at_a_sample():
 def test_stochastic_search_of_everybody_is_the_greedy_search():
     points = np.random.default_rng(0).normal(size=(30, 3))
     distances = cdist(points, points)
-    whole = greedy(distances, 6, "stochastic", np.random.default_rng(1), subsample=1.0)
-    assert whole.tolist() == greedy(distances, 6).tolist()
+    whole = cover(distances, 6, "stochastic", np.random.default_rng(1), subsample=1.0)
+    assert whole.tolist() == cover(distances, 6).tolist()
     with pytest.raises(ValueError, match="generator"):
-        greedy(distances, 6, "stochastic")
+        cover(distances, 6, "stochastic")
 
 
 def test_clients_without_a_gradient_are_at_the_median_distance():

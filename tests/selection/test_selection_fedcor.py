@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from muster.core.errors import ConfigError
-from muster.selection.fedcor import FedCor, discounts, fit, gradient, initial, log_likelihood, select
+from muster.selection.fedcor import FedCor, discounts, fit, gradient, initial, residuals_of, select
 
 COVARIANCE = np.array([[1, 0.8, 0.1], [0.8, 1, 0.2], [0.1, 0.2, 1]])
 QUICK = {"warmup": 2, "interval": 3, "steps": (20, 5)}
@@ -60,6 +60,22 @@ def test_selection_equals_the_textbook(clients, seed):
     count = int(rng.integers(1, clients))
     picked = select(covariance, shares, count, annealed=annealed, floor=0.01)
     assert picked.tolist() == textbook(covariance, shares, count, annealed, 0.01)
+
+
+def log_likelihood(changes, embedding, weights, noise, likelihood):
+    """What `fit` maximises, up to a constant. Clients that an observation lacks are integrated out."""
+    total = 0.0
+    for weight, residual in zip(weights, residuals_of(changes, weights), strict=True):
+        seen = np.isfinite(residual)
+        x, r = embedding[:, seen], residual[seen]
+        precision = np.linalg.inv(x.T @ x + noise**2 * np.eye(len(r)))
+        a = precision @ r
+        if likelihood == "marginal":
+            total += weight * 0.5 * (np.linalg.slogdet(precision)[1] - r @ a)
+        else:
+            q = np.diag(precision)
+            total += weight * 0.5 * float(np.sum(np.log(q) - a**2 / q))
+    return float(total)
 
 
 @pytest.mark.parametrize("likelihood", ["marginal", "leave-one-out"])

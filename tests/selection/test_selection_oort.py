@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from muster.core.errors import ConfigError
-from muster.selection.oort import Oort, preferred_duration, scores, speed_penalty, utility
+from muster.selection.oort import Oort, preferred_duration, scores, speed_penalty
 
 REWARDS = np.array([10.0, 20.0, 30.0, 100.0])
 LAST = np.array([9, 5, 2, 8])
@@ -22,11 +22,6 @@ def test_contract(keeps_contract, speed):
 
 def test_contract_with_the_variants(keeps_contract):
     keeps_contract(lambda: Oort(4, util="sqrt_loss", pacer="paper", pacer_seconds=0.5, speed="reported"), 4)
-
-
-def test_worked_example_of_utility():
-    assert utility(np.array([1, 2, 2])) == pytest.approx(5.196152, abs=5e-7)
-    assert utility(np.full(4, 0.5)) == pytest.approx(2.0)
 
 
 def test_worked_example_of_scores():
@@ -114,6 +109,13 @@ def test_rewards_are_samples_times_the_root_mean_square_loss(federation):
     assert selector.reward.tolist() == [60.0, 150.0, 60.0]
     assert selector.explored.all()
     assert selector.last_round.tolist() == [1, 1, 1]
+
+
+def test_worked_example_of_utility(federation):
+    """Losses 1, 2, 2 and four times ½: their mean squares are 3 and ¼."""
+    selector = Oort(clients_per_round=2)
+    federation(2, sizes=[3, 4], script={"squared_loss": [3.0, 0.25]}).play(selector)
+    np.testing.assert_allclose(selector.reward, [5.196152, 2.0], atol=5e-7)
 
 
 def test_a_silent_client_gets_the_mean_reward_and_counts_as_explored(federation):

@@ -17,6 +17,10 @@ def compare(  # noqa: PLR0917 (the options are what they are)
     where: Where = None,
     workspace: Workspace = None,
     metric: Metric = "accuracy",
+    also: Annotated[
+        list[str] | None,
+        typer.Option(metavar="METRIC", help="Another metric to show beside it; may be repeated."),
+    ] = None,
     last: Last = 1,
     at: Annotated[
         str,
@@ -35,7 +39,9 @@ def compare(  # noqa: PLR0917 (the options are what they are)
     correction: Annotated[str, typer.Option(help="For several comparisons: holm or none.")] = "holm",
     table: Annotated[
         list[str] | None,
-        typer.Option(help="Only this: scores, budgets, targets, significance, participation or overhead."),
+        typer.Option(
+            help="Only this: scores, budgets, targets, significance, participation, weights or overhead."
+        ),
     ] = None,
     sort: Annotated[bool, typer.Option("--sort", help="Best first.")] = False,
     unfinished: Unfinished = False,
@@ -60,6 +66,7 @@ def compare(  # noqa: PLR0917 (the options are what they are)
         format_of(file)
     options = Options(
         metric=metric,
+        also=tuple(also or ()),
         last=last,
         at=at,
         targets=tuple(target or ()),

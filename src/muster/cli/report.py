@@ -52,8 +52,8 @@ def plot(  # noqa: PLR0917 (the options are what they are)
     kind: Annotated[
         str,
         typer.Argument(
-            help="curves, selection-map, selection-frequency, client-accuracy, clusters, cluster-numbers, "
-            "fairness, time-to-target or sensitivity."
+            help="curves, curves-apart, selection-map, selection-frequency, client-accuracy, clusters, "
+            "cluster-numbers, fairness, time-to-target, sensitivity or weights."
         ),
     ],
     runs: Runs = None,

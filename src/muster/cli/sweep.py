@@ -22,6 +22,12 @@ if TYPE_CHECKING:
 def sweep(  # noqa: PLR0917 (the options are what they are)
     file: Annotated[Path, typer.Argument(help="The sweep, a TOML file.", metavar="SWEEP.toml")],
     settings: Settings = None,
+    case: Annotated[
+        list[str] | None, typer.Option(metavar="NAME", help="Only this case; may be repeated. Default: all.")
+    ] = None,
+    seed: Annotated[
+        list[int] | None, typer.Option(help="This seed instead of the file's; may be repeated.")
+    ] = None,
     jobs: Annotated[
         int | None, typer.Option("--jobs", "-j", help="Runs side by side. Default: one a core.", min=1)
     ] = None,
@@ -44,7 +50,7 @@ def sweep(  # noqa: PLR0917 (the options are what they are)
     from muster.results.store import Store
     from muster.results.store import workspace as workspace_folder
 
-    plan = load_sweep(file)
+    plan = load_sweep(file).part(case or (), seed or ())
     experiments = [experiment.with_options(settings or []) for experiment in plan.experiments()]
     folder = workspace_folder(workspace)
     if dry_run:
@@ -55,7 +61,14 @@ def sweep(  # noqa: PLR0917 (the options are what they are)
             experiments, store, jobs=jobs, workers=workers, sweep_name=plan.name, observer=progress
         )
     there = ["--workspace", str(workspace)] if workspace else []
-    _conclude(plan.name, experiments, folder, outcome, there=there, again=["muster", "sweep", str(file), *there])
+    chosen = [
+        word
+        for option, values in (("--set", settings), ("--case", case), ("--seed", seed))
+        for value in values or ()
+        for word in (option, str(value))
+    ]
+    again = ["muster", "sweep", str(file), *chosen, *there]
+    _conclude(plan.name, experiments, folder, outcome, there=there, again=again)
 
 
 def _conclude(

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from scipy.stats import entropy
 
-from muster.core.arrays import Floats, Ints
+from muster.core.arrays import Ints
 
 
 def gini(counts: np.ndarray[Any, Any]) -> float:
@@ -46,13 +46,6 @@ def counts_of(selections: Sequence[Ints], clients: int) -> Ints:
     """In how many rounds each client took part; `selections` holds the ids of each round, repeats allowed."""
     client, _ = _participations(selections)
     return np.bincount(client, minlength=clients)
-
-
-def coverage_by_round(selections: Sequence[Ints], clients: int) -> Floats:
-    """Share of the clients that took part in the first r rounds, for r = 1, 2, …"""
-    client, round = _participations(selections)
-    _, first = np.unique(client, return_index=True)
-    return np.asarray(np.cumsum(np.bincount(round[first], minlength=len(selections))) / clients)
 
 
 def longest_waits(selections: Sequence[Ints], clients: int) -> Ints:

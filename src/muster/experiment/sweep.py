@@ -17,8 +17,8 @@ from __future__ import annotations
 import copy
 import itertools
 import tomllib
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +42,14 @@ class Sweep:
     #: Name → sections with changes; a section that names another component starts afresh, but for the options that
     #: all methods of its kind have.
     cases: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+
+    def part(self, cases: Sequence[str] = (), seeds: Sequence[int] = ()) -> Sweep:
+        """The same sweep with some of its cases only, and with other seeds."""
+        for name in cases:
+            if name not in self.cases:
+                raise ConfigError(f"the sweep has no case '{name}'", expected=nearest(name, self.cases))
+        chosen = {name: changes for name, changes in self.cases.items() if not cases or name in cases}
+        return replace(self, cases=chosen, seeds=tuple(dict.fromkeys(seeds)) or self.seeds)
 
     def experiments(self) -> list[Experiment]:
         """All runs, seed by seed, so that a sweep which is stopped early has something of everything."""

@@ -2,18 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from muster.core.arrays import Floats, Ints
-from muster.heterogeneity.divergences import js_divergence, pairwise
-from muster.heterogeneity.metrics import COMPONENTS, entropies
-
-
-def label_entropy(histograms: Floats) -> float:
-    """Entropy in nats of the labels of all given clients together."""
-    return float(entropies(np.asarray(histograms, dtype=np.float64).sum(axis=0)[None])[0])
+from muster.heterogeneity.metrics import COMPONENTS
 
 
 def imbalance(histograms: Floats | Ints) -> float:
@@ -23,24 +15,6 @@ def imbalance(histograms: Floats | Ints) -> float:
     """
     pooled = np.atleast_2d(histograms).sum(axis=0, dtype=np.float64)
     return float(((pooled / pooled.sum() - 1 / len(pooled)) ** 2).sum())
-
-
-def smallest_group_share(counts: np.ndarray[Any, Any]) -> float:
-    """Share of the rarest (class, attribute) cell in the pooled table of the given clients."""
-    pooled = np.asarray(counts).sum(axis=0)
-    return float(pooled.min() / pooled.sum())
-
-
-def mean_divergence(histograms: Floats) -> float:
-    """Mean Jensen–Shannon divergence in nats over the pairs of the given clients; 0 for a single one."""
-    clients = len(histograms)
-    return float(pairwise(histograms, js_divergence).sum() / (clients * (clients - 1))) if clients > 1 else 0.0
-
-
-def overlap(one: Ints, other: Ints) -> float:
-    """Jaccard index of two cohorts; 0 when both are empty."""
-    union = len(np.union1d(one, other))
-    return len(np.intersect1d(one, other)) / union if union else 0.0
 
 
 def triplet_correlations(estimated: Floats, true: Floats) -> dict[str, float]:

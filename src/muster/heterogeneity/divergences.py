@@ -46,11 +46,6 @@ def earth_mover(p: Floats, q: Floats) -> Floats:
     return 2 * total_variation(p, q)
 
 
-def ordinal_wasserstein(p: Floats, q: Floats) -> Floats:
-    """Earth mover's distance for classes in an order, neighbours one step apart."""
-    return np.asarray(np.abs(np.cumsum(shares(p) - shares(q), axis=-1)[..., :-1]).sum(axis=-1))
-
-
 def euclidean(p: Floats, q: Floats) -> Floats:
     """Euclidean distance of the shares."""
     return np.asarray(np.linalg.norm(shares(p) - shares(q), axis=-1))

@@ -8,7 +8,6 @@ from functools import cache
 from typing import Any
 
 from muster.config.experiment import merged
-from muster.core.errors import DataError
 from muster.data.locate import known
 from muster.data.sources.base import sources
 from muster.papers.published import read_toml
@@ -67,15 +66,6 @@ def _nearest(name: str) -> list[str]:
 def on_data(sections: dict[str, Any], source: str) -> dict[str, Any]:
     """The same experiment on this data; unchanged where that is its own."""
     return sections if sections["data"]["source"] == source else _moved(sections, source)
-
-
-def on_available_data(sections: dict[str, Any], here: Callable[[str], bool] = is_here) -> dict[str, Any]:
-    """One experiment alone, on the nearest data that is here."""
-    name = wanted_data(sections)
-    source = assigned([name], here)[name]
-    if source is None:
-        raise DataError(nothing_left(name, here))
-    return on_data(sections, source)
 
 
 @cache

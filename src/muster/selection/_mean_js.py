@@ -19,9 +19,8 @@ from muster.core.arrays import Floats, Ints
 
 #: Up to so many distinct shares of a class all pairs of them are visited.
 EXACT = 512
-#: Chebyshev nodes in an interval. The error of the mean divergence stays below ERROR nats (see the tests).
+#: Chebyshev nodes in an interval. The error of the mean divergence stays below 1e-8 nats (see the tests).
 NODES = 10
-ERROR = 1e-8
 #: Intervals: shares below 2^−40 count as 2^−40.
 INTERVALS = 40
 

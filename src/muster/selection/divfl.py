@@ -98,24 +98,6 @@ def gradient_distances(rows: Floats | Vector, known: Bools) -> Floats:
     return result
 
 
-def greedy(
-    similarity: Floats,
-    count: int,
-    search: Search = "lazy",
-    rng: np.random.Generator | None = None,
-    subsample: float = 0.1,
-) -> Ints:
-    """Positions of `count` clients, in the order in which the greedy search takes them.
-
-    Each is the one that raises Σ_i max over the chosen j of `similarity[i, j]` most; the matrix is symmetric, of
-    any scale. A matrix of distances (zeros on the diagonal, nothing negative) serves as well: then each lowers
-    Σ_i min most, which is the same with similarity = −distance.
-    """
-    matrix = np.asarray(similarity, dtype=np.float64)
-    distances = matrix if not np.diagonal(matrix).any() and matrix.min() >= 0 else matrix.max() - matrix
-    return cover(distances, count, search, rng, subsample)
-
-
 def cover(
     distances: Floats,
     count: int,

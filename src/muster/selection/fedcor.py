@@ -196,28 +196,10 @@ def residuals_of(changes: Floats, weights: Floats) -> Floats:
     return changes - means
 
 
-def log_likelihood(
-    changes: Floats, embedding: Floats, weights: Floats, noise: float, likelihood: Likelihood = "marginal"
-) -> float:
-    """What `fit` maximises, up to a constant. Clients that an observation lacks are integrated out."""
-    total = 0.0
-    for weight, residual in zip(weights, residuals_of(changes, weights), strict=True):
-        seen = np.isfinite(residual)
-        x, r = embedding[:, seen], residual[seen]
-        precision = np.linalg.inv(x.T @ x + noise**2 * np.eye(len(r)))
-        a = precision @ r
-        if likelihood == "marginal":
-            total += weight * 0.5 * (np.linalg.slogdet(precision)[1] - r @ a)
-        else:
-            q = np.diag(precision)
-            total += weight * 0.5 * float(np.sum(np.log(q) - a**2 / q))
-    return float(total)
-
-
 def gradient(
     changes: Floats, embedding: Floats, weights: Floats, noise: float, likelihood: Likelihood = "marginal"
 ) -> Floats:
-    """Gradient of `log_likelihood` by the embedding: O(dimension² · clients) for each set of measured clients."""
+    """Gradient of what `fit` maximises, by the embedding: O(dimension² · clients) a set of measured clients."""
     residuals = residuals_of(changes, weights)
     seen = np.isfinite(residuals)
     total = np.zeros_like(embedding)

@@ -18,12 +18,6 @@ from muster.signals.device import DeviceTime
 from muster.signals.losses import SquaredLoss, TrainLoss
 
 
-def utility(losses: Floats) -> float:
-    """Statistical utility of a client: its number of samples times the root mean square of their losses."""
-    losses = np.asarray(losses, dtype=np.float64)
-    return float(len(losses) * np.sqrt(np.mean(np.square(losses))))
-
-
 def speed_penalty(durations: Floats, preferred: float, alpha: float) -> Floats:
     """Factors for clients that take longer than the preferred duration; 1 for unknown durations."""
     durations = np.asarray(durations, dtype=np.float64)

@@ -285,6 +285,7 @@ def test_repeats_count_once(run_of):
     ("options", "problem"),
     [
         ({"metric": "acuracy"}, "no run has measured 'acuracy'"),
+        ({"also": ("f2",)}, "no run has measured 'f2'"),
         ({"last": 0}, "bad value for 'last': 0"),
         ({"correction": "bonferroni"}, "unknown correction"),
         ({"tables": ("score",)}, "unknown table 'score'"),
@@ -295,6 +296,16 @@ def test_repeats_count_once(run_of):
 def test_mistakes(runs, options, problem):
     with pytest.raises(ConfigError, match=problem):
         compare(runs, Options(**options))
+
+
+def test_other_metrics_stand_beside_the_one_that_is_compared(run_of):
+    runs = [run_of(name, 0, [0.5, 0.6], metrics={"f1": 0.25, "recall": 0.5}) for name in ("random", "oort")]
+    assert "f1" not in [column.title for column in compare(runs).tables["scores"].columns]
+    table = compare(runs, Options(also=("recall", "f1", "accuracy"))).tables["scores"]
+    titles = [column.title for column in table.columns]
+    assert titles.index("recall") + 1 == titles.index("f1")
+    assert titles.count("accuracy") == 1
+    assert [cell.value for cell in table.column("f1")] == [0.25, 0.25]
 
 
 # --- formats -----------------------------------------------------------------------------------------------------

@@ -23,6 +23,7 @@ from muster.report.compare.measures import (
     to_target,
     total,
     value,
+    weights_given,
 )
 from muster.report.tables import Better
 from muster.server.ledger import Costs
@@ -131,6 +132,26 @@ def test_participation_is_unknown_where_the_number_of_clients_is(run_of):
     run = run_of("a", 0, [0.1])
     run.history.__init__(0)
     assert all(map(math.isnan, participation(run).values()))
+
+
+def test_weights_by_hand(run_of):
+    run = run_of("a", 0, [0.1, 0.2], selections=[[0, 1, 2, 3], [0, 1]])
+    run.records[0].trainings[0].weights[:] = [0.5, 0.25, 0.125, 0.125]
+    facts = weights_given(run)
+    assert (facts["smallest"], facts["largest"], facts["clients"]) == (0.125, 0.5, 3.0)
+    assert (facts["ratio"], facts["largest_ratio"]) == (2.5, 4.0)
+    # Entropy in bits: 1/2 + 2/4 + 3/8 + 3/8 = 1.75; two equal clients are two that count.
+    assert facts["counting"] == pytest.approx((2**1.75 + 2) / 2)
+    run.records[1].trainings[0].weights[:] = [1.0, 0.0]
+    facts = weights_given(run)
+    assert math.isnan(facts["ratio"]), "a client without weight: no ratio"
+    assert facts["counting"] == pytest.approx((2**1.75 + 1) / 2)
+
+
+def test_weights_are_unknown_where_nobody_was_aggregated(run_of):
+    run = run_of("a", 0, [0.1])
+    run.records[0].trainings.clear()
+    assert all(math.isnan(fact) for fact in weights_given(run).values())
 
 
 def test_overhead_by_hand(run_of):

@@ -2,16 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from pathlib import Path
-from typing import TypeAlias
-
 from muster.core.registry import Registry
 from muster.data.federated import Dataset
 
 #: A source takes its own options and `data_dir` (None: look in the usual places) and gives the data set.
-Source: TypeAlias = Callable[..., Dataset]
-
 sources: Registry[Dataset] = Registry("data source", "muster.data.sources")
-
-__all__ = ["Path", "Source", "sources"]

@@ -20,13 +20,13 @@ from muster.report.compare.measures import (
 )
 from muster.report.compare.pairs import significance
 from muster.report.compare.remarks import about_cases, about_results
-from muster.report.compare.sections import budgets, fairness, overheads, scores, targets
+from muster.report.compare.sections import budgets, fairness, overheads, scores, targets, weights
 from muster.report.tables import Table
 from muster.results.cases import Case
 from muster.server.result import Result
 
 #: The tables by name, in their order.
-TABLES = ("scores", "budgets", "targets", "significance", "participation", "overhead")
+TABLES = ("scores", "budgets", "targets", "significance", "participation", "weights", "overhead")
 CORRECTIONS = ("holm", "none")
 
 
@@ -35,6 +35,8 @@ class Options:
     """How to compare; the defaults work."""
 
     metric: str = "accuracy"
+    #: Other metrics that the scores show beside it.
+    also: tuple[str, ...] = ()
     #: Mean of so many last evaluations: one round depends much on whose turn it was.
     last: int = 1
     #: Scores and tests after an amount of work: "round=20"; without a number after the smallest total of all runs.
@@ -95,7 +97,8 @@ def compare(results: Sequence[Result], options: Options | None = None) -> Compar
             f"nothing to compare: {len(results)} runs, none {'begun' if options.unfinished else 'finished'}",
             fix="finish them, or compare what there is with --unfinished" if results else "run something first",
         )
-    _check_metric(options.metric, taken)
+    for metric in (options.metric, *options.also):
+        _check_metric(metric, taken)
     found = grouped(taken, options.by)
     if options.sort:
         found.sort(key=lambda case: -better(options.metric).value * _score(case, options, None))
@@ -125,7 +128,7 @@ def _tables(found: Sequence[Case], baseline: Case, options: Options) -> dict[str
     for name in options.tables:
         match name:
             case "scores":
-                tables[name] = scores(found, metric, last=last, at=at)
+                tables[name] = scores(found, metric, last=last, at=at, also=options.also)
             case "budgets":
                 tables[name] = budgets(found, metric, last=last)
             case "targets":
@@ -135,6 +138,8 @@ def _tables(found: Sequence[Case], baseline: Case, options: Options) -> dict[str
                 tables[name] = significance(found, baseline, metric, last=last, at=at, correct=correct)
             case "participation":
                 tables[name] = fairness(found)
+            case "weights":
+                tables[name] = weights(found)
             case "overhead":
                 tables[name] = overheads(found)
     return tables

@@ -1,4 +1,4 @@
-"""Numbers of one run: a metric at the end or within a budget, area, work to a target, participation, overhead."""
+"""Numbers of one run: a metric at the end or within a budget, area, work to a target; how it came about."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
+from scipy.stats import entropy
 
 from muster.core import inequality
 from muster.core.arrays import Floats
@@ -175,7 +176,7 @@ def to_target(work: Floats, values: Floats, target: float, wanted: Better, susta
     return float(work[np.argmax(in_a_row)]) if in_a_row.any() else NAN
 
 
-# --- participation and overhead ----------------------------------------------------------------------------------
+# --- participation, weights and overhead -------------------------------------------------------------------------
 
 
 def participation(result: Result) -> dict[str, float]:
@@ -225,6 +226,27 @@ def overhead(result: Result) -> Overhead:
         server_seconds=costs.server_seconds / rounds,
         seconds=costs.seconds / rounds if costs.seconds else NAN,
     )
+
+
+def weights_given(result: Result) -> dict[str, float]:
+    """How unequal the weights were with which updates were averaged, over all trainings; NaN where there are none.
+
+    `counting` is the exponential of the weights' entropy: as many clients as there are when all weights are equal,
+    one when a single client has all the weight.
+    """
+    rows = [np.array(t.weights) for record in result.records for t in record.trainings if t.weights]
+    if not rows or not federated(result):
+        return dict.fromkeys(("smallest", "largest", "ratio", "largest_ratio", "clients", "counting"), NAN)
+    low, high = (np.array([extreme(row) for row in rows]) for extreme in (np.min, np.max))
+    ratios = high / low if low.min() > 0 else np.array([NAN])
+    return {
+        "smallest": float(low.min()),
+        "largest": float(high.max()),
+        "ratio": float(ratios.mean()),
+        "largest_ratio": float(ratios.max()),
+        "clients": float(np.mean([len(row) for row in rows])),
+        "counting": float(np.mean([np.exp(entropy(row)) for row in rows])),
+    }
 
 
 def disclosures(result: Result) -> dict[str, float]:

@@ -27,6 +27,7 @@ from muster.report.compare.measures import (
     trains_again,
     unit_column,
     value,
+    weights_given,
 )
 from muster.report.tables import (
     Better,
@@ -53,8 +54,10 @@ _BESIDE = (
 )
 
 
-def scores(cases: Sequence[Case], metric: str, *, last: int = 1, at: Budget | None = None) -> Table:
-    """The metric, the metric at equal work, the four accuracies, the worst client and group, and the price."""
+def scores(
+    cases: Sequence[Case], metric: str, *, last: int = 1, at: Budget | None = None, also: Sequence[str] = ()
+) -> Table:
+    """The metric, the metric at equal work, other metrics (the four accuracies, the worst off), and the price."""
 
     def cells(name: str, within: Budget | None) -> list[Cell]:
         return _cells(cases, value, name, last=last, within=within)
@@ -66,7 +69,8 @@ def scores(cases: Sequence[Case], metric: str, *, last: int = 1, at: Budget | No
     measured = {name for run in _runs(cases) for name in known_metrics(run)}
     if not any(trains_again(run) for run in _runs(cases)):  # then it says what the participants' says
         measured.discard("last_iteration_accuracy")
-    columns += [(metric_column(name), cells(name, at)) for name in _BESIDE if name != metric and name in measured]
+    beside = dict.fromkeys((*also, *(name for name in _BESIDE if name in measured)))
+    columns += [(metric_column(name), cells(name, at)) for name in beside if name != metric]
     sent = _cells(cases, total, "bytes")
     columns += [
         (Column("trainings", form=",.0f"), _cells(cases, total, "client_trainings")),
@@ -146,6 +150,27 @@ def fairness(cases: Sequence[Case]) -> Table:
         "that were used at all; wait: rounds between two uses, of the client that waited longest and of 95 %.",
     )
     return from_columns("Participation", [*_names(cases), *columns], notes)
+
+
+def weights(cases: Sequence[Case]) -> Table:
+    """How unequal the weights were with which updates were averaged."""
+    facts = [[weights_given(run) for run in case.runs] for case in cases]
+    columns = [
+        (column, [over_seeds(run[name] for run in own) for own in facts])
+        for name, column in (
+            ("smallest", Column("smallest weight", form=".3f")),
+            ("largest", Column("largest weight", form=".3f")),
+            ("ratio", Column("largest / smallest, mean", form=".3f")),
+            ("largest_ratio", Column("largest / smallest, most", form=".3f")),
+            ("clients", Column("clients of a training", form=",.1f")),
+            ("counting", Column("clients that count", form=",.3f")),
+        )
+    ]
+    notes = (
+        "Weights of a training add up to 1. Smallest and largest: of all trainings; ratios: within a training. "
+        "Clients that count: the exponential of the weights' entropy, all of them when weights are equal.",
+    )
+    return from_columns("Weights", [*_names(cases), *columns], notes)
 
 
 def overheads(cases: Sequence[Case]) -> Table:

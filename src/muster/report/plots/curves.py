@@ -3,14 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from muster.report.plots.canvas import PANEL, legend_below, panels, picture, shortened, show_unit, show_work
+from muster.core.arrays import Floats
+from muster.core.errors import ConfigError, nearest
+from muster.report.plots.canvas import (
+    PANEL,
+    is_share,
+    label,
+    legend_below,
+    panels,
+    picture,
+    shortened,
+    show_unit,
+    show_work,
+)
 from muster.report.plots.data import averaged, required, series
-from muster.report.style import line_style
+from muster.report.style import colour, line_style
 from muster.results.cases import Case, cases
+from muster.server.metrics import LOWER_IS_BETTER
 
 if TYPE_CHECKING:
     from muster.server.result import Result
@@ -37,14 +51,10 @@ def plot_curves(
     for panel, unit in zip(axes, units, strict=True):
         lines = [averaged([series(run, metric, unit) for run in case.runs]) for case in found]
         one = show_work(panel.xaxis, unit, max(float(x[-1]) for x, _, _ in lines))
-        for number, (case, (work, mean, deviation)) in enumerate(zip(found, lines, strict=True)):
-            x, look = work / one, line_style(number)
-            name = shortened(case.name)
-            panel.plot(x, mean, label=name, linewidth=1.8, marker="o" if len(x) < _FEW else None, ms=3, **look)
-            if len(case.runs) > 1:
-                panel.fill_between(
-                    x, mean - deviation, mean + deviation, color=look["color"], alpha=0.16, linewidth=0
-                )
+        for number, (case, line) in enumerate(zip(found, lines, strict=True)):
+            marker = "o" if len(line[0]) < _FEW else None
+            look = {"linewidth": 1.8, "marker": marker, "ms": 3, **line_style(number)}
+            _band(panel, line, one, label=shortened(case.name), **look)
     for left in axes[::2]:
         show_unit(left.yaxis, metric)
     if title:
@@ -54,6 +64,61 @@ def plot_curves(
     elif note := seeds_note(found):
         axes[0].set_title(note, loc="left", fontsize=9, fontweight="normal")
     return figure
+
+
+@picture
+def plot_curves_apart(
+    results: Sequence[Result],
+    metric: str = "accuracy",
+    *,
+    per: str = "round",
+    behind: str = "",
+    last: int = 1,
+    title: str = "",
+) -> Figure:
+    """One panel a case, best at the end first, for more cases than one panel can show.
+
+    In grey behind all of them: the case `behind`, by default `random` where there is one. The mean of the `last`
+    evaluations stands in the titles and decides the order.
+    """
+    found = cases(required(results))
+    if behind and behind not in (known := [case.name for case in found]):
+        raise ConfigError(f"no case is called '{behind}'", expected=nearest(behind, known))
+    if last < 1:
+        raise ConfigError(f"bad value for 'last': {last}", expected="at least 1")
+    lines = {case.name: averaged([series(run, metric, per) for run in case.runs]) for case in found}
+    ends = {name: float(mean[-last:].mean()) for name, (_, mean, _) in lines.items()}
+    order = sorted(ends, key=ends.__getitem__, reverse=metric not in LOWER_IS_BETTER)
+    largest = max(float(work[-1]) for work, _, _ in lines.values())
+    figure, axes = panels(len(found), columns=6, size=(2.3, 1.8), sharex=True, sharey=True)
+    for panel, name in zip(axes, order, strict=True):
+        one = show_work(panel.xaxis, per, largest)
+        show_unit(panel.yaxis, metric)
+        for line, shade in ((behind or "random", "0.6"), (name, colour(0))):
+            if line in lines:
+                _band(panel, lines[line], one, color=shade, linewidth=1.5)
+        end = f"{ends[name]:.1%}" if is_share(metric) else f"{ends[name]:.3g}"
+        panel.set_title(f"{shortened(name, 26)}\n", loc="left", fontsize=9)
+        panel.text(0, 1.03, end, transform=panel.transAxes, fontsize=8)
+        panel.set(ylabel="")
+    work = axes[0].get_xlabel()
+    for panel in axes:
+        panel.set(xlabel="")
+    figure.supxlabel(work, fontsize=10)
+    figure.supylabel(label(metric), fontsize=10)
+    if title:
+        figure.suptitle(title, fontweight="bold")
+    return figure
+
+
+def _band(axes: Axes, line: tuple[Floats, Floats, Floats], one: float, **look: Any) -> None:
+    """A mean over work, and one standard deviation to both sides where there is any."""
+    work, mean, deviation = line
+    axes.plot(work / one, mean, **look)
+    if deviation.any():
+        axes.fill_between(
+            work / one, mean - deviation, mean + deviation, color=look["color"], alpha=0.16, linewidth=0
+        )
 
 
 def seeds_note(found: Sequence[Case]) -> str:

@@ -13,18 +13,20 @@ from muster.core.errors import ConfigError, nearest
 from muster.report.plots.canvas import save_figure
 from muster.report.plots.cluster_numbers import plot_cluster_numbers
 from muster.report.plots.clusters import plot_clusters
-from muster.report.plots.curves import plot_curves
+from muster.report.plots.curves import plot_curves, plot_curves_apart
 from muster.report.plots.fairness import plot_fairness
 from muster.report.plots.histograms import plot_client_accuracy, plot_selection_frequency
 from muster.report.plots.participation import plot_selection_map
 from muster.report.plots.sensitivity import plot_sensitivity
 from muster.report.plots.targets import plot_time_to_target
+from muster.report.plots.weights import plot_weights
 
 if TYPE_CHECKING:
     from muster.server.result import Result
 
 KINDS: dict[str, Callable[..., Figure]] = {
     "curves": plot_curves,
+    "curves-apart": plot_curves_apart,
     "selection-map": plot_selection_map,
     "selection-frequency": plot_selection_frequency,
     "client-accuracy": plot_client_accuracy,
@@ -33,6 +35,7 @@ KINDS: dict[str, Callable[..., Figure]] = {
     "fairness": plot_fairness,
     "time-to-target": plot_time_to_target,
     "sensitivity": plot_sensitivity,
+    "weights": plot_weights,
 }
 
 
