@@ -36,7 +36,6 @@ app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode="markdown",
     pretty_exceptions_enable=False,
-    add_completion=False,
     help="**Muster**: client selection and aggregation for federated learning on heterogeneous data.\n\n"
     "Start with `muster quickstart`, look at `muster list`, then `muster run CONFIG.toml`.",
 )

@@ -9,7 +9,6 @@ from typing import Annotated, Any
 
 import typer
 
-from muster.config.experiment import apply_setting
 from muster.core.errors import ConfigError
 
 #: A pair as Flower reads it: the value may be quoted.
@@ -57,6 +56,8 @@ def node(  # noqa: PLR0917 (the options are what they are)
 
 def parse_node_config(text: str) -> dict[str, Any]:
     """`key=value` pairs, separated by spaces; values are TOML or bare words."""
+    from muster.config.experiment import apply_setting
+
     pairs = _PAIR.findall(text)
     if _PAIR.sub("", text).strip():
         raise ConfigError(
