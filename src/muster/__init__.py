@@ -9,6 +9,15 @@ from muster.core.modules import imported_when_used
 __all__ = ["Experiment", "MusterError", "Result", "Server", "__version__", "load", "run"]
 
 if TYPE_CHECKING:
+    from muster import aggregation as aggregation
+    from muster import data as data
+    from muster import experiment as experiment
+    from muster import heterogeneity as heterogeneity
+    from muster import models as models
+    from muster import selection as selection
+    from muster import server as server
+    from muster import signals as signals
+    from muster import training as training
     from muster.config.experiment import Experiment, load
     from muster.experiment.runner import run
     from muster.server.loop import Server

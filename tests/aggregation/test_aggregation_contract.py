@@ -12,7 +12,7 @@ from muster.aggregation.base import StreamingAggregator
 from muster.core.errors import ConfigError, TrainingError
 
 ALL = aggregators.names()
-STREAMING = [name for name in ALL if aggregators.get(name).streaming]
+STREAMING = [name for name in ALL if aggregators.get(name).streaming]  # type: ignore[attr-defined]
 #: Methods whose first step from equal movements is exactly that movement.
 AVERAGES = sorted(set(ALL) - {"fedadam", "fedadagrad", "fedyogi", "fedatt", "feddyn", "qfedavg"})
 
@@ -189,7 +189,7 @@ def test_restoring_in_the_middle_changes_no_bit(run, name) -> None:
         np.testing.assert_array_equal(got.weights, expected.weights)
 
 
-@pytest.mark.parametrize("name", [name for name in ALL if aggregators.get(name).honours_multiplicity])
+@pytest.mark.parametrize("name", [name for name in ALL if aggregators.get(name).honours_multiplicity])  # type: ignore[attr-defined]
 def test_drawn_twice_counts_like_two_clients(run, name) -> None:
     movements = movements_of(11, clients=4)
     doubled = np.concatenate([movements, movements[-1:]])
@@ -203,7 +203,7 @@ def test_drawn_twice_counts_like_two_clients(run, name) -> None:
     assert twice.weights[3] == pytest.approx(once.weights[3] + once.weights[4])
 
 
-@pytest.mark.parametrize("name", [name for name in ALL if aggregators.get(name).honours_weights])
+@pytest.mark.parametrize("name", [name for name in ALL if aggregators.get(name).honours_weights])  # type: ignore[attr-defined]
 def test_weights_of_the_selector_replace_the_methods_own(run, name) -> None:
     result = run(build(name), movements_of(12, clients=3), sizes=[100, 1, 1], weights=np.array([0.0, 3.0, 1.0]))
     if name == "geometric-median":

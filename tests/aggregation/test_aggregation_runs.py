@@ -33,7 +33,7 @@ def experiment(tiny):
     """`experiment(aggregation, selector)`: with the local algorithm that the aggregation asks for."""
 
     def make(method: str, selector: str = "random", **options):
-        needed = aggregators.get(method).requires_algorithm
+        needed = aggregators.get(method).requires_algorithm  # type: ignore[attr-defined]
         if "krum" in method:
             options["too_few"] = "median"
         algorithm = {"algorithm": {"method": needed[0]}} if needed else {}
@@ -48,7 +48,7 @@ def experiment(tiny):
 )
 def test_three_rounds_on_digits(experiment, method, selector) -> None:
     setup = experiment(method, selector)
-    if selector == "with replacement" and not aggregators.get(method).honours_multiplicity:
+    if selector == "with replacement" and not aggregators.get(method).honours_multiplicity:  # type: ignore[attr-defined]
         with pytest.raises(ConfigError, match="count a client twice"):
             muster.run(setup, workers=0)
         return

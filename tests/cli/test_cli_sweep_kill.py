@@ -102,9 +102,9 @@ def assert_same(mine: Result, theirs: Result) -> None:
     for one, other in zip(mine.ledger.rounds, theirs.ledger.rounds, strict=True):
         assert [getattr(one, name) for name in names] == [getattr(other, name) for name in names]
     assert mine.ledger.disclosed == theirs.ledger.disclosed
-    for one, other in zip(mine.records, theirs.records, strict=True):
-        assert np.array_equal(one.client_accuracy, other.client_accuracy, equal_nan=True)
-        for report, twin in zip(one.reports, other.reports, strict=True):
+    for record, other_record in zip(mine.records, theirs.records, strict=True):
+        assert np.array_equal(record.client_accuracy, other_record.client_accuracy, equal_nan=True)
+        for report, twin in zip(record.reports, other_record.reports, strict=True):
             assert np.array_equal(report.clients, twin.clients)
             assert report.values.keys() == twin.values.keys()
             assert all(np.array_equal(report.values[key], twin.values[key]) for key in twin.values)

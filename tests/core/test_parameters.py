@@ -214,7 +214,7 @@ def test_final_layer_may_be_a_convolution():
 def test_declared_final_layer_wins():
     module = nn.ModuleDict({"classifier": nn.Linear(4, 3), "projection": nn.Linear(4, 8)})
     assert spec_of(module).final_layer_name == "projection"
-    module.final_layer = "classifier"
+    module.final_layer = "classifier"  # type: ignore[assignment]
     assert spec_of(module).final_weight.shape == (3, 4)
 
 

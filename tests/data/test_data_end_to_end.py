@@ -33,7 +33,7 @@ MODELS = {
     "banking77": {"name": "text-classifier"},
     "shakespeare": {"name": "char-lstm"},
 }
-OPTIONS = {"banking77": {"encoder": "tfidf"}, "shakespeare": {"max_windows": 20}}
+OPTIONS: dict[str, dict] = {"banking77": {"encoder": "tfidf"}, "shakespeare": {"max_windows": 20}}
 
 
 @pytest.fixture(scope="module")

@@ -88,7 +88,7 @@ def hub(monkeypatch):
                 with open(path, "wb") as stream:
                     stream.write(content)
 
-        module.snapshot_download = snapshot_download
+        monkeypatch.setattr(module, "snapshot_download", snapshot_download, raising=False)
         monkeypatch.setitem(sys.modules, "huggingface_hub", module)
         return asked
 

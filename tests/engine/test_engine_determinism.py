@@ -14,6 +14,7 @@ import pytest
 
 import muster
 from muster.data import Dataset, Normalisation, Samples
+from muster.engine.local import LocalEngine
 from muster.training.base import Job, LocalAlgorithm
 
 SELECTIONS = {
@@ -80,6 +81,7 @@ def test_torch_random_state_of_the_caller_is_left_alone(tiny):
 def test_an_engine_that_is_dropped_leaves_no_process_behind(tiny):
     parts = muster.experiment.build_parts(tiny(), workers=2)
     parts.server().run(1)
+    assert isinstance(parts.engine, LocalEngine)
     pids = parts.engine.worker_pids
     assert len(pids) == 2
     del parts

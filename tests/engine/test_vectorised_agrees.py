@@ -81,7 +81,9 @@ def dense(*between: nn.Module, width: int = 8) -> nn.Module:
     return nn.Sequential(nn.Linear(WIDTH, width), *between, nn.Linear(width, CLASSES))
 
 
-IMAGE, TEXT = {"shape": (2, 3, 4)}, {"words": True}
+IMAGE: dict[str, Any] = {"shape": (2, 3, 4)}
+TEXT: dict[str, Any] = {"words": True}
+FUNCTIONS = (nn.Tanh, nn.Sigmoid, nn.GELU, nn.LeakyReLU, nn.Softplus, nn.Hardtanh, nn.Mish)
 MODELS: dict[str, tuple[Any, dict[str, Any]]] = {
     "logistic": (lambda: nn.Linear(WIDTH, CLASSES), {}),
     "no bias": (lambda: nn.Sequential(nn.Linear(WIDTH, 8, bias=False), nn.ReLU(), nn.Linear(8, CLASSES)), {}),
@@ -114,10 +116,8 @@ MODELS: dict[str, tuple[Any, dict[str, Any]]] = {
     "sum of words": (lambda: nn.Sequential(nn.EmbeddingBag(WORDS, 3, mode="sum"), nn.Linear(3, CLASSES)), TEXT),
     "written out": (Written, {}),
     "frozen layers": (frozen_first, {}),
-} | {
-    kind.__name__: (lambda kind=kind: dense(kind()), {})
-    for kind in (nn.Tanh, nn.Sigmoid, nn.GELU, nn.LeakyReLU, nn.Softplus, nn.Hardtanh, nn.Mish)
 }
+MODELS |= {kind.__name__: (lambda kind=kind: dense(kind()), {}) for kind in FUNCTIONS}
 TRAININGS: dict[str, dict[str, Any]] = {
     "plain": {},
     "two epochs": {"epochs": 2},

@@ -127,6 +127,7 @@ def test_only_the_client_whose_own_task_crashes_fails(deadly, keep_all):
 def test_client_state_and_probes_are_there_when_a_client_is_tried_again(deadly):
     def course(workers: int) -> tuple[list[Updates | Failed], dict[str, Any]]:
         with engine(workers, Scaffold()) as made:
+            assert isinstance(made, VectorisedEngine)
             broadcast = np.full(made.spec.size, 0.01, dtype=np.float32)
             settled(made, answers(made, order(made, broadcast=broadcast)))
             made.ask(

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -27,7 +29,7 @@ SEED, ROUNDS, LR = 4, 8, 0.05
 TOLERANCE = 2e-6
 
 #: Schedule → our options, and PyTorch's scheduler that they mean.
-SCHEDULES = {
+SCHEDULES: dict[str, tuple[dict[str, Any], Callable[..., Any]]] = {
     "step": ({"decay_every": 3}, lambda o: lr_scheduler.StepLR(o, 3, 0.5)),
     "multistep": ({"milestones": [2, 5]}, lambda o: lr_scheduler.MultiStepLR(o, [2, 5], 0.5)),
     "plateau": ({"patience": 0}, lambda o: lr_scheduler.ReduceLROnPlateau(o, patience=0, factor=0.5, eps=0)),

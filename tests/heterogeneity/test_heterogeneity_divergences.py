@@ -58,8 +58,8 @@ def test_pairwise_and_pooled():
     matrix = divergences.pairwise(rows, divergences.hellinger)
     expected = [[divergences.hellinger(a, b) for b in rows] for a in rows]
     np.testing.assert_allclose(matrix, expected, atol=1e-12)
-    expected = [divergences.js_divergence(row, rows.sum(axis=0)) for row in rows]
-    np.testing.assert_allclose(divergences.to_pooled(rows), expected)
+    pooled = [divergences.js_divergence(row, rows.sum(axis=0)) for row in rows]
+    np.testing.assert_allclose(divergences.to_pooled(rows), pooled)
 
 
 def test_an_empty_histogram_is_refused():

@@ -92,7 +92,7 @@ SELECTIONS = {
 
 
 def aggregation_experiment(tiny, method: str, selection: str = "random") -> muster.Experiment:
-    needed = aggregators.get(method).requires_algorithm
+    needed = aggregators.get(method).requires_algorithm  # type: ignore[attr-defined]
     return tiny(
         selection=SELECTIONS[selection],
         aggregation={"method": method},
@@ -124,7 +124,8 @@ def test_aggregation_resumes_with_the_same_bits(tiny, method, tmp_path):
 def test_local_algorithms_resume_with_the_same_bits(tiny, method, tmp_path):
     """Client state (control variates, previous models) is part of the checkpoint."""
     matching = next(
-        (name for name in aggregators if method in (aggregators.get(name).requires_algorithm or ())), "fedavg"
+        (name for name in aggregators if method in (aggregators.get(name).requires_algorithm or ())),  # type: ignore[attr-defined]
+        "fedavg",
     )
     everyone = {"method": "random", "clients_per_round": 9}
 
@@ -138,10 +139,11 @@ def test_local_algorithms_resume_with_the_same_bits(tiny, method, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "method", [name for name in aggregators if not aggregators.get(name).honours_multiplicity]
+    "method",
+    [name for name in aggregators if not aggregators.get(name).honours_multiplicity],  # type: ignore[attr-defined]
 )
 def test_sampling_with_replacement_is_refused_where_it_cannot_be_counted(tiny, method):
-    needed = aggregators.get(method).requires_algorithm
+    needed = aggregators.get(method).requires_algorithm  # type: ignore[attr-defined]
     twice = {"method": "size-weighted", "clients_per_round": 7, "replace": True, "equal_weights": False}
     made = tiny(
         selection=twice, aggregation={"method": method}, algorithm={"method": needed[0] if needed else "plain"}
@@ -209,7 +211,7 @@ def test_histograms_are_sent_once(tiny, method):
     total = result.ledger.total()
     assert total.bytes_down == model * trainings
     assert total.bytes_up == model * trainings + 4 * 10 * CLIENTS
-    assert result.ledger.disclosed[0][signals.get("label_histogram").discloses] == CLIENTS
+    assert result.ledger.disclosed[0][signals.get("label_histogram").discloses] == CLIENTS  # type: ignore[attr-defined]
     assert all(set(row) == {"model update"} for row in result.ledger.disclosed[1:])
 
 

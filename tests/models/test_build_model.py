@@ -42,7 +42,7 @@ def test_a_class_gets_what_its_constructor_asks_for():
 
 def test_functions_with_and_without_arguments():
     assert isinstance(build_model(lambda: nn.Linear(6, 3), (6,), 3), nn.Linear)
-    assert build_model(lambda input_shape, classes: nn.Linear(*input_shape, classes), (6,), 3).in_features == 6
+    assert build_model(lambda input_shape, classes: nn.Linear(input_shape[0], classes), (6,), 3).in_features == 6
     made = build_model(lambda **given: nn.Linear(given["input_shape"][0], given["classes"]), (6,), 3)
     assert made.out_features == 3
 

@@ -7,6 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.patches import StepPatch
 
 from muster.core.errors import ConfigError, OutputError
 from muster.report.plots import KINDS, draw
@@ -91,8 +93,9 @@ def test_one_run_has_neither_band_nor_legend(made):
 def test_a_legend_of_many_long_names_covers_no_panel(made):
     runs = [made(f"a-method-with-quite-a-long-name-{n}", training={"lr": n}) for n in range(12)]
     figure = draw("curves", runs, per="round")
-    figure.canvas.draw()
-    renderer = figure.canvas.get_renderer()
+    canvas = FigureCanvasAgg(figure)
+    canvas.draw()
+    renderer = canvas.get_renderer()
     legend, panel = figure.legends[0].get_window_extent(renderer), figure.axes[0].get_window_extent(renderer)
     assert not legend.overlaps(panel)
     assert legend.x0 >= 0
@@ -153,7 +156,8 @@ def test_a_map_of_ten_thousand_clients_shows_means(made):
 def test_frequencies_are_shares_of_clients(made):
     figure = draw("selection-frequency", [made(selections=[[[0, 1]], [[0, 1]], [[0, 2]]])])
     (bars,) = figure.axes[0].patches
-    assert bars.get_data().values.tolist() == pytest.approx([3 / 6, 1 / 6, 1 / 6, 1 / 6])
+    assert isinstance(bars, StepPatch)
+    assert bars.get_data()[0].tolist() == pytest.approx([3 / 6, 1 / 6, 1 / 6, 1 / 6])
     assert texts(figure) == ["Gini 0.61"]
 
 
@@ -167,7 +171,8 @@ def test_bars_cover_equally_many_whole_numbers(values, most, edges):
 def test_accuracies_of_clients_without_test_data_are_left_out(pair):
     figure = draw("client-accuracy", pair[:2])
     (bars,) = figure.axes[0].patches
-    assert bars.get_data().values.sum() == pytest.approx(1)
+    assert isinstance(bars, StepPatch)
+    assert bars.get_data()[0].sum() == pytest.approx(1)
     assert texts(figure) == ["mean 82%, std 19%, worst 50%"]
 
 
@@ -200,6 +205,7 @@ def test_clusters_and_their_sizes(made):
     labels = [[0, 0, 1, 1, 1, NOBODY]] * 3
     figure = draw("clusters", [made(clusters=labels)])
     shown = figure.axes[0].images[0].get_array()
+    assert isinstance(shown, np.ma.MaskedArray)
     assert sorted(shown[:, 0].compressed().tolist()) == [0, 0, 1, 1, 1]
     assert shown.mask.sum() == 3
     assert figure.axes[1].get_title(loc="left") == "clients in each cluster"
@@ -262,7 +268,7 @@ def test_a_selection_map_without_bands(made, options):
 
 def test_fairness_has_a_mean_and_a_dot_a_seed(pair):
     axes = draw("fairness", pair, x="gini").axes[0]
-    named = [line for line in axes.lines if not line.get_label().startswith("_")]
+    named = [line for line in axes.lines if not str(line.get_label()).startswith("_")]
     assert [line.get_label() for line in named] == ["random", "oort"]
     assert named[0].get_ydata()[0] == pytest.approx(0.7)
     assert axes.get_xlabel().startswith("participation, Gini")

@@ -262,9 +262,9 @@ def wide():
 
 @pytest.mark.parametrize("width", [60, 80, 100, 137, 400])
 def test_a_terminal_shows_every_number_whole(width):
-    console = Console(width=width, file=io.StringIO(), color_system=None)
-    console.print(to_rich(wide(), width))
-    lines = console.file.getvalue().splitlines()
+    shown = io.StringIO()
+    Console(width=width, file=shown, color_system=None).print(to_rich(wide(), width))
+    lines = shown.getvalue().splitlines()
     assert max(map(len, lines)) <= width
     text = "\n".join(lines)
     assert text.count("91.0 ± 1.4*") == 9
@@ -274,7 +274,8 @@ def test_a_terminal_shows_every_number_whole(width):
 
 
 def test_a_terminal_marks_with_colour_too():
-    console = Console(width=100, file=io.StringIO(), force_terminal=True, color_system="standard")
+    shown = io.StringIO()
+    console = Console(width=100, file=shown, force_terminal=True, color_system="standard")
     console.print(to_rich(example(), 100))
-    assert re.search(r"\x1b\[1;32m *91.0 ± 1.4\*\x1b", console.file.getvalue())
-    assert re.search(r"\x1b\[36m *80.0°\x1b", console.file.getvalue())
+    assert re.search(r"\x1b\[1;32m *91.0 ± 1.4\*\x1b", shown.getvalue())
+    assert re.search(r"\x1b\[36m *80.0°\x1b", shown.getvalue())

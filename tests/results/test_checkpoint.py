@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 
 import numpy as np
 import pytest
@@ -98,7 +99,7 @@ def test_a_newer_format_is_refused(saved, monkeypatch):
 
 @pytest.mark.parametrize("small", [True, False])
 def test_files_of_both_layouts_hold_the_same(tmp_path, monkeypatch, small):
-    values = {
+    values: dict[str, np.ndarray] = {
         "vector": np.arange(5, dtype=np.float32),
         "matrix": np.arange(6).reshape(2, 3).T,
         "nothing": np.zeros((0, 4)),
@@ -131,7 +132,7 @@ def test_a_full_disk_keeps_the_old_checkpoint(saved, monkeypatch):
     def full(descriptor):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(checkpoint.os, "fsync", full)
+    monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(OutputError, match="No space left on device"):
         checkpoint.save(saved, "abc", {"parameters": np.zeros(10)})
     assert saved.read_bytes() == before

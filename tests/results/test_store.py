@@ -215,7 +215,7 @@ def test_a_run_whose_last_rounds_all_failed_says_so_again(tiny, tmp_path):
 def test_an_interrupt_right_after_the_transaction_keeps_the_checkpoint(store, monkeypatch):
     write(store, 1)
     with monkeypatch.context() as patch:
-        patch.setattr(recorder, "transaction", _interrupted_after(recorder.transaction))
+        patch.setattr(recorder, "transaction", _interrupted_after(recorder.transaction))  # type: ignore[attr-defined]
         with pytest.raises(KeyboardInterrupt), store.claim("abcdef", DESCRIPTION, resume=True) as writer:
             writer.round_ended(a_record(2), Costs(), {}, state, "running")
     with store.claim("abcdef", DESCRIPTION, resume=True) as writer:

@@ -102,7 +102,7 @@ def measured(workload: dict, folder) -> Shares:
             processor.append(time.process_time() - start[0])
             wall.append(time.perf_counter() - start[1])
 
-        recorder.round_ended = timed
+        recorder.round_ended = timed  # type: ignore[assignment]
         with parts.engine:
             start = time.process_time(), time.perf_counter()
             server.run(experiment.rounds, recorder)

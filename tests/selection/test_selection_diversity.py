@@ -70,7 +70,12 @@ def test_interpolation_keeps_its_promise(concentration, classes, monkeypatch):
 def test_many_distinct_values_are_interpolated_and_few_are_not(monkeypatch):
     called = []
     real = _mean_js._interpolated_sums
-    monkeypatch.setattr(_mean_js, "_interpolated_sums", lambda *a: called.append(1) or real(*a))
+
+    def counted(*arguments):
+        called.append(1)
+        return real(*arguments)
+
+    monkeypatch.setattr(_mean_js, "_interpolated_sums", counted)
     rng = np.random.default_rng(0)
     _mean_js.mean_js(rng.multinomial(50, [0.2] * 5, 2000) / 50)
     assert not called

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from muster.core.errors import ConfigError
 from muster.selection.feddiverse import FedDiverse, _closeness, _directions, pick, pick_released
+from muster.signals.heterogeneity import HeterogeneityTriplet
 
 TRIPLETS = np.array(
     [
@@ -207,6 +208,7 @@ def test_rotation_across_rounds(federation):
 
 def test_options_reach_the_signal():
     (signal,) = FedDiverse(3, estimate="true", biased_steps=7, gce_q=0.7, degenerate="skip").needs()
+    assert isinstance(signal, HeterogeneityTriplet)
     assert (signal.estimate, signal.recipe.biased_steps, signal.recipe.q) == ("true", 7, 0.7)
     assert signal.degenerate == "skip"
 

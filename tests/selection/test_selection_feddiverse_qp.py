@@ -50,12 +50,12 @@ def test_no_feasible_direction_lowers_the_variance(rows):
 
 def test_agrees_with_a_general_solver():
     matrices = np.random.default_rng(0).integers(0, 50, (8, 6)).astype(float)
-    found = minimize(
+    found = minimize(  # type: ignore[call-overload]
         variance,
         np.full(8, 1 / 8),
         args=(matrices,),
         method="SLSQP",
-        bounds=[(0, 1)] * 8,
+        bounds=[(0.0, 1.0)] * 8,
         constraints={"type": "eq", "fun": lambda w: w.sum() - 1},
         options={"ftol": 1e-14, "maxiter": 1000},
     )

@@ -11,6 +11,7 @@ from scipy.special import softmax
 from muster.core.errors import ConfigError
 from muster.selection._scaling import min_max
 from muster.selection.probe_fairness import NEVER, ProbeFairness, blend, explore_slots
+from muster.signals.probe import ProbeNorm
 
 NORMS = np.array([2.0, 5.0, 3.0, 4.0])
 COUNTS = np.array([3, 0, 1, 3])
@@ -149,6 +150,7 @@ def test_equal_scores_are_broken_at_random(federation):
 
 def test_probe_options_reach_the_signal():
     (signal,) = ProbeFairness(4, probe_batches=3, probe_steps=2, credit="epoch").needs()
+    assert isinstance(signal, ProbeNorm)
     assert (signal.batches, signal.steps, signal.credit) == (3, 2, "epoch")
 
 

@@ -79,7 +79,8 @@ class Convex:
         """Of the client's loss without weight decay."""
         self.model.load(torch.from_numpy(at.astype(np.float32)))
         loss = nn.functional.cross_entropy(self.model.module(self.features[client]), self.labels[client])
-        return torch.cat([g.flatten() for g in torch.autograd.grad(loss, self.model.module.parameters())]).numpy()
+        gradients = torch.autograd.grad(loss, list(self.model.module.parameters()))
+        return torch.cat([g.flatten() for g in gradients]).numpy()
 
     def slope(self, at: np.ndarray) -> float:
         """Length of the gradient of the mean of all losses, weight decay included: zero at the optimum."""

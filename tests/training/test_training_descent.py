@@ -198,7 +198,7 @@ class Branching(nn.Module):
     ],
 )
 def test_only_where_a_weight_is_used_once(make: object) -> None:
-    model = make()  # type: ignore[operator]
+    model = make()
     allow_fused_steps(model)
     assert not fused_layers(model)
 
@@ -214,7 +214,7 @@ def test_only_where_a_weight_is_used_once(make: object) -> None:
     ],
 )
 def test_only_plain_training_fuses(options: dict[str, object], fuses: bool) -> None:
-    training, model = LocalTraining(lr=0.1, **options), chain()  # type: ignore[arg-type]
+    training, model = LocalTraining(lr=0.1, **options), chain()
     allow_fused_steps(model)
     optimizer = training.make_optimizer(list(model.parameters()), 0.1)
     with training.fusing(model, optimizer):

@@ -84,7 +84,8 @@ def test_equals_the_term_in_the_loss_for_convolutions_in_channels_last():
         context.features = features.contiguous(memory_format=torch.channels_last)
         train(context, algorithm, 0.1)
         results.append(context.model.vector())
-    np.testing.assert_allclose(*results, rtol=1e-4, atol=1e-5)
+    corrected, through_loss = results
+    np.testing.assert_allclose(corrected, through_loss, rtol=1e-4, atol=1e-5)
 
 
 def test_first_step_and_mu_zero_are_plain_training():

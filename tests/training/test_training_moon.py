@@ -79,7 +79,9 @@ def test_second_training_follows_the_gradient_of_both_terms(deep) -> None:
     logits = models["own"].head(z["own"])
     loss = nn.functional.cross_entropy(logits, deep.labels[0])
     loss = loss + 2.0 * contrastive_loss(z["own"], fixed["global"], fixed["previous"], 0.3)
-    gradient = torch.cat([g.flatten() for g in torch.autograd.grad(loss, models["own"].parameters())]).numpy()
+    gradient = torch.cat(
+        [g.flatten() for g in torch.autograd.grad(loss, list(models["own"].parameters()))]
+    ).numpy()
     np.testing.assert_allclose(movement[deep.spec.trainable], -0.1 * gradient, atol=1e-5)
 
 

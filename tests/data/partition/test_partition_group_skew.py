@@ -148,7 +148,7 @@ def test_strength_of_a_template(*, share, size, strength, position, skew):
 )
 def test_constructed_clients_have_their_size(*, numbers, shape, size, share, make_dataset, check_partition):
     dataset = grouped(make_dataset, 18 * 60, *shape)
-    scheme = GroupSkew(None, None, *numbers, size=size, share=share)
+    scheme = GroupSkew(None, None, *numbers, size=size, share=share)  # type: ignore[misc]
     clients = sum(map(sum, numbers))
     fed = check_partition(scheme.divide(dataset, np.random.default_rng(0)), dataset, clients, complete=False)
     assert (fed.sizes == size).all()

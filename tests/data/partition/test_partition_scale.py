@@ -1,6 +1,7 @@
 """100,000 clients in seconds, whatever the scheme."""
 
 import time
+from typing import Any
 
 import numpy as np
 import pytest
@@ -8,7 +9,7 @@ import pytest
 from muster.data.partition import schemes
 
 CLIENTS = 100_000
-SCHEMES = {
+SCHEMES: dict[str, dict[str, Any]] = {
     "iid": {},
     "dirichlet": {"min_size": 1, "on_small": "fill"},
     "multi-dirichlet": {"alphas": [5.0, 10.0], "min_share": 0.0},

@@ -48,7 +48,7 @@ def fake_model(monkeypatch):
             return np.array([[len(text), len(text.split())] for text in texts], dtype=np.float64)
 
     module = types.ModuleType("sentence_transformers")
-    module.SentenceTransformer = SentenceTransformer
+    monkeypatch.setattr(module, "SentenceTransformer", SentenceTransformer, raising=False)
     monkeypatch.setitem(sys.modules, "sentence_transformers", module)
     return calls
 

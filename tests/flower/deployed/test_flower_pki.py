@@ -8,6 +8,7 @@ import os
 import socket
 import ssl
 import threading
+from typing import Any
 
 import pytest
 
@@ -39,7 +40,8 @@ def handshake(server_certificate, trusted, name) -> str:
     thread.start()
     try:
         with ssl.create_default_context(cafile=trusted).wrap_socket(ours, server_hostname=name) as secured:
-            subject = dict(part[0] for part in secured.getpeercert()["subject"])
+            rows: Any = secured.getpeercert()["subject"]
+            subject = dict(row[0] for row in rows)
             secured.send(b"x")
     finally:
         ours.close()

@@ -6,6 +6,7 @@ raise `version.SUPPORTED`. Until then users of the new version get a clear messa
 
 from __future__ import annotations
 
+import importlib.metadata
 import inspect
 
 import pytest
@@ -14,9 +15,11 @@ pytest.importorskip("flwr")
 from flwr.app import Metadata
 from flwr.supercore.retry import RetryInvoker
 from flwr.superlink.grid import http_grid
+from flwr.supernode.fleet_http_connection import http_request_response
 
 from muster.core.errors import EngineError
 from muster.flower.deploy import private, version
+from muster.flower.deploy.link import Link
 
 pytestmark = pytest.mark.flower
 
@@ -86,7 +89,7 @@ def test_classes_have_the_members(name):
 
 def test_the_grid_can_be_made_patient(tmp_path):
     (tmp_path / "ca.crt").write_bytes(b"")
-    grid = private.PatientGrid(private.Link("localhost:1", tmp_path / "ca.crt"), "token", 1000)
+    grid = private.PatientGrid(Link("localhost:1", tmp_path / "ca.crt"), "token", 1000)
     assert isinstance(grid._retry_invoker, RetryInvoker)
     assert {"max_time", "max_tries", "should_giveup"} <= set(vars(grid._retry_invoker))
     assert grid._addr == "localhost:1"
@@ -94,7 +97,7 @@ def test_the_grid_can_be_made_patient(tmp_path):
 
 
 def test_the_callbacks_of_a_node_come_in_the_order_that_we_unpack():
-    source = inspect.getsource(private.http_request_response)
+    source = inspect.getsource(http_request_response)
     handed_out = source[source.index("yield (") : source.index("except Exception")]
     names = [
         "node.node_id",
@@ -133,7 +136,7 @@ def test_stock_pulling_is_what_we_replace():
 
 
 def test_other_versions_are_refused_with_advice(monkeypatch):
-    monkeypatch.setattr(version.importlib.metadata, "version", lambda _: "1.57.0")
+    monkeypatch.setattr(importlib.metadata, "version", lambda _: "1.57.0")
     with pytest.raises(EngineError, match=r"flwr 1\.57\.0 is installed") as caught:
         version.check_version()
     assert "flower-supernode" in caught.value.fix
@@ -142,8 +145,8 @@ def test_other_versions_are_refused_with_advice(monkeypatch):
 
 def test_a_missing_flower_is_said(monkeypatch):
     def missing(_: str) -> str:
-        raise version.importlib.metadata.PackageNotFoundError
+        raise importlib.metadata.PackageNotFoundError
 
-    monkeypatch.setattr(version.importlib.metadata, "version", missing)
+    monkeypatch.setattr(importlib.metadata, "version", missing)
     with pytest.raises(EngineError, match="not installed"):
         version.check_version()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -84,7 +85,7 @@ class Intrusion(Observer):
 
     def __init__(self, federation, partition: int, until) -> None:
         self.federation, self.partition, self.until = federation, partition, until
-        self.node = None
+        self.node: Any = None
 
     def round_ended(self, record, ledger) -> None:
         if self.node is None:

@@ -26,7 +26,8 @@ def test_every_method_gives_the_same_bits(federation_experiment, grid_of, assert
 @pytest.mark.parametrize("algorithm", ["scaffold", "moon", "feddyn"])
 def test_client_state_gives_the_same_bits(six, grid_of, assert_same, algorithm):
     matching = next(
-        (n for n in aggregators if algorithm in (aggregators.get(n).requires_algorithm or ())), "fedavg"
+        (n for n in aggregators if algorithm in (aggregators.get(n).requires_algorithm or ())),  # type: ignore[attr-defined]
+        "fedavg",
     )
     experiment = six(
         rounds=4,

@@ -22,6 +22,7 @@ from muster.selection.base import Plan, Selector, Train, View
 from muster.selection.power_of_choice import PowerOfChoice
 from muster.selection.random import RandomSelection
 from muster.selection.terraform import Terraform
+from muster.server.loop import Observer
 
 CLIENTS = 5
 FEATURES, LABELS = load_digits(return_X_y=True)
@@ -204,15 +205,7 @@ def test_bad_replies_are_recorded_and_the_run_goes_on(grid, initial, spoil, why)
 
 
 def test_newcomers_get_ids_behind_the_others(grid, initial):
-    class Join:
-        def __init__(self) -> None:
-            self.done = 0
-
-        def started(self, server, rounds, done): ...
-        def answered(self, answer): ...
-        def wants_stop(self) -> bool:
-            return False
-
+    class Join(Observer):
         def round_ended(self, record, ledger) -> None:
             if record.round == 1:
                 grid.add(app, {"partition-id": CLIENTS}, node=1)

@@ -20,7 +20,7 @@ from muster.signals.base import signals
 
 def order(**changes: object) -> Order:
     values = {"experiment": "abc", "client": 3, "key": "partition-id=3", "place": Place(1, 2, 5), "lr": 0.1}
-    return Order(**{**values, **changes})  # type: ignore[arg-type]
+    return Order(**{**values, **changes})
 
 
 def sent(fields: dict, arrays: ArrayRecord | None = None) -> RecordDict:

@@ -2,8 +2,8 @@
 
 Flower starts a process for every message, and a server process of its own for every run. Warm nodes and a run that
 is driven from this process need more than its public interfaces offer; what they need is here and nowhere else.
-`check_version` refuses other versions; `tests/engine/flower/test_flower_private.py` looks at every name below, so
-that it tells what a new version has changed. Stock nodes and `flwr run` need nothing from this module.
+`check_version` refuses other versions; `tests/flower/deployed/test_flower_private.py` looks at every name below
+and tells what a new version has changed. Stock nodes and `flwr run` need nothing from this module.
 """
 
 # ruff: noqa: E402 (the version is looked at before names are imported that another version may not have)
