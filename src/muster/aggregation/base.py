@@ -39,7 +39,20 @@ class Aggregated:
 
 @dataclass(kw_only=True)
 class Aggregator(Component):
-    """Turns updates into the next global parameters."""
+    """Turns updates into the next global parameters.
+
+    >>> import muster
+    >>> class EqualMean(Aggregator):
+    ...     '''Every update counts the same, however many samples are behind it.'''
+    ...
+    ...     def aggregate(self, current: Vector, updates: Updates, spec: ParameterSpec) -> Aggregated:
+    ...         return self.averaged(current, updates, np.full(len(updates), 1 / len(updates)), spec)
+    >>> selection = {"method": "random", "clients_per_round": 4}
+    >>> experiment = muster.Experiment(rounds=1, selection=selection, aggregation=EqualMean())
+    >>> result = muster.run(experiment, workers=0)
+    >>> [float(weight) for weight in result.records[0].trainings[0].weights]
+    [0.25, 0.25, 0.25, 0.25]
+    """
 
     #: Movements longer than this are shortened to it before anything else; None: never.
     clip_norm: float | None = None

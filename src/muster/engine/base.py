@@ -116,7 +116,17 @@ class Evaluation:
 
 
 class Engine(ABC):
-    """Runs clients. Answers come back in an order that does not depend on timing (see `schedule`)."""
+    """Runs clients. Answers come back in an order that does not depend on timing (see `schedule`).
+
+    An experiment's parts have one; `muster.Server(selector, aggregator, engine)` takes any.
+
+    >>> import muster
+    >>> from muster.experiment import build_parts
+    >>> experiment = muster.Experiment(partition={"scheme": "iid", "clients": 6})
+    >>> with build_parts(experiment, workers=0).engine as engine:
+    ...     engine.reachable(round=0).tolist(), len(engine.initial_parameters()) == engine.population.spec.size
+    ([0, 1, 2, 3, 4, 5], True)
+    """
 
     @property
     @abstractmethod

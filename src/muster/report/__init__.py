@@ -1,1 +1,1 @@
-
+"""Results for people: tables, statistics, pictures, comparisons, HTML pages."""

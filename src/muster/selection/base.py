@@ -112,7 +112,28 @@ class View:
 
 
 class Selector(Component):
-    """Decides who is asked and who trains in a round."""
+    """Decides who is asked and who trains in a round: a generator of requests, to which replies come back.
+
+    >>> from muster.selection import Ask, Plan, Selector, Train, View
+    >>> from muster.signals.losses import Loss
+    >>> class WorstTwo(Selector):
+    ...     '''Ask everybody for the loss and train the two clients with the largest.'''
+    ...
+    ...     def needs(self) -> tuple[Signal, ...]:
+    ...         return (Loss(),)
+    ...
+    ...     def round(self, fed: View) -> Plan:
+    ...         losses = yield Ask(fed.available, (Loss(),))
+    ...         yield Train(np.sort(losses.clients[np.argsort(-losses["loss"])[:2]]))
+
+    `muster.run(muster.Experiment(selection=WorstTwo()))` trains with it. Without clients, a made-up federation
+    answers, here with the losses of the script:
+
+    >>> from muster.server.testing import FakeFederation
+    >>> played = FakeFederation(4, script={"loss": [0.3, 0.9, 0.1, 0.5]}).play(WorstTwo())
+    >>> [type(request).__name__ for request in played.requests], played.trained.tolist()
+    (['Ask', 'Train'], [1, 3])
+    """
 
     def needs(self) -> tuple[Signal, ...]:
         """The signals that this selector will ask for or have reported."""

@@ -47,7 +47,24 @@ class Sensitivity:
 
 
 class Signal(ABC):
-    """A measurement on a client. Implementations are frozen dataclasses; parameters are fields."""
+    """A measurement on a client. Implementations are frozen dataclasses; parameters are fields.
+
+    >>> @dataclass(frozen=True)
+    ... class LargestShare(Signal):
+    ...     '''How much of a client's data is of its commonest class.'''
+    ...
+    ...     name: ClassVar[str] = "largest_share"
+    ...     discloses: ClassVar[str] = "the share of the commonest class"
+    ...
+    ...     def measure(self, client: ClientContext) -> Floats:
+    ...         return np.array([np.bincount(client.labels).max() / client.size])
+
+    A selector asks for it with `Ask(clients, (LargestShare(),))`. On a client it sees only what is there:
+
+    >>> from types import SimpleNamespace
+    >>> LargestShare().measure(SimpleNamespace(labels=np.array([0, 2, 2, 2]), size=4)).tolist()
+    [0.75]
+    """
 
     #: The key under which replies hold it.
     name: ClassVar[str]

@@ -171,7 +171,20 @@ class Job:
 
 
 class LocalAlgorithm(Component):
-    """What a client does differently from plain optimisation. The base class is plain optimisation."""
+    """What a client does differently from plain optimisation. The base class is plain optimisation.
+
+    >>> import muster
+    >>> class SignDescent(LocalAlgorithm):
+    ...     '''Only the sign of each gradient counts.'''
+    ...
+    ...     def correct(self, job: Job) -> None:
+    ...         for parameter in job.parameters:
+    ...             parameter.grad.sign_()
+    >>> experiment = muster.Experiment(rounds=1, algorithm=SignDescent(), training={"lr": 0.001})
+    >>> result = muster.run(experiment, workers=0)
+    >>> len(result.records)
+    1
+    """
 
     #: Names of the flat vectors that it keeps on the client between trainings.
     client_state: ClassVar[tuple[str, ...]] = ()

@@ -85,10 +85,7 @@ class Comparison:
 
 
 def compare(results: Sequence[Result], options: Options | None = None) -> Comparison:
-    """Compare runs: group them by case, seeds within, and make the tables.
-
-    >>> print(render(compare(results), "markdown"))  # doctest: +SKIP
-    """
+    """Compare runs: group them by case, seeds within, and make the tables; `render` makes text of them."""
     options = options or Options()
     options.check()
     taken, left_out = _taken(results, options.unfinished)
