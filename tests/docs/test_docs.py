@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import importlib.util
 import re
 import tomllib
 from pathlib import Path
 
 import pytest
 
+import muster
 from muster.aggregation.base import aggregators
 from muster.config.experiment import from_dict
 from muster.core.registry import build
@@ -18,8 +20,7 @@ from muster.training.base import LocalTraining, algorithms
 
 ROOT = Path(__file__).parents[2]
 PAGES = [
-    ROOT / "README.md",
-    ROOT / "CONTRIBUTING.md",
+    *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md")),
     *(page for folder in ("docs", "studies") for page in sorted((ROOT / folder).rglob("*.md"))),
 ]
 LINK = re.compile(r"\[[^\]]*\]\(([^)#\s]+)(?:#[^)]*)?\)")
@@ -76,7 +77,7 @@ def test_toml_examples_are_valid(page):
 
 
 def _takes_count(section) -> bool:
-    fields = selectors.get(section["method"]).__dataclass_fields__
+    fields = selectors.get(section["method"]).__dataclass_fields__  # type: ignore[attr-defined]
     return "fraction" not in section and "clients_per_round" in fields
 
 
@@ -109,3 +110,25 @@ def test_the_sweep_of_the_docs_is_valid(tmp_path):
     (tmp_path / "sweep.toml").write_text(text, encoding="utf-8")
     (tmp_path / "digits.toml").write_bytes((ROOT / "examples" / "digits.toml").read_bytes())
     assert len(load_sweep(tmp_path / "sweep.toml").experiments()) == 24
+
+
+def test_the_page_of_rooms_is_that_of_the_code():
+    """Otherwise: `make graph`."""
+    spec = importlib.util.spec_from_file_location("draw_rooms", ROOT / "tools" / "draw_rooms.py")
+    draw_rooms = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(draw_rooms)
+    names = draw_rooms.rooms()
+    assert all(map(draw_rooms.purpose, names))
+    assert draw_rooms.table(names) in (ROOT / "docs" / "contributing" / "rooms.md").read_text(encoding="utf-8")
+
+
+def test_the_citation_has_the_version():
+    assert f"\nversion: {muster.__version__}\n" in (ROOT / "CITATION.cff").read_text(encoding="utf-8")
+
+
+def test_every_decision_is_listed():
+    folder = ROOT / "docs" / "contributing" / "decisions"
+    listed = (folder / "README.md").read_text(encoding="utf-8")
+    records = sorted(path.name for path in folder.glob("0*.md"))
+    assert [name for name in records if f"({name})" not in listed] == []
+    assert [int(name[:4]) for name in records] == list(range(1, len(records) + 1))
