@@ -1,4 +1,4 @@
-"""Experiments: their description, how they are run, one by one or in sweeps, and where results are kept."""
+"""Running experiments: one by one, in sweeps, several side by side."""
 
 from muster.config.experiment import Experiment, from_dict, load
 from muster.experiment.jobs import run_experiments
