@@ -203,7 +203,7 @@ def test_drawn_twice_counts_like_two_clients(run, name) -> None:
     assert twice.weights[3] == pytest.approx(once.weights[3] + once.weights[4])
 
 
-@pytest.mark.parametrize("name", [name for name in ALL if aggregators.get(name).honours_weights])  # type: ignore[attr-defined]
+@pytest.mark.parametrize("name", [name for name in ALL if aggregators.build(name, {}).honours_weights])
 def test_weights_of_the_selector_replace_the_methods_own(run, name) -> None:
     result = run(build(name), movements_of(12, clients=3), sizes=[100, 1, 1], weights=np.array([0.0, 3.0, 1.0]))
     if name == "geometric-median":
@@ -212,7 +212,7 @@ def test_weights_of_the_selector_replace_the_methods_own(run, name) -> None:
     np.testing.assert_allclose(result.weights, [0, 0.75, 0.25])
 
 
-@pytest.mark.parametrize("name", [name for name in ALL if aggregators.get(name).honours_weights])
+@pytest.mark.parametrize("name", [name for name in ALL if aggregators.build(name, {}).honours_weights])
 def test_weights_that_are_all_zero_are_the_same_error(run, name) -> None:
     """As when all clients with a weight have failed: equal weights would be another method."""
     with pytest.raises(TrainingError, match="the aggregation weights of all updates are zero"):

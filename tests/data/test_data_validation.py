@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -15,7 +17,7 @@ from muster.data.validation import held_back
 from muster.experiment.runner import build_data
 from muster.models.base import build_model
 
-DIGITS = {"data": {"source": "digits"}, "partition": {"scheme": "iid", "clients": 5}}
+DIGITS: dict[str, dict[str, Any]] = {"data": {"source": "digits"}, "partition": {"scheme": "iid", "clients": 5}}
 
 
 def divided(validation, **changes):

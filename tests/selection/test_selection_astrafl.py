@@ -115,7 +115,7 @@ def test_everybody_trains_once_before_clusters_follow_updates(federation):
 def test_the_number_of_clusters_follows_the_updates_where_few_are_selected(federation):
     """As in the paper's figure 6, where it falls from five to two: here updates have two directions in the end."""
 
-    class Watched(federation):
+    class Watched(federation):  # type: ignore[misc, valid-type]
         def view(self, available=None):
             self.seen = super().view(available)
             return self.seen

@@ -73,7 +73,7 @@ class Elsewhere(Selector):
     """Asks for losses under a model of its own."""
 
     def __init__(self, parameters) -> None:
-        self.parameters, self.seen = parameters, None
+        self.parameters, self.seen = parameters, np.empty(0)
 
     def needs(self):
         return (Loss(),)
@@ -179,8 +179,11 @@ def test_the_shared_model_is_the_one_behind_the_donors_estimate():
     tables = named_tables("cmnist-gsc")
     server, _, _ = measured(tables, estimate="shared")
     again, _, _ = measured(tables, estimate="shared", workers=2)
-    np.testing.assert_array_equal(server.selector.shared_model, again.selector.shared_model)
-    np.testing.assert_array_equal(server.selector.triplets, again.selector.triplets)
+    one, other = server.selector, again.selector
+    assert isinstance(one, FedDiverse)
+    assert isinstance(other, FedDiverse)
+    np.testing.assert_array_equal(one.shared_model, other.shared_model)
+    np.testing.assert_array_equal(one.triplets, other.triplets)
 
 
 def test_start_from_the_initial_parameters(federation):

@@ -1,5 +1,7 @@
 """Clients that cannot be told apart are chosen equally often, whatever their ids: by every registered method."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 from scipy.stats import chi2
@@ -58,7 +60,7 @@ VARIANTS = [
     ("probe-fairness", {"beta": 0.0, "epsilon": 0.4, "gap": 1, "force_scope": "all"}),
 ]
 
-CASES = [(name, {}) for name in selectors.names()] + VARIANTS
+CASES: list[tuple[str, dict[str, Any]]] = [(name, {}) for name in selectors.names()] + VARIANTS
 
 
 class Alike(FakeFederation):

@@ -6,6 +6,7 @@ import re
 import shlex
 from pathlib import Path
 
+import click
 import pytest
 from typer.main import get_command
 from typer.testing import CliRunner
@@ -86,7 +87,9 @@ def test_commands_of_the_page_exist_with_their_options_and_names(page):
     called = commands(page)
     assert called
     for _, name, *words in called:
-        arguments = get_command(app).commands[name].make_context(name, list(words)).params
+        group = get_command(app)
+        assert isinstance(group, click.Group)
+        arguments = group.commands[name].make_context(name, list(words)).params
         if name == "sweep":
             assert "$" in words[0] or (STUDIES.parent / words[0]).exists()
         elif name in ("compare", "plot", "report"):

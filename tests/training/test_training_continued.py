@@ -1,5 +1,7 @@
 """The continued optimiser: several trainings are one long one; what is kept, and what is not."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -12,7 +14,7 @@ from muster.training.base import LocalTraining, Plain, train
 from muster.training.context import ClientContext
 from muster.training.continued import FIRST, SECOND, Continued
 
-OPTIMIZERS = {
+OPTIMIZERS: dict[str, dict[str, Any]] = {
     "momentum": {"lr": 0.1, "momentum": 0.9, "weight_decay": 0.01},
     "nesterov": {"lr": 0.1, "momentum": 0.9, "nesterov": True},
     "adam": {"optimizer": "adam", "lr": 0.01},

@@ -13,7 +13,7 @@ import pytest
 
 pytest.importorskip("flwr")
 from muster.experiment import run
-from muster.flower.identity import Registry
+from muster.flower.identity import ClientRegister
 from muster.flower.wire import Introduction
 from muster.results.store import Store
 from muster.server.record import RoundRecord
@@ -174,7 +174,7 @@ def test_clients_remember_when_the_server_is_killed_in_the_middle_of_a_round(fed
 
 
 def test_a_client_that_leaves_and_returns_is_told():
-    registry = Registry()
+    registry = ClientRegister()
     registry.introduce({7: Introduction("name=north", 10, 0), 8: Introduction("name=south", 10, 0)}, [7, 8])
     assert registry.changes([7, 8], [7, 8, 9]) == []
     assert registry.changes([7, 8], [7]) == ["client 1 is gone"]

@@ -57,12 +57,12 @@ def local_with_failures(experiment, failing: dict[int, set[int]]) -> muster.Resu
         train = engine.train
 
         def failing_train(order):
-            for answer in train(order):
-                away = failing.get(order.place.round + 1, set())
-                yield Failed(answer.client, "away") if answer.client in away else answer
+            away = failing.get(order.place.round + 1, set())
+            for answer in (row for part in train(order) for row in part):
+                client = int(answer.clients[0])
+                yield Failed(client, "away") if client in away else answer
 
         engine.train = failing_train
-        engine.train_slices = lambda order: super(type(engine), engine).train_slices(order)
         return engine
 
     return run(experiment, make_engine=make_engine)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from muster.flower.identity import Registry
+from muster.flower.identity import ClientRegister
 from muster.flower.wire import Introduction
 
 
@@ -20,7 +20,7 @@ def named(name: str, size: int = 10) -> Introduction:
 
 
 def test_partitions_are_client_ids():
-    registry = Registry(expected=np.array([10, 10, 10]))
+    registry = ClientRegister(expected=np.array([10, 10, 10]))
     registry.introduce({901: partition(2), 702: partition(0)}, [901, 702])
     assert registry.nodes == {2: 901, 0: 702}
     assert registry.present([901, 702]).tolist() == [0, 2]
@@ -29,7 +29,7 @@ def test_partitions_are_client_ids():
 
 
 def test_names_get_ids_in_their_order_whoever_was_quicker():
-    registry = Registry()
+    registry = ClientRegister()
     registry.introduce({1: named("c", 30), 2: named("a", 10), 3: named("b", 20)}, [1, 2, 3])
     assert registry.ids == {"name=a": 0, "name=b": 1, "name=c": 2}
     assert registry.population.tolist() == [10, 20, 30]
@@ -39,13 +39,13 @@ def test_names_get_ids_in_their_order_whoever_was_quicker():
 
 
 def test_partitions_of_own_data_are_sorted_as_numbers():
-    registry = Registry()
+    registry = ClientRegister()
     registry.introduce({k: partition(k) for k in (10, 2, 1)}, [10, 2, 1])
     assert registry.ids == {"partition-id=1": 0, "partition-id=2": 1, "partition-id=10": 2}
 
 
 def test_who_comes_back_keeps_its_id():
-    registry = Registry()
+    registry = ClientRegister()
     registry.introduce({1: named("a"), 2: named("b")}, [1, 2])
     registry.introduce({9: named("a")}, [2, 9])  # node 1 is gone
     assert registry.nodes == {0: 9, 1: 2}
@@ -53,7 +53,7 @@ def test_who_comes_back_keeps_its_id():
 
 
 def test_a_second_node_with_the_same_identity_is_refused():
-    registry = Registry()
+    registry = ClientRegister()
     registry.introduce({1: named("a")}, [1])
     registry.introduce({2: named("a")}, [1, 2])
     assert registry.nodes == {0: 1}
@@ -61,14 +61,14 @@ def test_a_second_node_with_the_same_identity_is_refused():
 
 
 def test_of_two_strangers_with_the_same_identity_neither_is_believed():
-    registry = Registry(expected=np.array([10, 10]))
+    registry = ClientRegister(expected=np.array([10, 10]))
     registry.introduce({1: partition(0), 2: partition(0), 3: partition(1)}, [1, 2, 3])
     assert registry.nodes == {1: 3}
     assert "nodes 1 and 2 all claim to be 'partition-id=0'" in registry.take_events()[-1]
 
 
 def test_identities_outside_the_partition_are_refused():
-    registry = Registry(expected=np.array([10, 10]))
+    registry = ClientRegister(expected=np.array([10, 10]))
     strangers = {
         1: partition(2),
         2: named("a"),
@@ -86,7 +86,7 @@ def test_identities_outside_the_partition_are_refused():
     "key", ["partition-id=00", "partition-id=٠", "partition-id= 0", "partition-id=0\n", "PARTITION-ID=0"]
 )
 def test_another_spelling_does_not_take_a_clients_place(key):
-    registry = Registry(expected=np.array([10, 10]))
+    registry = ClientRegister(expected=np.array([10, 10]))
     registry.introduce({1: partition(0)}, [1])
     registry.introduce({2: Introduction(key, 10, 0)}, [1, 2])
     assert registry.nodes == {0: 1}
@@ -94,10 +94,10 @@ def test_another_spelling_does_not_take_a_clients_place(key):
 
 
 def test_identities_survive_a_restart_of_the_server():
-    before = Registry()
+    before = ClientRegister()
     before.introduce({1: named("b", 20), 2: named("c", 30)}, [1, 2])
     saved = before.state_dict()
-    after = Registry()
+    after = ClientRegister()
     after.introduce({7: named("a", 10), 8: named("b", 20), 9: named("c", 30)}, [7, 8, 9])
     after.load_state_dict(saved)
     assert after.ids == {"name=b": 0, "name=c": 1, "name=a": 2}
@@ -106,9 +106,9 @@ def test_identities_survive_a_restart_of_the_server():
 
 
 def test_clients_that_are_away_after_a_restart_keep_their_place():
-    before = Registry()
+    before = ClientRegister()
     before.introduce({1: named("a", 10), 2: named("b", 20)}, [1, 2])
-    after = Registry()
+    after = ClientRegister()
     after.introduce({5: named("b", 20)}, [5])
     after.load_state_dict(before.state_dict())
     assert after.nodes == {1: 5}
@@ -117,7 +117,7 @@ def test_clients_that_are_away_after_a_restart_keep_their_place():
 
 
 def test_many_newcomers_are_one_line():
-    registry = Registry()
+    registry = ClientRegister()
     registry.introduce({k: partition(k) for k in range(20)}, range(20))
     assert registry.take_events() == ["20 clients joined"]
     registry.introduce({99: partition(99)}, [99])
@@ -128,13 +128,13 @@ def test_many_newcomers_are_one_line():
 @given(st.lists(st.tuples(st.integers(0, 3), st.sampled_from("abc"), st.booleans()), max_size=30))
 def test_ids_never_change_and_have_no_gaps(steps):
     """Whatever nodes claim, come and go, and however often the server starts again."""
-    registry, online, ids = Registry(), set[int](), dict[str, int]()
+    registry, online, ids = ClientRegister(), set[int](), dict[str, int]()
     for node, name, restart in steps:
         online ^= {node}
         if node in online:
             registry.introduce({node: named(name)}, online)
         if restart:
-            saved, registry = registry.state_dict(), Registry()
+            saved, registry = registry.state_dict(), ClientRegister()
             registry.load_state_dict(saved)
         assert ids.items() <= registry.ids.items()
         ids = dict(registry.ids)

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from flwr.app import RecordDict
 
-from muster.engine.task import Place
-from muster.flower.memory import Memory
+from muster.engine.task import ClientTask, Place
+from muster.flower.memory import NodeMemory
 from muster.flower.wire import Order
 from muster.training.context import PROBE, PROBE_VELOCITY
 
@@ -15,7 +15,8 @@ NAMES = ("control",)
 
 
 def order(round: int, exchange: int = 0, **versions: str) -> Order:
-    return Order("e", 3, "partition-id=3", Place(round, 0, exchange), 0.1, **versions)
+    task = ClientTask.of("train", 3, Place(round, 0, exchange), lr=0.1)
+    return Order("e", "partition-id=3", task, **versions)
 
 
 def vector(value: float) -> np.ndarray:
@@ -28,18 +29,18 @@ def context():
 
 
 def test_a_new_client_has_nothing_and_has_lost_nothing(context):
-    assert Memory(context, "e").state_for(order(0), NAMES) == ({}, False)
+    assert NodeMemory(context, "e").state_for(order(0), NAMES) == ({}, False)
 
 
 def test_state_is_there_for_the_next_training(context):
-    Memory(context, "e").trained(order(0), {"control": vector(1)})
-    found, lost = Memory(context, "e").state_for(order(1, state="0.0.0"), NAMES)
+    NodeMemory(context, "e").trained(order(0), {"control": vector(1)})
+    found, lost = NodeMemory(context, "e").state_for(order(1, state="0.0.0"), NAMES)
     assert not lost
     assert np.array_equal(found["control"], vector(1))
 
 
 def test_the_version_before_stays_until_the_server_counts_on_the_next(context):
-    memory = Memory(context, "e")
+    memory = NodeMemory(context, "e")
     memory.trained(order(0), {"control": vector(1)})
     memory.trained(order(1, state="0.0.0"), {"control": vector(2)})  # the answer came too late
     assert memory.state_for(order(2, state="0.0.0"), NAMES)[0]["control"][0] == 1
@@ -51,7 +52,7 @@ def test_the_version_before_stays_until_the_server_counts_on_the_next(context):
 
 def test_an_update_that_was_refused_leaves_the_client_where_it_was(context):
     """The server says so by counting on the version before, in as many trainings as it refuses."""
-    memory = Memory(context, "e")
+    memory = NodeMemory(context, "e")
     memory.trained(order(0), {"control": vector(1)})
     for round in (1, 2, 3):
         again = order(round, state="0.0.0")
@@ -61,14 +62,14 @@ def test_an_update_that_was_refused_leaves_the_client_where_it_was(context):
 
 
 def test_a_first_update_that_was_refused_leaves_a_new_client(context):
-    memory = Memory(context, "e")
+    memory = NodeMemory(context, "e")
     memory.trained(order(0), {"control": vector(1)})
     assert memory.state_for(order(1), NAMES) == ({}, False)
 
 
 def test_the_checkpoints_version_stays_through_many_trainings(context):
     """A server that goes back to its checkpoint counts on what it had saved."""
-    memory = Memory(context, "e")
+    memory = NodeMemory(context, "e")
     memory.trained(order(0), {"control": vector(1)})
     memory.trained(order(1, 0, state="0.0.0", saved="0.0.0"), {"control": vector(2)})
     memory.trained(order(1, 1, state="1.0.0", saved="0.0.0"), {"control": vector(3)})
@@ -80,22 +81,22 @@ def test_the_checkpoints_version_stays_through_many_trainings(context):
 
 
 def test_a_server_that_starts_again_gets_a_new_client(context):
-    Memory(context, "e").trained(order(5), {"control": vector(1)})
-    assert Memory(context, "e").state_for(order(0), NAMES) == ({}, False)
+    NodeMemory(context, "e").trained(order(5), {"control": vector(1)})
+    assert NodeMemory(context, "e").state_for(order(0), NAMES) == ({}, False)
 
 
 def test_lost_state_is_noticed(context):
-    assert Memory(context, "e").state_for(order(1, state="0.0.0"), NAMES) == ({}, True)
-    assert Memory(context, "e").state_for(order(1, state="0.0.0"), ()) == ({}, False)
+    assert NodeMemory(context, "e").state_for(order(1, state="0.0.0"), NAMES) == ({}, True)
+    assert NodeMemory(context, "e").state_for(order(1, state="0.0.0"), ()) == ({}, False)
 
 
 def test_another_experiment_finds_nothing(context):
-    Memory(context, "e").trained(order(0), {"control": vector(1)})
-    assert Memory(context, "other").state_for(order(1, state="0.0.0"), NAMES) == ({}, True)
+    NodeMemory(context, "e").trained(order(0), {"control": vector(1)})
+    assert NodeMemory(context, "other").state_for(order(1, state="0.0.0"), NAMES) == ({}, True)
 
 
 def test_a_probe_is_used_once_and_only_where_the_server_counts_on_it(context):
-    memory = Memory(context, "e")
+    memory = NodeMemory(context, "e")
     memory.trained(order(0), {"control": vector(1)})
     memory.asked(order(1, state="0.0.0"), {PROBE: vector(7), PROBE_VELOCITY: vector(8)})
     assert PROBE not in memory.state_for(order(1, 1, state="0.0.0"), NAMES)[0]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import pickle
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,16 +12,17 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from muster.engine.task import Place
+from muster.engine.task import ClientTask, Place
 from muster.flower import wire
-from muster.flower.wire import Introduction, Measured, Order, Scores, WireError, Work
+from muster.flower.wire import Introduction, Measured, Order, Scores, WireError
 from muster.privacy.noise import Private, private
 from muster.signals.base import signals
 
 
-def order(**changes: object) -> Order:
-    values = {"experiment": "abc", "client": 3, "key": "partition-id=3", "place": Place(1, 2, 5), "lr": 0.1}
-    return Order(**{**values, **changes})
+def order(**changes: Any) -> Order:
+    values: dict[str, Any] = {"verb": "ask", "client": 3, "place": Place(1, 2, 5), "lr": 0.1}
+    named = {name: changes.pop(name) for name in ("signals", "pull_factor") if name in changes}
+    return Order(experiment="abc", key="partition-id=3", task=ClientTask.of(**{**values, **named}), **changes)
 
 
 def sent(fields: dict, arrays: ArrayRecord | None = None) -> RecordDict:
@@ -54,7 +56,9 @@ def test_noise_travels_but_its_bound_is_the_clients_own():
 def test_orders_travel():
     given_order = order(signals=(signals.build("loss", {}),), state="1.0.0", probe="1.2.4", pull_factor=0.5)
     record = wire.record_of(sent(given_order.to_fields()))
-    assert Order.from_record(record, 10) == given_order
+    back = Order.from_record(record, "ask", 10)
+    assert back.to_fields() == given_order.to_fields()
+    assert back.task.signals == given_order.task.signals
 
 
 @pytest.mark.parametrize(
@@ -80,14 +84,14 @@ def test_orders_travel():
 )
 def test_bad_orders_are_refused(changes, why):
     with pytest.raises(WireError, match=why):
-        Order.from_record(wire.record_of(sent({**order().to_fields(), **changes})), 10)
+        Order.from_record(wire.record_of(sent({**order().to_fields(), **changes})), "ask", 10)
 
 
 def test_a_missing_field_is_named():
     fields = order().to_fields()
     del fields["state"]
     with pytest.raises(WireError, match="'state' is None"):
-        Order.from_record(wire.record_of(sent(fields)), 10)
+        Order.from_record(wire.record_of(sent(fields)), "ask", 10)
 
 
 def test_messages_of_others_are_refused():
@@ -163,10 +167,11 @@ def test_arrays_that_nobody_asked_for_are_refused():
     "fields", [{"steps": 11}, {"samples": 101}, {"credited_steps": 11}, {"steps": -1}, {"steps": 1.0}]
 )
 def test_more_work_than_possible_is_refused(fields):
-    honest = Work(10, 100, 0).to_fields()
-    assert Work.from_record(wire.record_of(sent(honest)), 10, 100) == Work(10, 100, 0)
+    honest = {"steps": 10, "samples": 100, "credited_steps": 0}
+    most = {"steps": 10, "samples": 100, "credited_steps": 10}
+    assert wire.numbers_from_record(wire.record_of(sent(honest)), most) == honest
     with pytest.raises(WireError):
-        Work.from_record(wire.record_of(sent({**honest, **fields})), 10, 100)
+        wire.numbers_from_record(wire.record_of(sent({**honest, **fields})), most)
 
 
 def test_evaluations_travel_and_are_checked():
