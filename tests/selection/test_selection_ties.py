@@ -37,7 +37,7 @@ OPTIONS = {
 }
 
 #: Other ways through a method.
-VARIANTS = [
+VARIANTS: list[tuple[str, dict[str, Any]]] = [
     ("astrafl", {"budget": "ceil"}),
     ("astrafl", {"features": "labels"}),
     ("cluster", {"groups": "silhouette"}),

@@ -22,7 +22,7 @@ from muster.signals.base import signals
 def order(**changes: Any) -> Order:
     values: dict[str, Any] = {"verb": "ask", "client": 3, "place": Place(1, 2, 5), "lr": 0.1}
     named = {name: changes.pop(name) for name in ("signals", "pull_factor") if name in changes}
-    return Order(experiment="abc", key="partition-id=3", task=ClientTask.of(**{**values, **named}), **changes)
+    return Order(experiment="abc", key="partition-id=3", task=ClientTask.of(**(values | named)), **changes)
 
 
 def sent(fields: dict, arrays: ArrayRecord | None = None) -> RecordDict:
