@@ -132,3 +132,12 @@ def test_every_decision_is_listed():
     records = sorted(path.name for path in folder.glob("0*.md"))
     assert [name for name in records if f"({name})" not in listed] == []
     assert [int(name[:4]) for name in records] == list(range(1, len(records) + 1))
+
+
+def test_the_tests_that_the_page_of_the_audit_names_are_there():
+    page = (ROOT / "docs" / "contributing" / "right-numbers.md").read_text()
+    known = "".join(path.read_text() for path in (ROOT / "tests").rglob("*.py"))
+    assert [file for file in set(re.findall(r"tests/[\w/]+\.py", page)) if not (ROOT / file).exists()] == []
+    named = set(re.findall(r"::(test_\w+)", page))
+    assert len(named) > 80
+    assert [name for name in named if f"def {name}(" not in known] == []
