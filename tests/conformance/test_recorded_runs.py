@@ -19,7 +19,9 @@ RECORD = json.loads((HERE / "recorded_runs.json").read_text())
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(RECORD["machine"] != recorded_runs.machine(), reason="recorded with another processor or library")
+@pytest.mark.skipif(
+    RECORD["machine"] != recorded_runs.machine(), reason="recorded with another processor or library"
+)
 @pytest.mark.parametrize("name", recorded_runs.RUNS)
 def test_a_recorded_run_has_the_same_bits(name):
     assert recorded_runs.digest(recorded_runs.RUNS[name]) == RECORD["runs"][name]
