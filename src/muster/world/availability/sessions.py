@@ -21,22 +21,18 @@ def lookup(recorded: traces.Sessions, devices: Ints, phase: Floats) -> tuple[Boo
     # All recordings one after the other on one axis: a single search finds everybody's last session so far.
     origin = np.concatenate([[0.0], np.cumsum(recorded.period)])
     owner = np.repeat(np.arange(len(recorded)), np.diff(recorded.starts))
-    place = origin[devices] + phase
-    last = np.searchsorted(recorded.begin + origin[owner], place, side="right") - 1
-    first, stop = recorded.starts[devices], recorded.starts[devices + 1]
-    begun = last >= first
-    online: Bools = begun & (phase < np.where(begun, recorded.end[last], -np.inf))
+    last = np.searchsorted(recorded.begin + origin[owner], origin[devices] + phase, side="right") - 1
+    # An entry more, for positions that are no session's.
+    begin, end = np.append(recorded.begin, np.inf), np.append(recorded.end, np.inf)
+    first, stop, period = recorded.starts[devices], recorded.starts[devices + 1], recorded.period[devices]
+    online: Bools = (last >= first) & (phase < end[last])
 
-    some = stop > first
-    period = recorded.period[devices]
-    padded_begin, padded_end = np.append(recorded.begin, np.inf), np.append(recorded.end, np.inf)
-    opening = np.where(some, padded_begin[first], np.inf)
-    following = np.where(last + 1 < stop, padded_begin[last + 1], opening + period)
+    opening = np.where(stop > first, begin[first], np.inf)
+    following = np.where(last + 1 < stop, begin[last + 1], opening + period)
     # A session that lasts to the end of the recording goes on when the recording begins again with one.
-    ending = padded_end[last]
-    whole = online & (ending == period) & (opening == 0)
-    once_more = np.where(padded_end[first] == period, np.inf, padded_end[first])
-    ending = np.where(whole, ending + once_more, ending)
+    around = online & (end[last] == period) & (opening == 0)
+    once_more = np.where(end[first] == period, np.inf, end[first])
+    ending = end[last] + np.where(around, once_more, 0.0)
     return online, np.where(online, ending, following) - phase
 
 

@@ -29,7 +29,7 @@ from muster.world.devices.base import (
 )
 
 #: A forward pass of MobileNetV2 on one picture of 224 × 224, which we take the published times to be times of
-#: (ours: the sources say only "inference"). A multiplication and its addition are two operations, as PyTorch counts.
+#: (ours: the sources say only "inference"). A multiplication and its addition are two, as PyTorch counts.
 REFERENCE_FLOPS = 601_548_544.0
 KILOBIT = 1000 / 8
 
