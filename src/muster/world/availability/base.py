@@ -29,7 +29,7 @@ class Availability(Component):
         return now if self.timed else round
 
     @abstractmethod
-    def available(self, moment: int, clients: int, seed: int) -> Ints:
+    def available(self, moment: float, clients: int, seed: int) -> Ints:
         """The ids of the clients that can be reached at `moment`, ascending; may be empty."""
 
     def until(self, moment: float, who: Ints, seed: int) -> Floats:
