@@ -15,7 +15,7 @@ from muster.world import traces
 from muster.world.availability import Watch, availabilities
 from muster.world.availability import _rhythm_fit as fitting
 from muster.world.availability import rhythm as module
-from muster.world.availability.rhythm import Characters, fitted, lives, states
+from muster.world.availability.rhythm import Characters, fitted, lives, passed_by, states
 
 MASK = (1 << 64) - 1
 
@@ -48,6 +48,17 @@ def slow_mean(row):
     return sum((a + b) / 2 for a, b in itertools.pairwise(row)) / (len(row) - 1)
 
 
+def slow_gap(characters, second, amount):
+    """When a gap is over, hour by hour: each takes away as much as it lasts, at its own speed."""
+    while True:
+        hour = second // 3600
+        speed = math.exp(-characters.rhythm[hour % 24])
+        room = ((hour + 1) * 3600 - second) * speed
+        if amount < room:
+            return second + amount / speed
+        amount, second = amount - room, (hour + 1) * 3600
+
+
 def slow_life(characters, seed, client, until):
     """A client's state in every second from 0 to `until`, by playing its stretches from their beginnings."""
     words = [
@@ -68,9 +79,8 @@ def slow_life(characters, seed, client, until):
             lasting = slow_quantile(
                 on if online else off, slow_uniform(slow_word(words[0], stretch * 65536 + number))
             )
-            if not online:
-                lasting *= math.exp(characters.rhythm[second // 3600 % 24])
-            for _ in range(max(1, round(lasting))):
+            over = second + lasting if online else slow_gap(characters, second, lasting)
+            for _ in range(max(1, round(over) - second)):
                 if second < end:
                     found[second] = online
                     second += 1
@@ -87,6 +97,12 @@ def test_any_moment_without_those_before_it(seed, client, now):
     assert online[0] == life[now]
     later = next(second for second in range(now + 1, now + 2000) if life[second] != life[now])
     assert change[0] == later
+
+
+@given(begin=st.integers(-500_000, 10**7), amount=st.floats(0.1, 10**6))
+def test_gaps_pass_at_the_speed_of_the_hours(begin, amount):
+    found = passed_by(SMALL, np.array([begin]), np.array([amount]))[0]
+    assert found == pytest.approx(slow_gap(SMALL, begin, amount), abs=1e-4)
 
 
 def test_clients_do_not_depend_on_who_else_is_looked_at():

@@ -29,7 +29,7 @@ def fit(recorded: traces.Sessions) -> Characters:
     for _ in range(_ROUNDS):
         error = _logit(real) - _logit(simulated_shares(found, _CLIENTS, seed=0))
         # Longer gaps where too many are online. A bounded step each time: neighbouring hours answer together.
-        found = replace(found, rhythm=np.clip(found.rhythm - error, -2, 2))
+        found = replace(found, rhythm=np.clip(found.rhythm - error, -3, 3))
     return found
 
 

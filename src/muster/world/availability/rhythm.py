@@ -1,9 +1,9 @@
 """A rhythm of on and off for any number of clients, fitted to the recorded sessions of 100 devices.
 
 Every client has the character of one of the devices: how long its sessions last and how long the gaps between
-them. The hour of the day lengthens or shortens the gaps. Nothing is stored: a client's life is cut into stretches
-of some sessions, and each stretch follows from the seed, the client and the stretch's number. So any client can be
-asked about any moment, and only the stretch around it is played.
+them. Gaps pass faster in some hours of the day than in others. Nothing is stored: a client's life is cut into
+stretches of some sessions, and each stretch follows from the seed, the client and the stretch's number. So any
+client can be asked about any moment, and only the stretch around it is played.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from muster.core.randomness import Words
 from muster.world import draws
 from muster.world.availability.base import TimedAvailability, availabilities
 
-HOUR = 3_600
+HOUR, DAY = 3_600, 86_400
 #: Sessions that a stretch has on average.
 CYCLES = 16
 #: Draws of a stretch that are set apart for it; no client has so many sessions in one.
@@ -33,7 +33,7 @@ _DRAWS = 1 << 16
 _ORIGIN = (
     "Fitted to the sessions of 100 devices of FedScale's traces (github.com/SymbioticLab/FedScale),",
     "Apache License, Version 2.0, see NOTICE. Quantiles of the lengths of sessions and gaps, in seconds,",
-    "of one device a row; the row 'rhythm' has, by hour, the logarithm of the factor for gaps.",
+    "of one device a row; the row 'rhythm' has, by hour, the logarithm of how much longer gaps last.",
 )
 
 
@@ -44,7 +44,7 @@ class Characters:
     #: characters × quantiles at equal steps from 0 to 1, in seconds.
     sessions: Floats
     gaps: Floats
-    #: By hour of the day: the logarithm of the factor by which gaps that begin then are longer.
+    #: By hour of the day: the logarithm of the factor by which gaps last longer.
     rhythm: Floats
 
     @cached_property
@@ -53,9 +53,14 @@ class Characters:
         return np.concatenate([self.gaps, self.sessions])
 
     @cached_property
-    def stretching(self) -> Floats:
-        """The factor by hour of the day."""
-        return np.exp(self.rhythm)
+    def speeds(self) -> Floats:
+        """How fast a gap passes in each hour of the day."""
+        return np.exp(-self.rhythm)
+
+    @cached_property
+    def passed(self) -> Floats:
+        """How much of a gap has passed by the beginning of each hour, and by the end of the day."""
+        return HOUR * np.concatenate([[0.0], np.cumsum(self.speeds)])
 
     @cached_property
     def shares(self) -> Floats:
@@ -152,18 +157,34 @@ def _interval(characters: Characters, who: Lives, now: Ints) -> tuple[Bools, Int
     playing, number = np.arange(len(now)), 1
     while len(playing):
         chance = draws.uniform(draws.nth(who.keys[playing], base[playing] + np.uint64(number)))
-        end[playing] += _lasting(characters, who.characters[playing], online[playing], end[playing], chance)
+        end[playing] = _ends(characters, who.characters[playing], online[playing], end[playing], chance)
         playing = playing[end[playing] <= now[playing]]
         online[playing] ^= True
         number += 1
     return online, np.minimum(end, begin + length), end >= begin + length
 
 
-def _lasting(characters: Characters, kind: Ints, online: Bools, begin: Ints, chance: Floats) -> Ints:
-    """Whole seconds that sessions (or gaps) last which begin then."""
+def _ends(characters: Characters, kind: Ints, online: Bools, begin: Ints, chance: Floats) -> Ints:
+    """The seconds at which sessions (or gaps) end which begin then."""
     drawn = from_quantiles(characters.table, kind + len(characters.gaps) * online, chance)
-    drawn *= np.where(online, 1.0, characters.stretching[begin // HOUR % 24])
-    return np.maximum(np.rint(drawn), 1).astype(np.int64)
+    end = begin + drawn
+    off = np.flatnonzero(~online)
+    end[off] = passed_by(characters, begin[off], drawn[off])
+    return np.maximum(np.rint(end), begin + 1).astype(np.int64)
+
+
+def passed_by(characters: Characters, begin: Ints, amount: Floats) -> Floats:
+    """When a gap of `amount` seconds is over, where the hours pass at speeds of their own."""
+    hour = begin // HOUR % 24
+    end: Floats = begin + amount / characters.speeds[hour]
+    # Most gaps are short, and over in the hour in which they begin.
+    long = np.flatnonzero(end > (begin // HOUR + 1) * HOUR)
+    hour, day = hour[long], begin[long] // DAY
+    done = characters.passed[hour] + begin[long] % HOUR * characters.speeds[hour] + amount[long]
+    days, rest = np.divmod(done, characters.passed[-1])
+    last = np.searchsorted(characters.passed[1:-1], rest, side="right")
+    end[long] = (day + days) * DAY + last * HOUR + (rest - characters.passed[last]) / characters.speeds[last]
+    return end
 
 
 @availabilities.register("rhythm")
