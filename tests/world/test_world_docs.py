@@ -14,7 +14,7 @@ DOCS = Path(__file__).parents[2] / "docs"
 @pytest.mark.parametrize(
     ("registry", "page"),
     [(availabilities, "availability.md"), (device_models, "devices.md")],
-    ids=str,
+    ids=["availability", "devices"],
 )
 def test_every_method_and_option_is_described(registry, page):
     lines = (DOCS / page).read_text(encoding="utf-8").splitlines()
