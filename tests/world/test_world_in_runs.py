@@ -41,3 +41,11 @@ def test_devices_of_a_trace(tiny, tmp_path):
 def test_availability_by_time_waits_for_a_clock(tiny):
     with pytest.raises(ConfigError, match="follows virtual time"):
         run(tiny(availability={"method": "rhythm"}, devices={"method": "phones"}), workers=0)
+
+
+@pytest.mark.parametrize(
+    "devices", [{"method": "phones", "connection": "varying"}, {"method": "lognormal", "jitter": 0.1}]
+)
+def test_durations_that_vary_wait_for_a_clock(tiny, devices):
+    with pytest.raises(ConfigError, match="need a server with a clock"):
+        run(tiny(devices=devices), workers=0)

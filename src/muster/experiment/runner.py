@@ -157,6 +157,11 @@ def build_ingredients(experiment: Experiment) -> Ingredients:
         devices = from_config(
             experiment.devices, data.clients, experiment.seed, lambda: training_flops(module, sample)
         )
+        if devices.jitter is not None:
+            raise ConfigError(
+                "durations that vary from exchange to exchange need a server with a clock",
+                fix="leave 'devices.jitter' and 'devices.connection' out",
+            )
     return Ingredients(experiment, data, module, training, algorithm, devices, options)
 
 
