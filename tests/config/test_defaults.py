@@ -47,7 +47,7 @@ def test_components_bring_their_defaults():
         devices={"network_spread": 0.1},
     )
     assert found["model"] == {"name": "mlp", "hidden": [64]}
-    assert (found["devices"]["model"], found["devices"]["compute_spread"]) == ("lognormal", 0.6)
+    assert (found["devices"]["method"], found["devices"]["compute_spread"]) == ("lognormal", 0.6)
     assert found["devices"]["network_spread"] == 0.1
     options = {key: value for key, value in found["selection"].items() if key != "method"}
     assert len(options) > 1

@@ -28,6 +28,7 @@ from muster.signals.base import signals
 from muster.tracking import trackers
 from muster.training.base import algorithms
 from muster.world.availability import availabilities
+from muster.world.devices import device_models
 
 KINDS: dict[str, Registry[Any]] = {
     "selection": selectors,
@@ -38,6 +39,7 @@ KINDS: dict[str, Registry[Any]] = {
     "models": models,
     "signals": signals,
     "availability": availabilities,
+    "devices": device_models,
     "trackers": trackers,
 }
 

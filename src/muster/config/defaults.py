@@ -57,16 +57,20 @@ def with_defaults(config: Mapping[str, Any], sections: Iterable[str]) -> dict[st
 
 
 def _unsaid(section: str, said: Mapping[str, Any]) -> Mapping[str, Any]:
-    if section in _OPTIONS:
-        name: Any = ""
-    elif section == "devices":
-        name = said.get("model", devices.DEFAULT_MODEL)
-    else:
-        name = said.get(_COMPONENTS[section][0]) if section in _COMPONENTS else None
     try:
+        name = _named(section, said)
         return _defaults(section, name) if isinstance(name, str) else {}
     except ConfigError:  # a component that was registered elsewhere: what it takes is not known here
         return {}
+
+
+def _named(section: str, said: Mapping[str, Any]) -> Any:
+    """The component that a section names; "": its options are those of one class; None: nothing is known of it."""
+    if section in _OPTIONS:
+        return ""
+    if section == "devices":
+        return devices.method_of(said)
+    return said.get(_COMPONENTS[section][0]) if section in _COMPONENTS else None
 
 
 @cache
@@ -76,7 +80,7 @@ def _defaults(section: str, name: str) -> Mapping[str, Any]:
         for key, parameter in parameters_of(_taker(section, name)).items()
         if parameter.default is not parameter.empty
     }
-    return {"model": name, **found} if section == "devices" else found
+    return {"method": name, **found} if section == "devices" else found
 
 
 def _taker(section: str, name: str) -> Callable[..., Any]:

@@ -19,8 +19,19 @@ from muster.selection.base import selectors
 from muster.signals.base import signals
 from muster.training.base import algorithms
 from muster.world.availability import availabilities
+from muster.world.devices import device_models
 
-for registry in (aggregators, algorithms, availabilities, models, schemes, selectors, signals, sources):
+for registry in (
+    aggregators,
+    algorithms,
+    availabilities,
+    device_models,
+    models,
+    schemes,
+    selectors,
+    signals,
+    sources,
+):
     registry.names()
 
 # PyTorch imports its compiler with the first optimiser.

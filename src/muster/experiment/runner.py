@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from torch import nn
 
 from muster.aggregation.base import Aggregator, aggregators
@@ -30,6 +31,7 @@ from muster.engine.base import Engine
 from muster.engine.choice import choose_engine
 from muster.engine.local import LocalEngine
 from muster.models.base import build_model
+from muster.models.flops import training_flops
 from muster.privacy.account import Privacy
 from muster.results.store import Recorder, Store
 from muster.results.store.environment import code_version, environment
@@ -114,6 +116,11 @@ def build_parts(
     availability = None
     if experiment.availability:
         availability = _component(experiment.availability, "method", "availability", availabilities)
+        if availability.timed:
+            raise ConfigError(
+                "'availability.method' follows virtual time, and the server counts rounds only",
+                fix="choose always, bernoulli or dirichlet, which follow rounds",
+            )
     ingredients = build_ingredients(experiment)
     data, devices = ingredients.data, ingredients.devices
     if make_engine is None:
@@ -143,8 +150,19 @@ def build_ingredients(experiment: Experiment) -> Ingredients:
             "a model of devices needs clients that are known beforehand",
             fix='leave [devices] out where data.source = "own"',
         )
-    devices = from_config(experiment.devices, data.clients, experiment.seed) if experiment.devices else None
-    return Ingredients(experiment, data, _model(experiment, data), training, algorithm, devices, options)
+    module = _model(experiment, data)
+    devices = None
+    if experiment.devices:
+        sample, _ = data.tensors(data.dataset.train, np.zeros(1, dtype=np.int64))
+        devices = from_config(
+            experiment.devices, data.clients, experiment.seed, lambda: training_flops(module, sample)
+        )
+        if devices.jitter is not None:
+            raise ConfigError(
+                "durations that vary from exchange to exchange need a server with a clock",
+                fix="leave 'devices.jitter' and 'devices.connection' out",
+            )
+    return Ingredients(experiment, data, module, training, algorithm, devices, options)
 
 
 def local_engine(ingredients: Ingredients, workers: int | None = None) -> LocalEngine:

@@ -1,5 +1,5 @@
-"""Availability: which clients can be reached in a round."""
+"""Availability: which clients can be reached, by rounds or by time (see docs/availability.md)."""
 
-from muster.world.availability.base import Availability, availabilities
+from muster.world.availability.base import Availability, TimedAvailability, Watch, availabilities
 
-__all__ = ["Availability", "availabilities"]
+__all__ = ["Availability", "TimedAvailability", "Watch", "availabilities"]

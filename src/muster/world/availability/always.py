@@ -15,5 +15,5 @@ from muster.world.availability.base import Availability, availabilities
 class Always(Availability):
     """Every client can be reached in every round."""
 
-    def available(self, round: int, clients: int, seed: int) -> Ints:
+    def available(self, moment: float, clients: int, seed: int) -> Ints:
         return np.arange(clients)

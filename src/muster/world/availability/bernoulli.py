@@ -24,5 +24,5 @@ class Bernoulli(Availability):
         if not 0 < self.p <= 1:
             raise ConfigError(f"bad value for 'availability.p': {self.p}", expected="0 < p ≤ 1")
 
-    def available(self, round: int, clients: int, seed: int) -> Ints:
-        return np.flatnonzero(generator(seed, "availability", round).random(clients) < self.p)
+    def available(self, moment: float, clients: int, seed: int) -> Ints:
+        return np.flatnonzero(generator(seed, "availability", int(moment)).random(clients) < self.p)

@@ -44,8 +44,8 @@ class DirichletParticipation(Availability):
         if not 0 < self.share <= 1:
             raise ConfigError(f"bad value for 'availability.share': {self.share}", expected="0 < share ≤ 1")
 
-    def available(self, round: int, clients: int, seed: int) -> Ints:
-        rng = generator(seed, "availability", round)
+    def available(self, moment: float, clients: int, seed: int) -> Ints:
+        rng = generator(seed, "availability", int(moment))
         skew = generator(seed, "availability") if self.redraw == "never" else rng
         probabilities = participation_probabilities(clients, self.gamma, skew)
         # The small number makes up for products such as 0.29 · 100, which fall short of a whole number.

@@ -1,0 +1,67 @@
+"""Fits the rhythm to recorded sessions (run by `tools/device_tables.py`)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from muster.core.arrays import Floats, Ints
+from muster.world import traces
+from muster.world.availability.rhythm import HOUR, Characters, lives, states
+
+#: Quantiles a device: enough for lengths from a second to a week.
+QUANTILES = 21
+#: Simulated clients and rounds of the search for the rhythm.
+_CLIENTS, _ROUNDS = 2_000, 8
+_DAYS = 1
+
+
+def fit(recorded: traces.Sessions) -> Characters:
+    """Characters from each device's own sessions and gaps; the rhythm such that hours have their real shares."""
+    steps = np.linspace(0, 1, QUANTILES)
+    devices = [device for device in range(len(recorded)) if len(recorded.of(device)[0])]
+    sessions, gaps = (
+        np.array([np.quantile(lengths(recorded, device)[which], steps) for device in devices]) for which in (0, 1)
+    )
+    found = Characters(sessions, gaps, np.zeros(24))
+    real = hourly_shares(recorded)
+    for _ in range(_ROUNDS):
+        error = _logit(real) - _logit(simulated_shares(found, _CLIENTS, seed=0))
+        # Longer gaps where too many are online. A bounded step each time: neighbouring hours answer together.
+        found = replace(found, rhythm=np.clip(found.rhythm - error, -3, 3))
+    return found
+
+
+def lengths(recorded: traces.Sessions, device: int) -> tuple[Floats, Floats]:
+    """Seconds of a device's sessions and of the gaps after them (the last one goes on into the next period)."""
+    begin, end = recorded.of(device)
+    return end - begin, np.append(begin[1:], begin[:1] + recorded.period[device]) - end
+
+
+def hourly_shares(recorded: traces.Sessions) -> Floats:
+    """The share of each hour of the day that devices are online, every device counting alike."""
+    shares = np.empty((len(recorded), 24))
+    for device in range(len(recorded)):
+        begin, end = recorded.of(device)
+        edges = np.arange(0, recorded.period[device] + 1, HOUR)
+        # Online seconds before each edge, from the sessions before it and the part of the one around it.
+        before = np.array([np.clip(np.minimum(end, edge) - begin, 0, None).sum() for edge in edges])
+        hours = np.diff(before) / HOUR
+        shares[device] = [hours[hour::24].mean() for hour in range(24)]
+    means: Floats = shares.mean(axis=0)
+    return means
+
+
+def simulated_shares(characters: Characters, clients: int, seed: int, days: int = _DAYS) -> Floats:
+    """The same of simulated clients, looked at in the middle of every hour of some days."""
+    who = lives(characters, np.arange(clients), seed)
+    hours: Ints = np.arange(days * 24)
+    online = [states(characters, who, np.full(clients, hour * HOUR + HOUR // 2))[0].mean() for hour in hours]
+    shares: Floats = np.array(online).reshape(days, 24).mean(axis=0)
+    return shares
+
+
+def _logit(share: Floats) -> Floats:
+    logit: Floats = np.log(share / (1 - share))
+    return logit

@@ -1,0 +1,197 @@
+"""A rhythm of on and off for any number of clients, fitted to the recorded sessions of 100 devices.
+
+Every client has the character of one of the devices: how long its sessions last and how long the gaps between
+them. Gaps pass faster in some hours of the day than in others. Nothing is stored: a client's life is cut into
+stretches of some sessions, and each stretch follows from the seed, the client and the stretch's number. So any
+client can be asked about any moment, and only the stretch around it is played.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from dataclasses import dataclass
+from functools import cache, cached_property
+from importlib import resources
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from muster.core.arrays import Bools, Floats, Ints
+from muster.core.randomness import Words
+from muster.world import draws
+from muster.world.availability.base import TimedAvailability, availabilities
+
+HOUR, DAY = 3_600, 86_400
+#: Sessions that a stretch has on average.
+CYCLES = 16
+#: Draws of a stretch that are set apart for it; no client has so many sessions in one.
+_DRAWS = 1 << 16
+
+
+_ORIGIN = (
+    "Fitted to the sessions of 100 devices of FedScale's traces (github.com/SymbioticLab/FedScale),",
+    "Apache License, Version 2.0, see NOTICE. Quantiles of the lengths of sessions and gaps, in seconds,",
+    "of one device a row; the row 'rhythm' has, by hour, the logarithm of how much longer gaps last.",
+)
+
+
+@dataclass(frozen=True)
+class Characters:
+    """The fit: quantiles of the lengths of sessions and gaps, a row a character, and the rhythm of the day."""
+
+    #: characters × quantiles at equal steps from 0 to 1, in seconds.
+    sessions: Floats
+    gaps: Floats
+    #: By hour of the day: the logarithm of the factor by which gaps last longer.
+    rhythm: Floats
+
+    @cached_property
+    def table(self) -> Floats:
+        """The quantiles of gaps, and below them those of sessions."""
+        return np.concatenate([self.gaps, self.sessions])
+
+    @cached_property
+    def speeds(self) -> Floats:
+        """How fast a gap passes in each hour of the day."""
+        return np.exp(-self.rhythm)
+
+    @cached_property
+    def passed(self) -> Floats:
+        """How much of a gap has passed by the beginning of each hour, and by the end of the day."""
+        return HOUR * np.concatenate([[0.0], np.cumsum(self.speeds)])
+
+    @cached_property
+    def shares(self) -> Floats:
+        """The share of the time that each character is online."""
+        on, off = mean_of_quantiles(self.sessions), mean_of_quantiles(self.gaps)
+        return on / (on + off)
+
+    @cached_property
+    def stretches(self) -> Ints:
+        """Seconds of a stretch of each character's life."""
+        cycle = mean_of_quantiles(self.sessions) + mean_of_quantiles(self.gaps)
+        return np.ceil(CYCLES * cycle).astype(np.int64)
+
+    def write(self, path: Path) -> None:
+        """As a table: a row a character, sessions before gaps; the last row is the rhythm."""
+        text = io.StringIO()
+        text.writelines(f"# {remark}\n" for remark in _ORIGIN)
+        table = csv.writer(text, lineterminator="\n")
+        for kind, rows in (("session", self.sessions), ("gap", self.gaps), ("rhythm", self.rhythm[None])):
+            table.writerows([kind, *(f"{value:.4g}" for value in row)] for row in rows)
+        path.write_text(text.getvalue(), encoding="utf-8")
+
+    @classmethod
+    def read(cls, text: str) -> Characters:
+        rows: dict[str, list[list[float]]] = {}
+        for kind, *numbers in csv.reader(line for line in text.splitlines() if not line.startswith("#")):
+            rows.setdefault(kind, []).append([float(number) for number in numbers])
+        return cls(np.array(rows["session"]), np.array(rows["gap"]), np.array(rows["rhythm"][0]))
+
+
+def mean_of_quantiles(quantiles: Floats) -> Floats:
+    """The mean of a distribution whose quantiles lie on straight lines between those that are given."""
+    mean: Floats = (quantiles[:, 1:] + quantiles[:, :-1]).mean(axis=1) / 2
+    return mean
+
+
+def from_quantiles(quantiles: Floats, rows: npt.NDArray[np.integer], chance: Floats) -> Floats:
+    """The `chance`-quantile of each row's distribution."""
+    position = chance * (quantiles.shape[1] - 1)
+    below = position.astype(np.int64)
+    low = quantiles[rows, below]
+    value: Floats = low + (position - below) * (quantiles[rows, below + 1] - low)
+    return value
+
+
+@cache
+def fitted() -> Characters:
+    """The fit that is shipped."""
+    file = resources.files("muster.world.availability") / "rhythm.csv"
+    return Characters.read(file.read_text(encoding="utf-8"))
+
+
+@dataclass(frozen=True)
+class Lives:
+    """What clients are: a key of their own random numbers, a character, and where their stretches begin."""
+
+    keys: Words
+    characters: Ints
+    #: Seconds by which a client's stretches begin earlier than at time 0.
+    shifts: Ints
+
+    def __getitem__(self, some: Ints) -> Lives:
+        return Lives(self.keys[some], self.characters[some], self.shifts[some])
+
+
+def lives(characters: Characters, who: Ints, seed: int) -> Lives:
+    own = draws.words(seed, "availability rhythm", clients=who)
+    character = (draws.uniform(own[:, 1]) * len(characters.sessions)).astype(np.int64)
+    shift = draws.uniform(own[:, 2]) * characters.stretches[character]
+    return Lives(own[:, 0], character, shift.astype(np.int64))
+
+
+def states(characters: Characters, who: Lives, now: Ints) -> tuple[Bools, Ints]:
+    """Whether each client is online in its second `now`, and the second at which that changes."""
+    online, change, cut = _interval(characters, who, now)
+    # A stretch may end in the state in which the next one begins.
+    cut_short = np.flatnonzero(cut)
+    while len(cut_short):
+        after, later, cut = _interval(characters, who[cut_short], change[cut_short])
+        goes_on = after == online[cut_short]
+        change[cut_short[goes_on]] = later[goes_on]
+        cut_short = cut_short[goes_on & cut]
+    return online, change
+
+
+def _interval(characters: Characters, who: Lives, now: Ints) -> tuple[Bools, Ints, Bools]:
+    """The state in the second `now`; when this session or gap ends; whether the stretch ends first and cuts it."""
+    length = characters.stretches[who.characters]
+    place = now + who.shifts
+    begin = now - place % length
+    base = (place // length).astype(np.uint64) * np.uint64(_DRAWS)
+    online = draws.uniform(draws.nth(who.keys, base)) < characters.shares[who.characters]
+    end = begin.copy()
+    playing, number = np.arange(len(now)), 1
+    while len(playing):
+        chance = draws.uniform(draws.nth(who.keys[playing], base[playing] + np.uint64(number)))
+        end[playing] = _ends(characters, who.characters[playing], online[playing], end[playing], chance)
+        playing = playing[end[playing] <= now[playing]]
+        online[playing] ^= True
+        number += 1
+    return online, np.minimum(end, begin + length), end >= begin + length
+
+
+def _ends(characters: Characters, kind: Ints, online: Bools, begin: Ints, chance: Floats) -> Ints:
+    """The seconds at which sessions (or gaps) end which begin then."""
+    drawn = from_quantiles(characters.table, kind + len(characters.gaps) * online, chance)
+    end = begin + drawn
+    off = np.flatnonzero(~online)
+    end[off] = passed_by(characters, begin[off], drawn[off])
+    return np.maximum(np.rint(end), begin + 1).astype(np.int64)
+
+
+def passed_by(characters: Characters, begin: Ints, amount: Floats) -> Floats:
+    """When a gap of `amount` seconds is over, where the hours pass at speeds of their own."""
+    hour = begin // HOUR % 24
+    end: Floats = begin + amount / characters.speeds[hour]
+    # Most gaps are short, and over in the hour in which they begin.
+    long = np.flatnonzero(end > (begin // HOUR + 1) * HOUR)
+    hour, day = hour[long], begin[long] // DAY
+    done = characters.passed[hour] + begin[long] % HOUR * characters.speeds[hour] + amount[long]
+    days, rest = np.divmod(done, characters.passed[-1])
+    last = np.searchsorted(characters.passed[1:-1], rest, side="right")
+    end[long] = (day + days) * DAY + last * HOUR + (rest - characters.passed[last]) / characters.speeds[last]
+    return end
+
+
+@availabilities.register("rhythm")
+@dataclass(frozen=True)
+class Rhythm(TimedAvailability):
+    """Sessions with a daily rhythm, fitted to those of 100 real devices, for any number of clients."""
+
+    def states(self, now: float, who: Ints, seed: int) -> tuple[Bools, Floats]:
+        online, change = states(fitted(), lives(fitted(), who, seed), np.full(len(who), int(now // 1)))
+        return online, change.astype(np.float64)

@@ -1,0 +1,250 @@
+"""The fitted rhythm: against a form that plays every client's life second by second, and against real sessions."""
+
+import itertools
+import math
+import time
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.stats import ks_2samp
+
+from muster.core.randomness import generator
+from muster.world import traces
+from muster.world.availability import Watch, availabilities
+from muster.world.availability import _rhythm_fit as fitting
+from muster.world.availability import rhythm as module
+from muster.world.availability.rhythm import Characters, fitted, lives, passed_by, states
+
+MASK = (1 << 64) - 1
+
+#: Short lives, so that seconds can be counted.
+SMALL = Characters(
+    sessions=np.array([[1.0, 4.0, 30.0], [5.0, 5.0, 5.0]]),
+    gaps=np.array([[0.2, 3.0, 9.0], [2.0, 2.0, 40.0]]),
+    rhythm=np.linspace(-1, 1, 24),
+)
+
+
+def slow_word(key, index):
+    z = (key + (index + 1) * 0x9E3779B97F4A7C15) & MASK
+    z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) & MASK
+    z = ((z ^ (z >> 27)) * 0x94D049BB133111EB) & MASK
+    return z ^ (z >> 31)
+
+
+def slow_uniform(word):
+    return ((word >> 12) + 0.5) * 2.0**-52
+
+
+def slow_quantile(row, chance):
+    position = chance * (len(row) - 1)
+    below = math.floor(position)
+    return row[below] + (position - below) * (row[below + 1] - row[below])
+
+
+def slow_mean(row):
+    return sum((a + b) / 2 for a, b in itertools.pairwise(row)) / (len(row) - 1)
+
+
+def slow_gap(characters, second, amount):
+    """When a gap is over, hour by hour: each takes away as much as it lasts, at its own speed."""
+    while True:
+        hour = second // 3600
+        speed = math.exp(-characters.rhythm[hour % 24])
+        room = ((hour + 1) * 3600 - second) * speed
+        if amount < room:
+            return second + amount / speed
+        amount, second = amount - room, (hour + 1) * 3600
+
+
+def slow_life(characters, seed, client, until):
+    """A client's state in every second from 0 to `until`, by playing its stretches from their beginnings."""
+    words = [
+        int(w)
+        for w in generator(seed, "availability rhythm", client).bit_generator.seed_seq.generate_state(4, np.uint64)
+    ]
+    kind = int(slow_uniform(words[1]) * len(characters.sessions))
+    on, off = characters.sessions[kind].tolist(), characters.gaps[kind].tolist()
+    length = math.ceil(16 * (slow_mean(on) + slow_mean(off)))
+    second = -int(slow_uniform(words[2]) * length)
+    share = slow_mean(on) / (slow_mean(on) + slow_mean(off))
+    found, stretch = {}, 0
+    while second < until:
+        end = second + length
+        online = slow_uniform(slow_word(words[0], stretch * 65536)) < share
+        number = 1
+        while second < end:
+            lasting = slow_quantile(
+                on if online else off, slow_uniform(slow_word(words[0], stretch * 65536 + number))
+            )
+            over = second + lasting if online else slow_gap(characters, second, lasting)
+            for _ in range(max(1, round(over) - second)):
+                if second < end:
+                    found[second] = online
+                    second += 1
+            online, number = not online, number + 1
+        stretch += 1
+    return found
+
+
+@settings(max_examples=25, deadline=None)
+@given(seed=st.integers(0, 2**32 - 1), client=st.integers(0, 2**31), now=st.integers(0, 5000))
+def test_any_moment_without_those_before_it(seed, client, now):
+    life = slow_life(SMALL, seed, client, now + 2000)
+    online, change = states(SMALL, lives(SMALL, np.array([client]), seed), np.array([now]))
+    assert online[0] == life[now]
+    later = next(second for second in range(now + 1, now + 2000) if life[second] != life[now])
+    assert change[0] == later
+
+
+@given(begin=st.integers(-500_000, 10**7), amount=st.floats(0.1, 10**6))
+def test_gaps_pass_at_the_speed_of_the_hours(begin, amount):
+    found = passed_by(SMALL, np.array([begin]), np.array([amount]))[0]
+    assert found == pytest.approx(slow_gap(SMALL, begin, amount), abs=1e-4)
+
+
+def test_clients_do_not_depend_on_who_else_is_looked_at():
+    rhythm, now = availabilities.build("rhythm", {}), 123_456.7
+    there = rhythm.available(now, 3000, seed=5)
+    assert set(there[there < 1000].tolist()) == set(rhythm.available(now, 1000, seed=5).tolist())
+    some = np.array([2999, 4, 17])
+    assert (rhythm.until(now, some, 5) > 0).tolist() == np.isin(some, there).tolist()
+    assert set(rhythm.available(now, 1000, seed=6).tolist()) != set(there[there < 1000].tolist())
+
+
+def test_sessions_end_when_they_are_said_to():
+    rhythm, now, everybody = availabilities.build("rhythm", {}), 400_000.5, np.arange(500)
+    online, changes = rhythm.states(now, everybody, 0)
+    for client in range(0, 500, 9):
+        who = everybody[client : client + 1]
+        assert rhythm.states(changes[client] - 0.25, who, 0)[0][0] == online[client]
+        assert rhythm.states(changes[client], who, 0)[0][0] != online[client]
+    assert (changes > now).all()
+
+
+def test_a_watch_says_the_same():
+    rhythm, who = availabilities.build("rhythm", {}), np.arange(400)
+    watch = Watch(rhythm, 400, 3)
+    for now in (0.0, 1.5, 600.0, 90_000.25, 80_000.0, 1e6):
+        assert watch.available(now).tolist() == rhythm.available(now, 400, 3).tolist()
+        assert watch.until(now, who).tolist() == rhythm.until(now, who, 3).tolist()
+        assert watch.next_start(now) == rhythm.next_start(now, 400, 3)
+
+
+def test_a_few_clients_may_leave_nobody_there():
+    rhythm = availabilities.build("rhythm", {})
+    empty = next(now for now in np.arange(0.0, 3e6, 1800.0) if not len(rhythm.available(now, 1, seed=1)))
+    start = rhythm.next_start(empty, 1, seed=1)
+    assert start > empty
+    assert rhythm.available(start, 1, seed=1).tolist() == [0]
+    assert not len(rhythm.available(start - 1, 1, seed=1))
+
+
+def test_the_shipped_table():
+    table = fitted()
+    assert table.sessions.shape == table.gaps.shape == (100, fitting.QUANTILES)
+    assert table.rhythm.shape == (24,)
+    assert (np.diff(table.sessions) >= 0).all()
+    assert (np.diff(table.gaps) >= 0).all()
+
+
+def test_tables_are_read_as_they_were_written(tmp_path):
+    SMALL.write(tmp_path / "table.csv")
+    read = Characters.read((tmp_path / "table.csv").read_text())
+    np.testing.assert_allclose(read.sessions, SMALL.sessions)
+    np.testing.assert_allclose(read.gaps, SMALL.gaps)
+    np.testing.assert_allclose(read.rhythm, SMALL.rhythm, rtol=1e-3)
+
+
+def some_devices(recorded, devices):
+    rows = [recorded.of(device) for device in devices]
+    starts = np.concatenate([[0], np.cumsum([len(begin) for begin, _ in rows])]).astype(np.int64)
+    begin, end = (np.concatenate([row[part] for row in rows]) for part in (0, 1))
+    return traces.Sessions(starts, begin, end, recorded.period[devices])
+
+
+def real_lengths(recorded):
+    """Lengths of sessions, and weights with which every device counts alike."""
+    lengths = [fitting.lengths(recorded, device)[0] for device in range(len(recorded))]
+    return np.concatenate(lengths), np.concatenate([np.full(len(own), 1 / len(own)) for own in lengths])
+
+
+def simulated_lengths(characters, clients, seed, periods):
+    """The same of simulated clients, each watched for as long as one of the devices was."""
+    who = lives(characters, np.arange(clients), seed)
+    watched = periods[np.arange(clients) % len(periods)].astype(np.int64)
+    now, awake, lengths, owners = np.zeros(clients, dtype=np.int64), np.arange(clients), [], []
+    while len(awake):
+        online, change = states(characters, who[awake], now[awake])
+        lengths.append((np.minimum(change, watched[awake]) - now[awake])[online])
+        owners.append(awake[online])
+        now[awake] = change
+        awake = awake[change < watched[awake]]
+    lengths, owners = np.concatenate(lengths).astype(float), np.concatenate(owners)
+    return lengths, 1 / np.bincount(owners)[owners]
+
+
+def weighted_distance(first, second):
+    """The Kolmogorov–Smirnov distance of two weighted samples."""
+    values = np.unique(np.concatenate([first[0], second[0]]))
+    curves = []
+    for sample, weights in (first, second):
+        order = np.argsort(sample)
+        below = np.concatenate([[0], np.cumsum(weights[order])]) / weights.sum()
+        curves.append(below[np.searchsorted(sample[order], values, side="right")])
+    return np.abs(curves[0] - curves[1]).max()
+
+
+def hours_distance(first, second):
+    """The Kolmogorov–Smirnov distance of two distributions of online time over the hours of the day."""
+    return np.abs(np.cumsum(first / first.sum()) - np.cumsum(second / second.sum())).max()
+
+
+@pytest.fixture(scope="module")
+def recorded():
+    return traces.sessions("fedscale_100_clients.json")
+
+
+def test_the_distance_is_scipys_where_all_weights_are_alike():
+    rng = np.random.default_rng(0)
+    first, second = rng.integers(0, 9, 50).astype(float), rng.integers(2, 12, 70).astype(float)
+    ours = weighted_distance((first, np.ones(50)), (second, np.ones(70)))
+    assert ours == pytest.approx(ks_2samp(first, second).statistic)
+
+
+@pytest.mark.realdata
+@pytest.mark.parametrize("held_out", [0, 1])
+def test_devices_that_the_fit_has_not_seen(recorded, held_out):
+    seen, unseen = (some_devices(recorded, np.arange(start, 100, 2)) for start in (1 - held_out, held_out))
+    fit = fitting.fit(seen)
+    simulated = simulated_lengths(fit, 2000, 1, unseen.period)
+    assert weighted_distance(real_lengths(unseen), simulated) < 0.1
+    hours = fitting.hourly_shares(unseen), fitting.simulated_shares(fit, 4000, seed=1)
+    assert hours_distance(*hours) < 0.1
+    assert np.abs(hours[0] - hours[1]).max() < 0.12  # the shares themselves; the two halves differ by up to 0.1
+
+
+@pytest.mark.realdata
+def test_the_shipped_fit_is_that_of_all_devices(recorded):
+    lengths, weights = real_lengths(recorded)
+    simulated, own = simulated_lengths(fitted(), 2000, 1, recorded.period)
+    assert weighted_distance((lengths, weights), (simulated, own)) < 0.1
+    assert ks_2samp(lengths, simulated).statistic < 0.1  # every session counts alike
+    real, ours = fitting.hourly_shares(recorded), fitting.simulated_shares(fitted(), 4000, seed=1)
+    assert hours_distance(real, ours) < 0.02
+    assert np.abs(real - ours).max() < 0.08
+
+
+@pytest.mark.bench
+def test_a_million_clients():
+    rhythm, start = availabilities.build("rhythm", {}), time.perf_counter()
+    there = rhythm.available(300_000.0, 1_000_000, seed=0)
+    assert time.perf_counter() - start < 10
+    assert 0.6 < len(there) / 1e6 < 0.9
+
+
+def test_stretches_hold_their_draws():
+    # A session and a gap each take a draw: 32 on average in a stretch.
+    assert 1000 * 2 * module.CYCLES < module._DRAWS
