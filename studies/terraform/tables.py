@@ -1,7 +1,8 @@
 """The tables of docs/results/terraform-table2.md, from what a workspace has of the studies in this folder.
 
-    python studies/terraform/tables.py [WORKSPACE]
+    python studies/terraform/tables.py [WORKSPACE [PAGE.md]]
 
+With a page they are written between its marks, otherwise printed.
 Runs that are not complete are left out, and so are seeds that one of the three methods does not have.
 """
 
@@ -117,15 +118,30 @@ def markdown(rows: Iterator[list[str]]) -> str:
     return "\n".join(f"| {' | '.join(row)} |" for row in (header, ["---"] * len(header), *lines))
 
 
-def main(workspace: Path) -> None:
+def everything(workspace: Path) -> str:
+    """All tables, one section a study."""
+    parts = []
     for study, title in STUDIES.items():
         try:
             found = regimes(chosen_results([study], folder=workspace))
         except ConfigError:
             found = {}
-        print(f"### {title}\n")
-        print(f"{markdown(scores(found))}\n\n{markdown(differences(found))}\n" if found else "Not run yet.\n")
+        text = f"{markdown(scores(found))}\n\n{markdown(differences(found))}" if found else "Not measured yet."
+        parts.append(f"### {title}\n\n{text}\n")
+    return "\n".join(parts)
+
+
+def write(tables: str, page: Path) -> None:
+    """Put the tables between the marks of a page."""
+    begin, end = "<!-- measured: begin -->", "<!-- measured: end -->"
+    before, _, rest = page.read_text(encoding="utf-8").partition(begin)
+    _, _, after = rest.partition(end)
+    page.write_text(f"{before}{begin}\n\n{tables}\n{end}{after}", encoding="utf-8")
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1] if len(sys.argv) > 1 else "runs"))
+    made = everything(Path(sys.argv[1] if len(sys.argv) > 1 else "runs"))
+    if len(sys.argv) > 2:
+        write(made, Path(sys.argv[2]))
+    else:
+        print(made)
