@@ -15,7 +15,7 @@ from muster.world import traces
 from muster.world.availability import Watch, availabilities
 from muster.world.availability import _rhythm_fit as fitting
 from muster.world.availability import rhythm as module
-from muster.world.availability.rhythm import Characters, fitted, lives, passed_by, states
+from muster.world.availability.rhythm import Characters, Rhythm, fitted, lives, passed_by, states
 
 MASK = (1 << 64) - 1
 
@@ -116,6 +116,7 @@ def test_clients_do_not_depend_on_who_else_is_looked_at():
 
 def test_sessions_end_when_they_are_said_to():
     rhythm, now, everybody = availabilities.build("rhythm", {}), 400_000.5, np.arange(500)
+    assert isinstance(rhythm, Rhythm)
     online, changes = rhythm.states(now, everybody, 0)
     for client in range(0, 500, 9):
         who = everybody[client : client + 1]
@@ -182,8 +183,8 @@ def simulated_lengths(characters, clients, seed, periods):
         owners.append(awake[online])
         now[awake] = change
         awake = awake[change < watched[awake]]
-    lengths, owners = np.concatenate(lengths).astype(float), np.concatenate(owners)
-    return lengths, 1 / np.bincount(owners)[owners]
+    all_owners = np.concatenate(owners)
+    return np.concatenate(lengths).astype(float), 1 / np.bincount(all_owners)[all_owners]
 
 
 def weighted_distance(first, second):
