@@ -44,7 +44,7 @@ class StrategyResult:
     """What `start` gives back: the model as Flower's strategies give it, and Muster's result."""
 
     arrays: ArrayRecord
-    #: Selections, metrics, costs and disclosures of every round; `muster.report` and `muster.compare` take it.
+    #: Selections, metrics, costs and disclosures of every round; `muster.report` takes it.
     result: Result
 
 
