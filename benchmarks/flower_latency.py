@@ -33,7 +33,7 @@ from muster.engine.base import Failed, TrainOrder
 from muster.experiment.runner import Ingredients, run
 from muster.flower.deploy.driver import Task, largest_answer
 from muster.flower.deploy.federation import LocalFederation
-from muster.flower.deploy.private import drive_run
+from muster.flower.deploy.flower_internals import drive_run
 from muster.flower.engine import FlowerEngine
 from muster.updates.table import Updates
 

@@ -32,7 +32,7 @@ def new(
     Example: `muster flower new digits-app --config examples/digits.toml`
     """
     try:
-        from muster.flower.scaffold import DEFAULT_EXPERIMENT, write_app
+        from muster.flower.new_app import DEFAULT_EXPERIMENT, write_app
     except ImportError as error:
         raise ConfigError("Flower is not installed", fix="pip install 'muster-fl[flower]'") from error
     text = DEFAULT_EXPERIMENT

@@ -26,7 +26,7 @@ from muster.flower import wire
 from muster.flower.client import predictions
 from muster.flower.cohort import Cohort, in_order
 from muster.flower.identity import ClientRegister
-from muster.flower.mail import Letter, Mail, NoAnswer
+from muster.flower.mail import Letter, Mail, NoAnswer, Sent
 from muster.flower.presence import Presence
 from muster.flower.scores import summed
 from muster.flower.update_signals import measure_on_update
@@ -49,6 +49,16 @@ class _Decoded:
     numbers: dict[str, float]
     measured: Measured
     vectors: dict[str, Vector]
+
+
+@dataclass(frozen=True)
+class _UnderWay:
+    """A training whose orders are sent, and whose answers are not collected yet."""
+
+    order: TrainOrder
+    task: ClientTask
+    cohort: Cohort
+    answers: Iterator[tuple[int, _Decoded | Failed]]
 
 
 class FlowerEngine(Engine):
@@ -81,9 +91,9 @@ class FlowerEngine(Engine):
         #: Of the training under way: the version that the server will count on if it uses the update.
         self._provisional: dict[int, str] = {}
         self._probes: dict[int, str] = {}
+        #: The training that is being collected, or was last.
         self._cohort: Cohort | None = None
-        #: Trainings that were started and not yet collected.
-        self._under_way: list[tuple[TrainOrder, ClientTask, Iterator[tuple[int, _Decoded | Failed]]]] = []
+        self._under_way: list[_UnderWay] = []
         self._events: list[str] = []
         self._check_evaluation()
         self._presence.wait_for(self._wanted(), self._options.wait)
@@ -182,7 +192,6 @@ class FlowerEngine(Engine):
         if order.broadcast is not None:
             down[wire.BROADCAST] = order.broadcast
         task = replace(order.task(clients), signals=report)
-        self._cohort = Cohort(order, self._spec)
         self._provisional = {}
         widths = {signal.name: signal.width(population) for signal in report}
 
@@ -197,15 +206,19 @@ class FlowerEngine(Engine):
             )
 
         answers = self._exchange(wire.TRAIN, self._orders(task), wire.array_record(down), decode)
-        self._under_way.append((order, task, answers))
+        self._probes.clear()
+        self._under_way.append(_UnderWay(order, task, Cohort(order, self._spec), answers))
 
     def collect(self) -> Iterator[Updates | Failed]:
         while self._under_way:
-            order, task, answers = self._under_way.pop(0)
+            training = self._under_way.pop(0)
+            self._cohort, task = training.cohort, training.task
             rates = dict(zip(task.clients.tolist(), task.rates.tolist(), strict=True))
-            for client, answer in in_order(task.clients, answers):
-                yield answer if isinstance(answer, Failed) else self._trained(client, answer, order, rates[client])
-            self._probes.clear()
+            for client, answer in in_order(task.clients, training.answers):
+                if isinstance(answer, Failed):
+                    yield answer
+                else:
+                    yield self._trained(client, answer, training, rates[client])
 
     def matrix(self, clients: Ints) -> Vector:
         assert self._cohort is not None
@@ -280,20 +293,24 @@ class FlowerEngine(Engine):
     def _exchange(
         self, type: str, orders: list[Order], arrays: ArrayRecord | None, decode: Callable[[int, RecordDict], T]
     ) -> Iterator[tuple[int, T | Failed]]:
-        """Answers as they come, decoded; what is missing or cannot be understood is a failure."""
+        """Send the orders, now; the answers come as they are drawn, decoded."""
         nodes = self._registry.nodes
         letters = {
             order.client: Letter(nodes[order.client], type, wire.content(order.to_fields(), arrays))
             for order in orders
             if order.client in nodes
         }
-        for order in orders:
-            if order.client not in letters:
-                yield order.client, Failed(order.client, "no node speaks for it any more")
         group = version_of(orders[0].place) if orders else ""
-        for client, content in self._mail.exchange(
-            letters, f"{group}.evaluate" if type == wire.EVALUATE else group
-        ):
+        sent = self._mail.send(letters, f"{group}.evaluate" if type == wire.EVALUATE else group)
+        return self._receive([order.client for order in orders if order.client not in letters], sent, decode)
+
+    def _receive(
+        self, gone: list[int], sent: Sent, decode: Callable[[int, RecordDict], T]
+    ) -> Iterator[tuple[int, T | Failed]]:
+        """Answers as they come; what is missing or cannot be understood is a failure."""
+        for client in gone:
+            yield client, Failed(client, "no node speaks for it any more")
+        for client, content in self._mail.receive(sent):
             if isinstance(content, NoAnswer):
                 if content.code == wire.WRONG_NODE:
                     self._registry.forget(client)
@@ -304,9 +321,8 @@ class FlowerEngine(Engine):
             except WireError as error:
                 yield client, Failed(client, f"its answer was refused: {error.problem}")
 
-    def _trained(self, client: int, answer: _Decoded, order: TrainOrder, lr: float) -> Updates:
-        assert self._cohort is not None
-        movement = self._cohort.movement(client, answer.vectors[wire.MODEL])
+    def _trained(self, client: int, answer: _Decoded, training: _UnderWay, lr: float) -> Updates:
+        order, movement = training.order, training.cohort.movement(client, answer.vectors[wire.MODEL])
         if self.algorithm.client_state:
             self._provisional[client] = version_of(order.place)
         if answer.measured.lost:

@@ -1,4 +1,4 @@
-"""Exchanges over a Flower grid: push, look for answers at short intervals, give up at a deadline.
+"""Exchanges over a Flower grid: send, look for answers at short intervals, give up at a deadline.
 
 What comes after the deadline belongs to an exchange that is over. It is recognised by the message that it answers,
 dropped, and told.
@@ -45,7 +45,22 @@ class NoAnswer:
 
 
 @dataclass(frozen=True)
-class _Sent:
+class Sent:
+    """Letters that are on their way; `Mail.receive` takes the answers."""
+
+    group: str
+    #: When their answers come too late, by the clock of the mail.
+    end: float
+    #: Message → the client that has not answered it yet.
+    waiting: dict[str, int]
+    #: Clients to whom nothing could be sent.
+    failed: list[int]
+
+
+@dataclass(frozen=True)
+class _Overdue:
+    """A message that was not answered in time."""
+
     whom: str
     group: str
     expires: float
@@ -65,31 +80,43 @@ class Mail:
     ) -> None:
         self.grid, self.deadline, self.poll = grid, deadline, poll
         self._clock, self._sleep = clock, sleep
-        self._unanswered: dict[str, _Sent] = {}
+        self._overdue: dict[str, _Overdue] = {}
         self.events: list[str] = []
 
     def now(self) -> float:
         return self._clock()
 
     def exchange(self, letters: Mapping[int, Letter], group: str) -> Iterator[tuple[int, RecordDict | NoAnswer]]:
-        """Send one letter to each client; yield (client, answer) as they come, everybody exactly once."""
+        """Send, and receive the answers."""
+        return self.receive(self.send(letters, group))
+
+    def send(self, letters: Mapping[int, Letter], group: str) -> Sent:
+        """Send one letter to each client. The time that they have for an answer begins now."""
         self.drop_late()
         end = self._clock() + self.deadline
-        waiting, failed = self.post(letters, group)
-        for client in failed:
+        waiting, failed = self.push(letters, group)
+        return Sent(group, end, waiting, failed)
+
+    def receive(self, sent: Sent) -> Iterator[tuple[int, RecordDict | NoAnswer]]:
+        """(client, answer) as they come, everybody exactly once.
+
+        There is one look even after the deadline: a server that was busy itself must not count as silent clients.
+        """
+        for client in sent.failed:
             yield client, NoAnswer("the message could not be sent: its node is gone")
+        waiting = sent.waiting
         while waiting:
-            for reply in self.collect(list(waiting)):
+            for reply in self.pull(list(waiting)):
                 if reply.metadata.reply_to_message_id in waiting:
                     yield waiting.pop(reply.metadata.reply_to_message_id), _read(reply)
-            if not waiting or self._clock() >= end:
+            if not waiting or self._clock() >= sent.end:
                 break
             self._sleep(self.poll)
         for message, client in waiting.items():
-            self._unanswered[message] = _Sent(f"client {client}", group, self._clock() + self.deadline)
+            self._overdue[message] = _Overdue(f"client {client}", sent.group, self._clock() + self.deadline)
             yield client, NoAnswer(f"no answer within {self.deadline:g} s")
 
-    def post(self, letters: Mapping[int, Letter], group: str) -> tuple[dict[str, int], list[int]]:
+    def push(self, letters: Mapping[int, Letter], group: str) -> tuple[dict[str, int], list[int]]:
         """Send; message → whom it went to, and to whom nothing could be sent."""
         messages = {
             whom: Message(
@@ -108,7 +135,8 @@ class Mail:
         ids = {whom: message.metadata.message_id for whom, message in messages.items()}
         return {id: whom for whom, id in ids.items() if id in sent}, [w for w, id in ids.items() if id not in sent]
 
-    def collect(self, messages: list[str]) -> list[Message]:
+    def pull(self, messages: list[str]) -> list[Message]:
+        """The answers to these messages that are there."""
         return list(self.grid.pull_messages(messages)) if messages else []
 
     def wait_until(self, condition: Callable[[], bool], seconds: float) -> bool:
@@ -122,12 +150,12 @@ class Mail:
 
     def drop_late(self) -> None:
         """Take answers to exchanges that are over, and forget them."""
-        for reply in self.collect(list(self._unanswered)):
-            sent = self._unanswered.pop(reply.metadata.reply_to_message_id, None)
-            if sent is not None and reply.has_content():
-                self.events.append(f"{sent.whom} answered exchange {sent.group} too late: dropped")
+        for reply in self.pull(list(self._overdue)):
+            overdue = self._overdue.pop(reply.metadata.reply_to_message_id, None)
+            if overdue is not None and reply.has_content():
+                self.events.append(f"{overdue.whom} answered exchange {overdue.group} too late: dropped")
         now = self._clock()
-        self._unanswered = {id: sent for id, sent in self._unanswered.items() if sent.expires > now}
+        self._overdue = {id: overdue for id, overdue in self._overdue.items() if overdue.expires > now}
 
 
 def _read(reply: Message) -> RecordDict | NoAnswer:

@@ -38,7 +38,7 @@ class Presence:
         self._events += self.registry.changes(before, self._online)
         self._ask_strangers()
         introduced: dict[int, Introduction] = {}
-        for reply in self._mail.collect(list(self._asked)):
+        for reply in self._mail.pull(list(self._asked)):
             if reply.metadata.reply_to_message_id not in self._asked:
                 continue
             node = self._asked.pop(reply.metadata.reply_to_message_id)
@@ -62,7 +62,7 @@ class Presence:
             if now - self._when.get(node, -np.inf) >= pause:
                 letters[node] = Letter(node, wire.REGISTER, self._question)
                 self._when[node] = now
-        self._asked |= self._mail.post(letters, "register")[0]
+        self._asked |= self._mail.push(letters, "register")[0]
 
     def wait_for(self, wanted: int, seconds: float) -> None:
         """Until so many clients are there."""

@@ -20,7 +20,7 @@ from muster.core.component import Population
 from muster.core.errors import ConfigError, EngineError
 from muster.engine.base import AskOrder, Engine, Evaluation, Failed, TrainOrder, collect_replies, schedule
 from muster.flower.cohort import Cohort, in_order
-from muster.flower.mail import Letter, Mail, NoAnswer
+from muster.flower.mail import Letter, Mail, NoAnswer, Sent
 from muster.flower.records import examples_of, metrics_of, only_arrays, spec_of_arrays, to_arrays, to_vector
 from muster.flower.update_signals import measure_on_update
 from muster.flower.wire import WireError, version_of
@@ -44,7 +44,7 @@ class StrategyResult:
     """What `start` gives back: the model as Flower's strategies give it, and Muster's result."""
 
     arrays: ArrayRecord
-    #: Selections, metrics, costs and disclosures of every round; `muster.report` and `muster.compare` take it.
+    #: Selections, metrics, costs and disclosures of every round; `muster.report` takes it.
     result: Result
 
 
@@ -112,6 +112,17 @@ def check_signals(selector: Selector, aggregator: Aggregator, answered: Sequence
             )
 
 
+@dataclass(frozen=True)
+class _UnderWay:
+    """A training whose letters are sent, and whose answers are not collected yet."""
+
+    order: TrainOrder
+    #: Clients, in the order in which their answers are handed over → learning rates.
+    rates: dict[int, float]
+    cohort: Cohort
+    sent: Sent
+
+
 class RecordsEngine(Engine):
     """Clients that know nothing of Muster: they train, and perhaps evaluate, on array records."""
 
@@ -134,8 +145,9 @@ class RecordsEngine(Engine):
         self._online: set[int] = set()
         self._sizes: Ints = np.empty(0, dtype=np.int64)
         self._round = 0
+        #: The training that is being collected, or was last.
         self._cohort: Cohort | None = None
-        self._under_way: list[Iterator[tuple[int, Updates | Failed]]] = []
+        self._under_way: list[_UnderWay] = []
         self._events: list[str] = []
 
     def to_arrays(self, flat: Vector) -> ArrayRecord:
@@ -216,21 +228,23 @@ class RecordsEngine(Engine):
             letters = {}
             for client, lr in rates.items():
                 letters |= self._letters([client], "train", arrays, ConfigRecord({**config, "lr": lr}))
-        self._cohort = Cohort(order, self._spec)
-
-        def answers() -> Iterator[tuple[int, Updates | Failed]]:
-            for client, content in self._mail.exchange(letters, version_of(order.place)):
-                try:
-                    yield client, self._trained(client, _checked(content), order, rates[client])
-                except WireError as error:
-                    yield client, Failed(client, error.problem)
-
-        self._under_way.append(in_order(clients, answers()))
+        sent = self._mail.send(letters, version_of(order.place))
+        self._under_way.append(_UnderWay(order, rates, Cohort(order, self._spec), sent))
 
     def collect(self) -> Iterator[Updates | Failed]:
         while self._under_way:
-            for _, answer in self._under_way.pop(0):
+            training = self._under_way.pop(0)
+            self._cohort = training.cohort
+            clients = np.array(list(training.rates), dtype=np.int64)
+            for _, answer in in_order(clients, self._answers(training)):
                 yield answer
+
+    def _answers(self, training: _UnderWay) -> Iterator[tuple[int, Updates | Failed]]:
+        for client, content in self._mail.receive(training.sent):
+            try:
+                yield client, self._trained(client, _checked(content), training)
+            except WireError as error:
+                yield client, Failed(client, error.problem)
 
     def matrix(self, clients: Ints) -> Vector:
         assert self._cohort is not None
@@ -291,19 +305,18 @@ class RecordsEngine(Engine):
                 fix="have the app train with the `lr` of its config, and give start() such a train_config",
             )
 
-    def _trained(self, client: int, content: RecordDict, order: TrainOrder, lr: float) -> Updates:
-        assert self._cohort is not None
-        metrics = metrics_of(content)
+    def _trained(self, client: int, content: RecordDict, training: _UnderWay) -> Updates:
+        order, metrics = training.order, metrics_of(content)
         # Before anything is aggregated: weights are read from here.
         self._sizes[client] = size = examples_of(metrics, self._strategy.weighted_by_key)
-        movement = self._cohort.movement(client, to_vector(only_arrays(content), self._spec))
+        movement = training.cohort.movement(client, to_vector(only_arrays(content), self._spec))
         outcome = TrainOutcome(steps=1, samples=size)
         contained = measure_on_update(
             [signal for signal in order.report if signal.in_update],
             order,
             movement,
             outcome,
-            lr=lr,
+            lr=training.rates[client],
             population=self.population,
             training=self.training,
         )

@@ -12,8 +12,8 @@ from flwr.app import Context, Message, Metadata, RecordDict
 from flwr.app.message import make_message
 from flwr.supercore.run import Run, RunNotRunningException
 
-from muster.flower.deploy import node, private
-from muster.flower.deploy.private import NodeConnection
+from muster.flower.deploy import flower_internals, node
+from muster.flower.deploy.flower_internals import NodeConnection
 
 pytestmark = pytest.mark.flower
 
@@ -111,7 +111,7 @@ def test_a_run_that_has_ended_is_no_trouble():
 
 
 def test_clients_remember_within_a_series_of_runs(monkeypatch):
-    monkeypatch.setattr(private, "get_fused_config_from_fab", lambda fab, run: {})
+    monkeypatch.setattr(flower_internals, "get_fused_config_from_fab", lambda fab, run: {})
 
     class Bundle:
         content = b""

@@ -111,6 +111,11 @@ def _task(monkeypatch):
 
 
 @pytest.fixture
+def fake_grid():
+    return FakeGrid
+
+
+@pytest.fixture
 def grid_of():
     """A grid with one node for each partition of an experiment."""
     from muster.flower.client_app import make_client_app

@@ -20,12 +20,12 @@ from muster.experiment.runner import Ingredients, checked_folder, run
 from muster.flower.deploy.link import Link
 from muster.flower.deploy.version import check_version
 from muster.flower.engine import FlowerEngine
-from muster.flower.scaffold import write_app
+from muster.flower.new_app import write_app
 from muster.server.loop import Observer
 from muster.server.result import Result
 
 if TYPE_CHECKING:
-    from muster.flower.deploy.private import DrivenRun
+    from muster.flower.deploy.flower_internals import DrivenRun
 
 #: Where a run's folder remembers which Flower run it was.
 NOTES = "flower.json"
@@ -95,7 +95,7 @@ def _numbers(module: nn.Module) -> int:
 @contextmanager
 def _driven(task: Task, link: Link, notes: Path) -> Iterator[DrivenRun]:
     check_version()
-    from muster.flower.deploy.private import drive_run, stop_run
+    from muster.flower.deploy.flower_internals import drive_run, stop_run
 
     series = None
     if task.resume and (earlier := _read(notes)).get("superlink") == link.address:

@@ -103,7 +103,7 @@ class LocalFederation:
 
     def sign_off(self, node: LocalNode) -> None:
         """Tell the SuperLink that a node has died, which else takes a minute to see it."""
-        from muster.flower.deploy.private import sign_off
+        from muster.flower.deploy.flower_internals import sign_off
 
         sign_off(self.link, node.key.private, node.node_id)
 
@@ -198,7 +198,7 @@ class LocalFederation:
         if self.stock:
             answer = self.flwr("supernode", "register", str(key.public), "--name", name, "--format", "json")
             return int(json.loads(answer)["node-id"])
-        from muster.flower.deploy.private import register_node
+        from muster.flower.deploy.flower_internals import register_node
 
         return register_node(self.link, key.public, name)
 

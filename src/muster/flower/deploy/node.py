@@ -24,8 +24,8 @@ from muster.flower.deploy.version import check_version
 if TYPE_CHECKING:
     from flwr.app import Context, Message
 
+    from muster.flower.deploy.flower_internals import NodeConnection
     from muster.flower.deploy.link import Link
-    from muster.flower.deploy.private import NodeConnection
 
 log = logging.getLogger("muster.node")
 
@@ -54,7 +54,7 @@ def load_app(reference: str) -> ClientApp:
 def run_node(link: Link, private_key: Path, app: ClientApp, node_config: Mapping[str, Any]) -> None:
     """Serve until SIGTERM or Ctrl-C, then sign off."""
     check_version()
-    from muster.flower.deploy.private import connect_node
+    from muster.flower.deploy.flower_internals import connect_node
 
     failure: Exception | None = None
     try:
@@ -79,7 +79,7 @@ def run_node(link: Link, private_key: Path, app: ClientApp, node_config: Mapping
 
 
 def _serve(connection: NodeConnection, app: Callable[[Message, Context], Message]) -> None:
-    from muster.flower.deploy.private import TROUBLE
+    from muster.flower.deploy.flower_internals import TROUBLE
 
     busy = time.monotonic()
     while True:
@@ -97,7 +97,7 @@ def _serve(connection: NodeConnection, app: Callable[[Message, Context], Message
 def _work(
     connection: NodeConnection, app: Callable[[Message, Context], Message], message: Message, context: Context
 ) -> None:
-    from muster.flower.deploy.private import error_reply
+    from muster.flower.deploy.flower_internals import error_reply
 
     started = time.monotonic()
     try:

@@ -1,7 +1,7 @@
-"""Flower's private interfaces are still those that `private.py` was written for.
+"""Flower's private interfaces are still those that `flower_internals.py` was written for.
 
-When this fails after an update of flwr: look at what changed, adapt `private.py`, run `make flower`, and then
-raise `version.SUPPORTED`. Until then users of the new version get a clear message, and stock nodes.
+When this fails after an update of flwr: look at what changed, adapt `flower_internals.py`, run `make flower`, and
+then raise `version.SUPPORTED`. Until then users of the new version get a clear message, and stock nodes.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from flwr.superlink.grid import http_grid
 from flwr.supernode.fleet_http_connection import http_request_response
 
 from muster.core.errors import EngineError
-from muster.flower.deploy import private, version
+from muster.flower.deploy import flower_internals, version
 from muster.flower.deploy.link import Link
 
 pytestmark = pytest.mark.flower
@@ -72,24 +72,26 @@ MEMBERS = {
 
 @pytest.mark.parametrize("name", SIGNATURES)
 def test_functions_take_what_we_give_them(name):
-    found = inspect.signature(getattr(private, name)).parameters
+    found = inspect.signature(getattr(flower_internals, name)).parameters
     assert list(found) == SIGNATURES[name].split()
 
 
 @pytest.mark.parametrize("name", FIELDS)
 def test_messages_of_the_protocol_have_the_fields(name):
-    found = {field.name for field in getattr(private, name).DESCRIPTOR.fields}
+    found = {field.name for field in getattr(flower_internals, name).DESCRIPTOR.fields}
     assert set(FIELDS[name].split()) <= found
 
 
 @pytest.mark.parametrize("name", MEMBERS)
 def test_classes_have_the_members(name):
-    assert [member for member in MEMBERS[name].split() if not hasattr(getattr(private, name), member)] == []
+    assert [
+        member for member in MEMBERS[name].split() if not hasattr(getattr(flower_internals, name), member)
+    ] == []
 
 
 def test_the_grid_can_be_made_patient(tmp_path):
     (tmp_path / "ca.crt").write_bytes(b"")
-    grid = private.PatientGrid(Link("localhost:1", tmp_path / "ca.crt"), "token", 1000)
+    grid = flower_internals.PatientGrid(Link("localhost:1", tmp_path / "ca.crt"), "token", 1000)
     assert isinstance(grid._retry_invoker, RetryInvoker)
     assert {"max_time", "max_tries", "should_giveup"} <= set(vars(grid._retry_invoker))
     assert grid._addr == "localhost:1"

@@ -2,7 +2,7 @@
 
 Flower starts a process for every message, and a server process of its own for every run. Warm nodes and a run that
 is driven from this process need more than its public interfaces offer; what they need is here and nowhere else.
-`check_version` refuses other versions; `tests/flower/deployed/test_flower_private.py` looks at every name below
+`check_version` refuses other versions; `tests/flower/deployed/test_flower_internals.py` looks at every name below
 and tells what a new version has changed. Stock nodes and `flwr run` need nothing from this module.
 """
 

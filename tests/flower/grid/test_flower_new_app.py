@@ -18,7 +18,7 @@ from muster.cli.app import app
 from muster.core.errors import ConfigError, OutputError
 from muster.experiment.quickstart import experiments
 from muster.flower.client_app import experiment_of
-from muster.flower.scaffold import DEFAULT_EXPERIMENT, write_app
+from muster.flower.new_app import DEFAULT_EXPERIMENT, write_app
 from muster.flower.server_app import _store
 
 
