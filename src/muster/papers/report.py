@@ -210,8 +210,8 @@ def _remarks(outcome: Outcome) -> list[str]:
     ]
     if asked:
         lines.append(
-            f"{OFF}: {sum(number.off for number in asked)} of {len(asked)} numbers differ from the published "
-            f"ones by more than {_tolerances(plan, asked)}, their spread and chance (settings "
+            f"{OFF}: {sum(number.off for number in asked)} of {len(asked)} numbers are shown to differ from the "
+            f"published ones by more than {_tolerances(plan, asked)}, their spread and chance (settings "
             "differ as the heading says)."
         )
     if plan.size.last > 1 and plan.runs and any(value.pick == "final" for value in plan.entry.values):
@@ -219,7 +219,7 @@ def _remarks(outcome: Outcome) -> list[str]:
     if any(number.ours.seeds > 1 for number in outcome.numbers):
         lines.append("± in the numbers is the standard deviation over seeds.")
     if len(plan.entry.values) == 1 or any(number.printed is not None for number in outcome.numbers):
-        lines.append("Places are ranks of means, chance included.")
+        lines.append("Places are ranks of means among the rows that are shown, chance included.")
     if _at_equal_work(outcome.numbers):
         lines.append("At equal work: after as many client trainings as the cheapest row of the cell used in all.")
     if any(checked.why and " ± " in checked.why for checked in outcome.claims):
@@ -236,7 +236,8 @@ def _remarks(outcome: Outcome) -> list[str]:
         lines.append("One seed says nothing about chance: no number is marked and no claim is judged.")
     if outcome.missing:
         reasons = dict.fromkeys(why for *_, why in outcome.missing)
-        lines.append(f"{len(outcome.missing)} runs have no result: {'; '.join(reasons)}")
+        count = len(outcome.missing)
+        lines.append(f"{count} {'run has' if count == 1 else 'runs have'} no result: {'; '.join(reasons)}")
     return lines
 
 
