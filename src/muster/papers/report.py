@@ -216,8 +216,8 @@ def _remarks(outcome: Outcome) -> list[str]:
         )
     if plan.size.last > 1 and plan.runs and any(value.pick == "final" for value in plan.entry.values):
         lines.append(f"Numbers of the end are means of the last {plan.size.last} evaluations.")
-    if any(number.ours.seeds > 1 for number in outcome.numbers):
-        lines.append("± in the numbers is the standard deviation over seeds.")
+    if (seeds := max((number.ours.seeds for number in outcome.numbers), default=0)) > 1:
+        lines.append(f"± in the numbers is the standard deviation over {seeds} seeds.")
     if len(plan.entry.values) == 1 or any(number.printed is not None for number in outcome.numbers):
         lines.append("Places are ranks of means among the rows that are shown, chance included.")
     if _at_equal_work(outcome.numbers):
