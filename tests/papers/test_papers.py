@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from muster.core.errors import ConfigError, DataError
@@ -9,6 +11,7 @@ from muster.experiment.runner import build_selector
 from muster.papers.entries import SCALES, chosen, entries, entry, fits
 from muster.papers.planning import Plan, as_published, plan
 from muster.papers.published import PAPERS, Number, paper
+from muster.papers.report import heading
 from muster.papers.settings import differences_told
 from muster.papers.stand_ins import ALWAYS_HERE, assigned, is_here, on_data, wanted_data
 
@@ -419,3 +422,33 @@ def test_the_claims_of_the_text_are_there():
 
 def test_other_networks_than_those_compared_are_not_judged():
     assert of_simprox("table2", "small").unfit("CIFAR-10", "ResNet-18") == "other networks than those compared"
+
+
+def test_the_docs_count_the_entries():
+    text = (Path(__file__).parents[2] / "docs" / "reproduce.md").read_text(encoding="utf-8")
+    assert f"the list: {len(entries())} tables, figures and claims" in text
+
+
+def test_femnists_cohort_is_a_rounded_rate():
+    lines = heading(plan(entry("terraform/table1"), "paper", cells="FEMNIST", here=lambda source: True))
+    assert any(
+        line.startswith("our choice (the stated rate 0.011") and "clients_per_round 39" in line for line in lines
+    )
+
+
+@pytest.mark.parametrize(
+    ("id", "option"),
+    [
+        ("terraform/table2", "selection.max_iterations 8"),
+        ("simprox/figure3", "aggregation.threshold 0.9"),
+        ("feddiverse/table1", "selection.degenerate skip"),
+    ],
+)
+def test_what_a_paper_leaves_open_of_its_own_method_is_our_choice(id, option):
+    lines = heading(plan(entry(id), "paper", here=lambda source: True))
+    assert any(line.startswith("our choice") and option in line for line in lines)
+
+
+def test_a_default_is_not_explained_by_what_other_rows_set():
+    lines = heading(plan(entry("feddiverse/table4"), "paper", here=lambda source: True))
+    assert not any("aggregation.server_lr 1 " in line for line in lines if not line.startswith("options"))

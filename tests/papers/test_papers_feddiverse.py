@@ -6,6 +6,7 @@ import torch
 from muster.models.base import models
 from muster.papers.entries import SCALES, entries
 from muster.papers.planning import as_published, plan
+from muster.papers.report import heading
 
 ENTRIES = {
     name: entry for name, entry in entries().items() if entry.paper == "feddiverse" and entry.kind == "runs"
@@ -56,3 +57,17 @@ def test_at_the_small_scale_the_network_sees_where_things_are():
     """Pooled to one cell it learns the colour alone, and the worst group stays at 0 %."""
     for run in plan(ENTRIES["feddiverse/table1"], "small", here=lambda _: True).runs:
         assert run.experiment.model["grid"] > 1
+
+
+def test_what_the_paper_states_of_spawrious_is_not_called_our_default():
+    for cell in (cell for cell in ENTRIES["feddiverse/table1"].cells if cell.startswith("Spawrious")):
+        made = plan(ENTRIES["feddiverse/table1"], "paper", cells=cell, rows="FedDiverse", here=lambda source: True)
+        defaults = next(line for line in heading(made) if line.startswith("left at our defaults"))
+        assert not [name for name in ("breeds", "backgrounds", "test_fraction") if f"data.{name}" in defaults]
+
+
+def test_fednovas_weights_are_a_choice_between_two_statements():
+    made = plan(ENTRIES["feddiverse/table1"], "paper", cells="CMNIST GSC", here=lambda source: True)
+    assert any(
+        "section V.C weights by samples): aggregation.weights equal (FedNova)" in line for line in heading(made)
+    )

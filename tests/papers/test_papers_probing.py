@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from muster.config.provenance import leaves
 from muster.config.workloads import workload, workload_sources, workload_summaries
 from muster.papers.entries import entries, entry
-from muster.papers.planning import as_published, plan, undecided
+from muster.papers.outcome import outcome
+from muster.papers.planning import as_published, decisions, plan, undecided
 from muster.papers.published import Number, Range, paper
+from muster.papers.report import heading, page
 from muster.training.base import LocalTraining
 
 
@@ -108,3 +112,37 @@ def test_claims_of_the_text_are_there():
     for figure, text in wanted.items():
         assert text in [claim.text for claim in entry(f"probing/{figure}").claims]
     assert all(entry(f"probing/figure{number}").claims for number in range(4, 15))
+
+
+def test_provenance_names_its_places():
+    """Abbreviations of the files' own would tell a reader nothing."""
+    for one in entries().values():
+        if one.paper == "probing":
+            for cell in one.cells:
+                for row in one.rows:
+                    notes = {name: told.note for name, told in decisions(one, cell, row).items() if told}
+                    short = {name: note for name, note in notes.items() if re.search(r"\b[BCDPRS]\b", note)}
+                    assert not short, one.id
+
+
+@pytest.mark.parametrize("figure", ["figure3", "figure4"])
+def test_epochs_where_the_text_says_steps_are_the_codes(figure):
+    lines = heading(plan(entry(f"probing/{figure}"), "paper", here=lambda source: True))
+    assert any(line.startswith("from public code") and "training.epochs 4" in line for line in lines)
+
+
+def test_numbers_say_where_they_come_from():
+    made = plan(entry("probing/figure4"), "small", here=lambda source: True)
+    lines = heading(made)
+    assert "published numbers: from its public code (graphs/gamma_results_cifar.csv)" in lines
+    assert any(line.startswith("our remark: The text's 45.02 %") for line in lines)
+    header = page(outcome(made, {})).tables[0][1]
+    assert header[1:4] == ["final: public code", "ours", "place: public code, ours"]
+    printed = plan(entry("probing/figure3"), "small", here=lambda source: True)
+    assert "published numbers: from the paper's text (section 3.2)" in heading(printed)
+    assert page(outcome(printed, {})).tables[0][1][1] == "final: paper"
+
+
+def test_what_the_paper_says_is_only_what_it_says():
+    for one in paper("probing").parts.values():
+        assert "recorded" not in one.says

@@ -13,10 +13,14 @@ from muster.papers.entries import Decided, Entry, Scale, Value, entries
 from muster.papers.planning import decisions, plan, undecided
 from muster.papers.published import PAPERS, Published
 from muster.papers.report import heading
-from muster.papers.settings import Difference, decisions_told, differences_told, options_told
-
-#: Papers whose tables are still being written.
-PENDING: tuple[str, ...] = ()
+from muster.papers.settings import (
+    Difference,
+    decisions_told,
+    defaults_of,
+    differences_told,
+    left_open,
+    options_told,
+)
 
 
 def everything(source: str) -> bool:
@@ -142,15 +146,50 @@ def test_the_heading_lists_all_options_of_every_row(example):
     assert "training.momentum" not in defaults
 
 
+def test_defaults_that_a_table_names_are_told_too(example):
+    row = example.decided.rows["one"].within({"aggregation.server_lr": "ours: a whole step"}, "")
+    named = dataclasses.replace(
+        example, decided=dataclasses.replace(example.decided, rows={**example.decided.rows, "one": row})
+    )
+    lines = decisions_told([(run, run.settings) for run in plan(named, "paper", here=everything).runs])
+    assert "our choice (a whole step): aggregation.server_lr 1 (one)" in lines
+    # What another row sets is what the word is about; the default of this one is nobody's statement.
+    setting = dict(named.rows) | {"two": {"aggregation": {"method": "fednova", "server_lr": 0.5}}}
+    lines = decisions_told(
+        [
+            (run, run.settings)
+            for run in plan(dataclasses.replace(named, rows=setting), "paper", here=everything).runs
+        ]
+    )
+    assert not any("aggregation.server_lr 1" in line for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("section", "values", "idle"),
+    [
+        ("partition", {"scheme": "group-skew", "table": "cmnist-gsc"}, {"size", "share", "clients"}),
+        ("model", {"name": "text-classifier"}, {"vocabulary", "width", "layers", "heads", "dropout"}),
+        ("model", {"name": "resnet18"}, {"groups"}),
+        ("data", {"source": "banking77"}, {"width", "length"}),
+        ("training", {"optimizer": "adam"}, {"momentum", "nesterov"}),
+        ("selection", {"method": "feddiverse", "estimate": "true"}, {"biased_steps", "gce_q", "degenerate"}),
+    ],
+)
+def test_options_that_do_nothing_are_not_told(section, values, idle):
+    assert idle <= set(defaults_of(section, values))
+    assert not idle & set(left_open(section, values))
+
+
+def test_options_that_act_are_told():
+    assert "size" in left_open("partition", {"scheme": "group-skew"})
+    assert "groups" in left_open("model", {"name": "resnet18", "norm": "group"})
+    assert "momentum" in left_open("training", {"optimizer": "sgd"})
+
+
 # --- the presets -------------------------------------------------------------------------------------------------
 
 
-def papers() -> list[object]:
-    late = pytest.mark.xfail(reason="its tables of provenance are being written")
-    return [pytest.param(name, marks=[late] if name in PENDING else []) for name in PAPERS]
-
-
-@pytest.mark.parametrize("name", papers())
+@pytest.mark.parametrize("name", PAPERS)
 def test_every_value_that_a_preset_sets_says_who_decided_it(name):
     lacking = [line for one in entries().values() if one.paper == name for line in undecided(one)]
     for known in workload_summaries():
@@ -164,7 +203,7 @@ def _undecided_in_workload(name: str) -> list[str]:
     return [f"workload {name}: {key}" for key, _ in leaves(workload(name)) if sources.of(key) is None]
 
 
-@pytest.mark.parametrize("name", papers())
+@pytest.mark.parametrize("name", PAPERS)
 def test_the_heading_never_leaves_open_who_decided(name):
     for one in entries().values():
         if one.paper == name:

@@ -100,7 +100,7 @@ def test_missing_runs_are_counted_and_explained(table2, results):
     found = outcome(table2, results, {lost: "no valid update"})
     assert found.missing == (("4", "FedAvg / Random", 0, "no valid update"),)
     assert found.numbers[0].ours.seeds == 2
-    assert "1 runs have no result: no valid update" in page(found).remarks
+    assert "1 run has no result: no valid update" in page(found).remarks
 
 
 def test_nothing_run_yet_shows_published_numbers_only(table2):

@@ -57,6 +57,10 @@ class Sources:
                 return table[name if name in table else max(fitting, key=len)]
         return None
 
+    def named(self, name: str) -> Provenance | None:
+        """Who decided a setting, if a table has this very name: patterns do not speak of what nobody set."""
+        return next((table[name] for table in self.tables if name in table), None)
+
 
 def leaves(sections: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
     """Every setting in nested sections by its dotted name."""

@@ -11,7 +11,7 @@ from muster.config.provenance import Provenance, Sources, leaves
 from muster.config.workloads import workload, workload_sources
 from muster.core.errors import ConfigError, DataError
 from muster.papers.entries import SMOKE, Changes, Entry, Scale, chosen, fits
-from muster.papers.settings import Difference, Setting, difference, relevant, unchanged
+from muster.papers.settings import Difference, Setting, defaults_named, difference, relevant, unchanged
 from muster.papers.stand_ins import assigned, is_here, nothing_left, on_data, wanted_data
 
 #: Rounds of an experiment whose paper does not state them.
@@ -126,13 +126,19 @@ def plan(
     }
     if len(left_out) == len(picked_cells):
         raise DataError(nothing_left(left_out[picked_cells[0]], here))
+    # Of an option that some rows set, a table speaks about what they set, not about the default of the others.
+    set_somewhere = {name for published, _ in sections.values() for name, _ in leaves(published)}
     runs = []
     for (cell, row), (published, ours) in sections.items():
         if (source := on[wanted_data(ours)]) is not None and cell not in left_out:
             moved = on_data(ours, source) | {"seeds": seeds}
             decided = decisions(entry, cell, row) | {"seeds": entry.scale("paper").sources.of("seeds")}
             differences = tuple(difference(published, moved, decided))
-            settings = tuple(unchanged(published, moved, decided))
+            left_open = defaults_named(moved, entry.decided.rows.get(row, Sources()))
+            settings = (
+                *unchanged(published, moved, decided),
+                *(one for one in left_open if one.name not in set_somewhere),
+            )
             runs += [
                 Planned(cell, row, seed, _experiment(cell, row, seed, moved), differences, settings)
                 for seed in range(seeds)

@@ -10,6 +10,7 @@ from functools import cache
 from importlib import resources
 from typing import Any, ClassVar, TypeAlias
 
+from muster.config.provenance import Provenance
 from muster.core.errors import ConfigError, nearest
 
 _RANGE = re.compile(r"(-?[\d.]+) *(?:to|–) *(-?[\d.]+)")
@@ -57,10 +58,20 @@ class Published:
     """One table or figure as printed. Figures without numbers have only what the text says about them."""
 
     caption: str
+    #: What the paper's text says about it.
     says: str = ""
+    #: What we have to add: where the paper's own numbers or records are at odds with it.
+    remark: str = ""
+    #: Where the numbers come from; None: they are printed in this table or figure.
+    source: Provenance | None = None
     unit: str = ""
     columns: tuple[str, ...] = ()
     rows: Mapping[str, tuple[Printed, ...]] = field(default_factory=dict)
+
+    @property
+    def whose(self) -> str:
+        """Who gives the numbers."""
+        return "public code" if self.source is not None and self.source.kind == "code" else "paper"
 
     def at(self, row: str, column: str) -> Printed | None:
         """What is printed there; None where the table has no such row or column."""
@@ -107,7 +118,16 @@ def _published(values: dict[str, Any]) -> Published:
         name: tuple(_printed(cell, f"in row {name} of {values['caption']}") for cell in cells)
         for name, cells in values.get("rows", {}).items()
     }
-    return Published(values["caption"], values.get("says", ""), values.get("unit", ""), columns=columns, rows=rows)
+    source = values.get("source")
+    return Published(
+        values["caption"],
+        says=values.get("says", ""),
+        remark=values.get("remark", ""),
+        source=None if source is None else Provenance.read(source, f"the numbers of {values['caption']}"),
+        unit=values.get("unit", ""),
+        columns=columns,
+        rows=rows,
+    )
 
 
 def _printed(cell: float | str | Sequence[float], where: str) -> Printed:

@@ -76,8 +76,14 @@ def heading(plan: Plan) -> list[str]:
     of = paper(plan.entry.paper)
     seeds = f"{plan.seeds} seed" + ("s" if plan.seeds > 1 else "")
     lines = [f"{of.name} ({of.authors}); scale {plan.scale}" + (f", {seeds}" if plan.runs else "")]
-    if plan.entry.published.says:
-        lines.append(f"the paper says: {plan.entry.published.says}")
+    published = plan.entry.published
+    if published.says:
+        lines.append(f"the paper says: {published.says}")
+    if published.remark:
+        lines.append(f"our remark: {published.remark}")
+    if published.source is not None:
+        where = "its public code" if published.source.kind == "code" else "the paper's text"
+        lines.append(f"published numbers: from {where} ({published.source.note})")
     lines += differences_told([(run, run.differences) for run in plan.runs])
     described = plan.described()
     lines += decisions_told([(one, one.settings) for one in described])
@@ -114,15 +120,15 @@ def _merged(groups: Sequence[tuple[str, ...]], plan: Plan) -> list[tuple[str, ..
 def _numbers(outcome: Outcome, cell: str) -> tuple[str, list[str], list[list[str]]]:
     """One number a run: the paper's, ours, the other accuracies, at equal work."""
     numbers = [number for number in outcome.numbers if number.cell == cell]
-    value, unit = outcome.plan.entry.values[0], outcome.plan.entry.published.unit
+    value, published = outcome.plan.entry.values[0], outcome.plan.entry.published
     beside = [metric for metric in ACCURACIES if any(metric in number.beside for number in numbers)]
     at_work = _at_equal_work(numbers)
     header = [
         "case",
-        f"paper{f', {unit}' if unit else ''}",
+        f"{published.whose}{f', {published.unit}' if published.unit else ''}",
         f"ours: {_title(value)}",
         "difference",
-        "place: paper, ours",
+        f"place: {published.whose}, ours",
     ]
     header += [f"ours: {ACCURACIES[metric]}" for metric in beside]
     header += [f"at equal work: {_title(Value(metric))}" for metric in at_work]
@@ -146,11 +152,11 @@ def _at_equal_work(numbers: Sequence[Compared]) -> list[str]:
 
 def _values(outcome: Outcome) -> tuple[str, list[str], list[list[str]]]:
     """Several numbers a run: each of the paper's, then ours and the places; then what the run cost."""
-    values = outcome.plan.entry.values
+    values, whose = outcome.plan.entry.values, outcome.plan.entry.published.whose
     has = {value.name: any(n.printed is not None for n in _of(outcome, value)) for value in values}
     header = ["case"]
     for value in values:
-        named = [f"{value.name}: paper", "ours", "place: paper, ours"]
+        named = [f"{value.name}: {whose}", "ours", f"place: {whose}, ours"]
         header += named if has[value.name] else [f"ours: {value.name}"]
     beside = list(dict.fromkeys(metric for number in outcome.numbers for metric in number.beside))
     at_work = _at_equal_work(outcome.numbers)
@@ -204,15 +210,16 @@ def _remarks(outcome: Outcome) -> list[str]:
     ]
     if asked:
         lines.append(
-            f"{OFF}: {sum(number.off for number in asked)} of {len(asked)} numbers differ from the paper's by "
-            f"more than {_tolerances(plan, asked)}, its spread and chance (settings differ as the heading says)."
+            f"{OFF}: {sum(number.off for number in asked)} of {len(asked)} numbers are shown to differ from the "
+            f"published ones by more than {_tolerances(plan, asked)}, their spread and chance (settings "
+            "differ as the heading says)."
         )
     if plan.size.last > 1 and plan.runs and any(value.pick == "final" for value in plan.entry.values):
         lines.append(f"Numbers of the end are means of the last {plan.size.last} evaluations.")
-    if any(number.ours.seeds > 1 for number in outcome.numbers):
-        lines.append("± in the numbers is the standard deviation over seeds.")
+    if (seeds := max((number.ours.seeds for number in outcome.numbers), default=0)) > 1:
+        lines.append(f"± in the numbers is the standard deviation over {seeds} seeds.")
     if len(plan.entry.values) == 1 or any(number.printed is not None for number in outcome.numbers):
-        lines.append("Places are ranks of means, chance included.")
+        lines.append("Places are ranks of means among the rows that are shown, chance included.")
     if _at_equal_work(outcome.numbers):
         lines.append("At equal work: after as many client trainings as the cheapest row of the cell used in all.")
     if any(checked.why and " ± " in checked.why for checked in outcome.claims):
@@ -229,7 +236,8 @@ def _remarks(outcome: Outcome) -> list[str]:
         lines.append("One seed says nothing about chance: no number is marked and no claim is judged.")
     if outcome.missing:
         reasons = dict.fromkeys(why for *_, why in outcome.missing)
-        lines.append(f"{len(outcome.missing)} runs have no result: {'; '.join(reasons)}")
+        count = len(outcome.missing)
+        lines.append(f"{count} {'run has' if count == 1 else 'runs have'} no result: {'; '.join(reasons)}")
     return lines
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, Protocol, TypeAlias
 
 from muster.aggregation.base import aggregators
-from muster.config.provenance import Kind, Provenance, leaves
+from muster.config.provenance import Kind, Provenance, Sources, leaves
 from muster.core.registry import Registry, parameters_of
 from muster.data.partition.base import schemes
 from muster.data.sources.base import sources
@@ -35,6 +35,42 @@ _OF_TRAINING = ("optimizer", "schedule", "momentum", "nesterov", "weight_decay",
 
 #: Options that say where things are, not what is learned.
 _OF_THE_MACHINE = ("data_dir", "memory_limit_mb")
+
+#: Options that act only while another one has one of these values: section, component (any: "*"), the other
+#: option, its values, and the options. Listing an idle default would describe something that does not happen.
+_ACTIVE_WITH: tuple[tuple[str, str, str, tuple[object, ...], tuple[str, ...]], ...] = (
+    ("data", "banking77", "encoder", ("tfidf", "hashing", "words"), ("width",)),
+    ("data", "banking77", "encoder", ("words",), ("length",)),
+    (
+        "partition",
+        "group-skew",
+        "table",
+        (None,),
+        ("clients", "class_skew", "attribute_skew", "correlation", "size", "share"),
+    ),
+    ("partition", "sampled-shards", "sampler", ("poisson",), ("rate",)),
+    ("partition", "sampled-shards", "allocation", ("dirichlet",), ("alpha",)),
+    ("model", "*", "norm", ("group",), ("groups",)),
+    ("model", "text-classifier", "encoder", ("bag", "transformer"), ("vocabulary", "width")),
+    ("model", "text-classifier", "encoder", ("transformer",), ("layers", "heads", "dropout")),
+    ("training", "*", "optimizer", ("sgd",), ("momentum", "nesterov")),
+    (
+        "selection",
+        "feddiverse",
+        "estimate",
+        ("estimated", "shared"),
+        (
+            "degenerate",
+            "biased_start",
+            "biased_head",
+            "biased_steps",
+            "attribute_steps",
+            "gce_q",
+            "estimate_lr",
+            "estimate_batch",
+        ),
+    ),
+)
 
 #: Differences that matter most stand first.
 _FIRST = {"data": 0, "model": 1, "rounds": 2, "training.lr": 3}
@@ -137,6 +173,17 @@ def unchanged(published: Mapping[str, Any], ours: Mapping[str, Any], decided: De
     ]
 
 
+def defaults_named(ours: Mapping[str, Any], sources: Sources) -> list[Setting]:
+    """Options of methods that are left at their defaults although a table says who decided them: a paper's own
+    method has options that it does not state."""
+    return [
+        Setting(f"{section}.{name}", text(value), provenance)
+        for section in METHODS
+        for name, value in left_open(section, ours.get(section, {})).items()
+        if (provenance := sources.named(f"{section}.{name}")) is not None
+    ]
+
+
 def relevant(name: str) -> bool:
     """Whether a setting changes what is learned."""
     return name.partition(".")[0] not in IRRELEVANT
@@ -206,7 +253,7 @@ def _options_of_method(section: str, having: Sequence[tuple[Placed, Mapping[str,
     own = (_NAMED[section][0], "clients_per_round")
     given = [(placed, _each({k: v for k, v in values.items() if k not in own})) for placed, values in having]
     defaults = [
-        (placed, _each({k: v for k, v in defaults_of(section, values).items() if k not in values}))
+        (placed, _each({k: v for k, v in left_open(section, values).items() if k not in own}))
         for placed, values in having
     ]
     parts = []
@@ -223,9 +270,23 @@ def _each(options: Mapping[str, Any]) -> list[str]:
 def _left_open(sections: Mapping[str, Any]) -> Iterator[str]:
     """Options of data, division, model and local training that a preset does not set."""
     for section in (section for section in ("data", "partition", "model", "training") if section in sections):
-        for name, value in defaults_of(section, sections[section]).items():
-            if name not in sections[section] and (section != "training" or name in _OF_TRAINING):
+        for name, value in left_open(section, sections[section]).items():
+            if section != "training" or name in _OF_TRAINING:
                 yield f"{section}.{name} {text(value)}"
+
+
+def left_open(section: str, values: Mapping[str, Any]) -> dict[str, Any]:
+    """The defaults of the options that are not set and that act beside those that are."""
+    defaults = defaults_of(section, values)
+    chosen = {**defaults, **values}
+    idle = {
+        name
+        for where, component, option, active, names in _ACTIVE_WITH
+        if where == section and component in ("*", _name(section, values)) and option in chosen
+        if chosen[option] not in active
+        for name in names
+    }
+    return {name: value for name, value in defaults.items() if name not in values and name not in idle}
 
 
 def defaults_of(section: str, values: Mapping[str, Any]) -> dict[str, Any]:
