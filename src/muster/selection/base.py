@@ -136,7 +136,11 @@ class Selector(Component):
     """
 
     def needs(self) -> tuple[Signal, ...]:
-        """The signals that this selector will ask for or have reported."""
+        """The signals that this selector will ask for or have reported, as far as it says so beforehand.
+
+        Nothing depends on it: every request is checked when it is made. A signal that is declared here is checked
+        before round 1 already, so that a run which cannot work does not begin.
+        """
         return ()
 
     def gives_multiplicity(self) -> bool:
@@ -154,12 +158,6 @@ class Selector(Component):
     @abstractmethod
     def round(self, fed: View) -> Plan:
         """One round: yield Ask and Train requests, receive Replies."""
-
-    def check_signals(self, population: Population) -> None:
-        """Refuse to start where a needed signal cannot be had."""
-        for signal in self.needs():
-            if reason := signal.unavailable(population):
-                raise ConfigError(f"{type(self).__name__} needs the signal '{signal.name}', but {reason}")
 
 
 selectors: Registry[Selector] = Registry("selection method", "muster.selection")

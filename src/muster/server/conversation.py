@@ -58,7 +58,7 @@ class Conversation:
                 return
             server = self.server
             aggregator = aggregator_for(request, server.aggregator)
-            check_request(request, view, server.selector, aggregator, server.engine.algorithm)
+            check_request(request, view, server.selector, aggregator, server.engine)
             if isinstance(request, Ask):
                 replies = self._ask(request)
             else:

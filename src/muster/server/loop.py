@@ -19,7 +19,7 @@ from muster.engine.base import Engine, Failed
 from muster.privacy.account import Privacy
 from muster.selection.base import Selector, View
 from muster.selection.history import History
-from muster.server.checks import check_fit, check_probes
+from muster.server.checks import check_fit, check_signal
 from muster.server.conversation import Conversation
 from muster.server.ledger import Bookkeeper, Ledger
 from muster.server.metrics import NAN, client_accuracies, group_table, summarise_metrics
@@ -133,11 +133,13 @@ class Server:
         self.guard.check()
         self.engine.training.check()
         self.selector.check(population)
-        self.selector.check_signals(population)
+        for signal in self.selector.needs():
+            check_signal(signal, type(self.selector).__name__, self.engine)
         self.aggregator.check(population)
+        for signal in self.aggregator.reports():
+            check_signal(signal, type(self.aggregator).__name__, self.engine)
         check_fit(self.selector, self.aggregator, self.engine.algorithm)
         self.aggregator.check_training(self.engine.training, self.engine.algorithm)
-        check_probes(self.selector, self.engine.training, self.engine.algorithm)
         if self.engine.sums_only:
             from muster.server.secure_aggregation import check_secure_aggregation
 

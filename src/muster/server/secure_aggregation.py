@@ -13,14 +13,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from muster.aggregation.base import Aggregated, Aggregator, aggregators
-from muster.core.errors import ConfigError
 from muster.core.randomness import generator
 from muster.core.registry import parameters_of
-from muster.selection.base import Ask, Selector, Train, selectors
+from muster.selection.base import Selector, selectors
 from muster.selection.combinators import Combinator
+from muster.server.checks import not_on_sums, obstacle_in_request
 from muster.server.disclosures import CLIENTS, PER_ROUND
 from muster.server.testing import FakeFederation
-from muster.signals.base import Signal
 from muster.training.base import algorithms
 from muster.updates.guard import Guard
 from muster.updates.table import Updates
@@ -65,30 +64,14 @@ def check_secure_aggregation(selector: Selector, aggregator: Aggregator, guard: 
     }
     for name, obstacle in obstacles.items():
         if obstacle:
-            raise ConfigError(
-                f"{name} does not work with secure aggregation: {obstacle}",
-                expected="methods that need no more than the sum of the updates",
-                fix="choose among those in docs/flower-privacy.md, or set flower.secure_aggregation = false",
-            )
+            raise not_on_sums(name, obstacle)
 
 
 def obstacle_in_selection(selector: Selector, clients: int = CLIENTS) -> str:
     """What a selector takes from single updates, as seen in a trial; empty: nothing."""
     trial = FakeFederation(clients, rounds=ROUNDS).run(copy.deepcopy(selector), ROUNDS)
     requests = [request for played in trial for request in played.requests]
-    for signal in (
-        s for request in requests for s in (request.signals if isinstance(request, Ask) else request.report)
-    ):
-        if tells_of_update(signal):
-            return f"it looks at every client's '{signal.name}', which tells of its update"
-    if any(isinstance(request, Train) and request.keep is not None for request in requests):
-        return "it decides after training which updates are used"
-    return ""
-
-
-def tells_of_update(signal: Signal) -> bool:
-    """It is made of the update, or of a gradient: telling it would disclose what secure aggregation hides."""
-    return signal.in_update or "model update" in signal.discloses or signal.name == "gradient"
+    return next((why for request in requests if (why := obstacle_in_request(request))), "")
 
 
 def obstacle_in_aggregation(aggregator: Aggregator) -> str:

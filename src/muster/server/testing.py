@@ -244,7 +244,8 @@ def check_selector(
     """
     new: Callable[..., FakeFederation] = partial(FakeFederation, clients, **federation)
     make().check(new().population)
-    make().check_signals(new().population)
+    for signal in make().needs():
+        assert signal.unavailable(new().population) is None, f"'{signal.name}' cannot be had"
     first, second = (new(seed=1).run(make(), rounds) for _ in range(2))
     assert all(a.same_as(b) for a, b in zip(first, second, strict=True)), "the same seed gives another course"
     for played in first:
