@@ -112,7 +112,8 @@ def test_what_is_fine_needs_no_declaration(tiny: Any) -> None:
 
 
 def test_signals_that_reveal_an_update_say_so() -> None:
-    assert {name for name in signals if signals.get(name).reveals_update} == {
+    known: dict[str, Any] = {name: signals.get(name) for name in signals}
+    assert {name for name, signal in known.items() if signal.reveals_update} == {
         "bias_update",
         "biased_model",
         "compressed_update",
@@ -124,4 +125,4 @@ def test_signals_that_reveal_an_update_say_so() -> None:
         "mean_gradient",
         "update",
     }
-    assert all(signals.get(name).reveals_update for name in signals if signals.get(name).in_update)
+    assert all(signal.reveals_update for signal in known.values() if signal.in_update)

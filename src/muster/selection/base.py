@@ -119,9 +119,6 @@ class Selector(Component):
     >>> class WorstTwo(Selector):
     ...     '''Ask everybody for the loss and train the two clients with the largest.'''
     ...
-    ...     def needs(self) -> tuple[Signal, ...]:
-    ...         return (Loss(),)
-    ...
     ...     def round(self, fed: View) -> Plan:
     ...         losses = yield Ask(fed.available, (Loss(),))
     ...         yield Train(np.sort(losses.clients[np.argsort(-losses["loss"])[:2]]))

@@ -59,6 +59,8 @@ class Conversation:
             server = self.server
             aggregator = aggregator_for(request, server.aggregator)
             check_request(request, view, server.selector, aggregator, server.engine)
+            for observer in server.observers:
+                observer.requested(request, self.round)
             if isinstance(request, Ask):
                 replies = self._ask(request)
             else:

@@ -17,7 +17,7 @@ from muster.core.errors import CheckpointError, ConfigError, TrainingError
 from muster.core.randomness import generator
 from muster.engine.base import Engine, Failed
 from muster.privacy.account import Privacy
-from muster.selection.base import Selector, View
+from muster.selection.base import Request, Selector, View
 from muster.selection.history import History
 from muster.server.checks import check_fit, check_signal
 from muster.server.conversation import Conversation
@@ -38,6 +38,9 @@ class Observer:
 
     def started(self, server: Server, rounds: int, done: int) -> None:
         """A run begins, or goes on after `done` rounds."""
+
+    def requested(self, request: Request, round: int) -> None:
+        """The selector has made a request that is in order; `round` counts from 0."""
 
     def answered(self, answers: Updates | Failed) -> None:
         """Clients have answered a training request; vectors are valid only during the call."""
@@ -143,7 +146,7 @@ class Server:
         if self.engine.sums_only:
             from muster.server.secure_aggregation import check_secure_aggregation
 
-            check_secure_aggregation(self.selector, self.aggregator, self.guard, population.clients)
+            check_secure_aggregation(self.selector, self.aggregator, self.guard, self.engine)
         for step in self.filters:
             step.check(population)
         self.engine.algorithm.check(population)
