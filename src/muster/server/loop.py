@@ -202,10 +202,12 @@ class Server:
         last = record.round == rounds
         if last or record.round % self.evaluate_every == 0:
             took_part = sorted({client for training in record.trainings for client in training.clients})
-            evaluation = self.engine.evaluate(self.parameters)
+            evaluation, last_trained = self.engine.evaluate(self.parameters), record.last_trained
             if self.engine.training.centralised:  # everybody's data took part
-                took_part = list(range(len(evaluation.client_count)))
-            record.metrics = summarise_metrics(evaluation, np.array(took_part, dtype=np.int64))
+                took_part = last_trained = list(range(len(evaluation.client_count)))
+            record.metrics = summarise_metrics(
+                evaluation, np.array(took_part, dtype=np.int64), np.array(last_trained, dtype=np.int64)
+            )
             record.groups = group_table(evaluation)
             if last or len(evaluation.client_count) <= MANY_CLIENTS:
                 record.client_accuracy = client_accuracies(evaluation)
