@@ -25,6 +25,7 @@ from muster.engine.base import narrowed
 from muster.engine.trial import Script, made_up, small_spec
 from muster.selection.base import Ask, Request, Selector, Train, View
 from muster.selection.history import History
+from muster.server.checks import signals_of
 from muster.signals.base import Replies, Signal
 
 
@@ -164,7 +165,7 @@ class FakeFederation:
         self.history.failed(request.clients[silent])
         clients = request.clients[~silent]
         values = {}
-        for signal in request.signals if isinstance(request, Ask) else request.report:
+        for signal in signals_of(request):
             rows = self.values(signal, clients)
             rows[np.isin(clients, list(nan.get(signal.name, ())))] = np.nan
             self.history.reported(signal.name, clients, rows)
@@ -185,7 +186,7 @@ def check_request(request: Request, view: View) -> None:
     assert clients.dtype == np.int64, f"client ids are {clients.dtype}"
     assert np.isin(clients, view.available).all(), "a client that is not available"
     assert len(np.unique(clients)) == len(clients), "a client twice in one request"
-    for signal in request.signals if isinstance(request, Ask) else request.report:
+    for signal in signals_of(request):
         allowed = signal.askable if isinstance(request, Ask) else signal.reportable
         assert allowed, f"'{signal.name}' cannot be had in a {type(request).__name__}"
     if isinstance(request, Train):
@@ -212,14 +213,14 @@ def check_selector(
     for played in first:
         assert played.trains, "a round without training"
         assert all(0 < len(train.clients) <= count for train in played.trains), "too many or no clients"
-    _check_hard_times(make, new, count, rounds)
+    asked = {signal.name for played in first for request in played.requests for signal in signals_of(request)}
+    _check_hard_times(make, new, count, rounds, asked)
     _check_restored(make, new, rounds)
 
 
 def _check_hard_times(
-    make: Callable[[], Selector], new: Callable[..., FakeFederation], count: int, rounds: int
+    make: Callable[[], Selector], new: Callable[..., FakeFederation], count: int, rounds: int, names: set[str]
 ) -> None:
-    names = {signal.name for signal in make().needs()}
     federation, selector = new(seed=2), make()
     half = range(federation.clients // 2)
     federation.play(selector, drop=half)
