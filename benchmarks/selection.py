@@ -22,9 +22,10 @@ from typing import Any, TypeAlias
 import matplotlib
 import numpy as np
 
+from muster.engine.trial import small_spec
 from muster.selection.base import Selector, selectors
 from muster.selection.combinators import Combinator
-from muster.server.testing import FakeFederation, Played, small_spec
+from muster.server.testing import FakeFederation, Played
 
 DOCS = Path(__file__).parents[1] / "docs"
 CHOSEN = 100

@@ -8,9 +8,10 @@ import signal
 
 import pytest
 
+from muster.config.identity import pace_kind
 from muster.core.errors import ConfigError
 from muster.experiment import from_dict
-from muster.experiment.estimate import Pace, calibrate, kind_of, known_paces, seconds_left
+from muster.experiment.estimate import Pace, calibrate, known_paces, seconds_left
 from muster.experiment.jobs import JobObserver, run_experiments, share_of_cores
 from muster.experiment.sweep import Sweep, load_sweep
 from muster.results.store import Store
@@ -224,8 +225,8 @@ def test_cores_are_shared_out(monkeypatch):
 
 
 def test_runs_of_one_kind_differ_in_seed_and_length_only(tiny):
-    assert kind_of(tiny(seed=1).described()) == kind_of(tiny(seed=2, rounds=9).described())
-    assert kind_of(tiny().described()) != kind_of(tiny(training={"lr": 0.3}).described())
+    assert pace_kind(tiny(seed=1).described()) == pace_kind(tiny(seed=2, rounds=9).described())
+    assert pace_kind(tiny().described()) != pace_kind(tiny(training={"lr": 0.3}).described())
 
 
 def test_time_left_is_worked_off_by_the_jobs_in_order():
@@ -254,8 +255,8 @@ def test_calibration_tries_only_what_the_store_does_not_know(tiny, tmp_path):
     experiments = [known, new, bad, from_dict(new.to_dict() | {"seed": 5})]
     found = calibrate(experiments, paces, workers=0, told=lambda experiment: tried.append(experiment.fingerprint))
     assert tried == [new.with_options(["seed=5"]).fingerprint, bad.fingerprint]
-    assert found[kind_of(known.described())].source == "runs in the store"
-    assert found[kind_of(new.described())].seconds_a_round > 0
-    assert "clients_per_round is 99" in found[kind_of(bad.described())].fails
+    assert found[pace_kind(known.described())].source == "runs in the store"
+    assert found[pace_kind(new.described())].seconds_a_round > 0
+    assert "clients_per_round is 99" in found[pace_kind(bad.described())].fails
     rest = calibrate([new], paces, workers=0, budget=0.0)
-    assert rest[kind_of(new.described())].source == "a guess from the others"
+    assert rest[pace_kind(new.described())].source == "a guess from the others"

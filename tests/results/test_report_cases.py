@@ -42,7 +42,7 @@ def test_the_same_seed_under_another_name_is_another_case():
 
 def test_engines_that_were_asked_for_are_different_cases():
     kinds = [run(engine={"kind": kind, "workers": 2}, training={"lr": 1}) for kind in ("vectorised", "inline")]
-    assert [case.name for case in cases(kinds)] == ["a (kind=vectorised)", "a (kind=inline)"]
+    assert [case.name for case in cases(kinds)] == ["a (kind=vectorised)", "a (kind=processes)"]
 
 
 def test_equal_names_get_what_they_differ_in():

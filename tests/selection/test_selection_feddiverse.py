@@ -242,8 +242,8 @@ def test_refuses_bad_options(federation, options):
 
 
 def test_true_triplets_need_attributes(federation):
-    with pytest.raises(ConfigError, match="no attributes"):
-        FedDiverse(3, estimate="true").check_signals(federation(12, attributes=None).population)
+    (signal,) = FedDiverse(3, estimate="true").needs()
+    assert "no attributes" in signal.unavailable(federation(12, attributes=None).population)
 
 
 @pytest.mark.bench

@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from muster.core.errors import ConfigError
+from muster.engine.trial import small_spec
 from muster.selection._clustering import cut, ward_on_distances, ward_on_rows
 from muster.selection.hics import (
     Hics,
@@ -15,7 +16,6 @@ from muster.selection.hics import (
     group_shares,
     sample_from_groups,
 )
-from muster.server.testing import small_spec
 
 BIAS = np.array([[0.02, -0.01, -0.01], [0.001, 0.0, -0.001], [-0.01, 0.02, -0.01]])
 

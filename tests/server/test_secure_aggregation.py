@@ -11,6 +11,7 @@ import pytest
 from muster.aggregation.base import aggregators
 from muster.aggregation.fedavg import FedAvg
 from muster.core.errors import ConfigError
+from muster.engine.trial import TrialEngine
 from muster.selection.base import selectors
 from muster.selection.divfl import DivFL
 from muster.selection.random import RandomSelection
@@ -56,15 +57,18 @@ def test_options_count():
 def test_the_trial_leaves_methods_as_they_were():
     selector = Terraform(clients_per_round=3)
     before = selector.state_dict()
-    check = [obstacle_in_selection(selector, clients=6) for _ in range(2)]
+    check = [obstacle_in_selection(selector, TrialEngine(6)) for _ in range(2)]
     assert check[0] == check[1]
     assert selector.state_dict() == before
 
 
 def test_the_check_names_the_culprit():
-    check_secure_aggregation(RandomSelection(clients_per_round=3), FedAvg(), Guard(), clients=6)
+    selector = RandomSelection(clients_per_round=3)
+    check_secure_aggregation(selector, FedAvg(), Guard(), TrialEngine(6))
     with pytest.raises(ConfigError, match=r"guard\.max_norm"):
-        check_secure_aggregation(RandomSelection(clients_per_round=3), FedAvg(), Guard(max_norm=1.0), clients=6)
+        check_secure_aggregation(
+            RandomSelection(clients_per_round=3), FedAvg(), Guard(max_norm=1.0), TrialEngine(6)
+        )
 
 
 def test_the_documentation_says_the_same():

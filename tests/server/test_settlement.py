@@ -23,11 +23,11 @@ from muster.data.federated import Dataset, FederatedData, Index, Samples
 from muster.engine.base import Engine, Failed, TrainOrder
 from muster.engine.local import LocalEngine
 from muster.engine.task import Place
+from muster.engine.trial import small_spec
 from muster.engine.vectorised.engine import VectorisedEngine
 from muster.engine.wrapped import WrappedEngine
 from muster.selection.base import Plan, Selector, Train, View
 from muster.server.loop import Observer, Server
-from muster.server.testing import small_spec
 from muster.training.base import LocalAlgorithm, LocalTraining, Plain
 from muster.training.continued import FIRST, Continued
 from muster.training.feddyn import GRADIENT, FedDyn

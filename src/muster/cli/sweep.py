@@ -110,7 +110,8 @@ def _show_plan(
 ) -> None:
     from rich.table import Table
 
-    from muster.experiment.estimate import calibrate, kind_of, known_paces, seconds_left
+    from muster.config.identity import pace_kind
+    from muster.experiment.estimate import calibrate, known_paces, seconds_left
     from muster.experiment.jobs import share_of_cores
     from muster.results.store import DATABASE, Store
 
@@ -120,7 +121,7 @@ def _show_plan(
             runs = store.runs()
     done = {run.fingerprint: run.done for run in runs}
     left = {e.fingerprint: e.rounds - done.get(e.fingerprint, 0) for e in experiments}
-    kinds = {experiment.fingerprint: kind_of(experiment.described()) for experiment in experiments}
+    kinds = {experiment.fingerprint: pace_kind(experiment.described()) for experiment in experiments}
     missing = [experiment for experiment in experiments if left[experiment.fingerprint]]
     jobs, workers = share_of_cores(jobs, workers, len(missing) or 1)
 

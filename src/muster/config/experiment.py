@@ -6,8 +6,6 @@ Sections hold the name of a component and its options. In Python a section may a
 from __future__ import annotations
 
 import copy
-import hashlib
-import json
 import tomllib
 import zlib
 from collections.abc import Callable, Iterable, Mapping
@@ -19,7 +17,7 @@ import numpy as np
 from torch import nn
 
 from muster.aggregation.base import Aggregator
-from muster.config import centralised
+from muster.config import centralised, identity
 from muster.config.workloads import workload
 from muster.core.component import Component
 from muster.core.errors import ConfigError, nearest
@@ -150,20 +148,8 @@ class Experiment:
 
     @property
     def fingerprint(self) -> str:
-        """Identifies what determines the result: everything but name, workers and checkpoint habits.
-
-        An engine that is asked for by name determines rounding. The one that is chosen follows from the rest.
-        """
-        relevant = self.described()
-        kind = relevant["engine"].get("kind", "auto")
-        for key in ("name", "engine", "flower", "checkpoint"):
-            del relevant[key]
-        if not relevant["privacy"]:
-            # Runs without noise keep the fingerprint that they had before there was a choice.
-            del relevant["privacy"]
-        if kind != "auto":
-            relevant["engine"] = "vectorised" if kind == "vectorised" else "one by one"
-        return hashlib.sha256(json.dumps(relevant, sort_keys=True).encode()).hexdigest()[:16]
+        """Identifies the run by what determines its result (see `muster.config.identity`)."""
+        return identity.fingerprint(self.described())
 
     @property
     def title(self) -> str:

@@ -2,16 +2,10 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
 from dataclasses import dataclass
 from typing import Literal
 
-from muster.config.experiment import Experiment
 from muster.core.errors import ConfigError
-
-#: The sections that determine what clients do: server and nodes must agree on them.
-CLIENT_SECTIONS = ("seed", "data", "partition", "model", "training", "algorithm", "devices")
 
 
 @dataclass(frozen=True)
@@ -39,10 +33,3 @@ class FlowerOptions:
                 )
         if self.nodes is not None and self.nodes < 1:
             raise ConfigError(f"bad value for 'flower.nodes': {self.nodes}", expected="at least 1")
-
-
-def client_fingerprint(experiment: Experiment) -> str:
-    """Identifies the clients' side of an experiment; server and nodes compare it before they work together."""
-    described = experiment.described()
-    relevant = {section: described[section] for section in CLIENT_SECTIONS}
-    return hashlib.sha256(json.dumps(relevant, sort_keys=True).encode()).hexdigest()[:16]

@@ -10,9 +10,10 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from muster.config.experiment import Experiment
+from muster.config.identity import pace_kind
 from muster.console.progress import StopAfterRound
 from muster.console.times import readable_time
-from muster.experiment.estimate import Pace, kind_of, known_paces, seconds_left
+from muster.experiment.estimate import Pace, known_paces, seconds_left
 from muster.experiment.jobs import JobObserver, share_of_cores
 from muster.results.store import Run
 
@@ -41,7 +42,7 @@ class SweepProgress(JobObserver):
 
     def planned(self, experiments: Sequence[Experiment], runs: Sequence[Run]) -> None:
         self._left = {e.fingerprint: e.rounds - run.done for e, run in zip(experiments, runs, strict=True)}
-        self._kinds = {e.fingerprint: kind_of(e.described()) for e in experiments}
+        self._kinds = {e.fingerprint: pace_kind(e.described()) for e in experiments}
         self._paces = known_paces(runs)
         self._total = len(runs)
         self._ended = sum(run.status == "complete" for run in runs)

@@ -148,6 +148,10 @@ class Engine(ABC):
         """Whether single updates are hidden from the server (secure aggregation): many methods need them."""
         return False
 
+    def check_signal(self, signal: Signal) -> None:
+        """Refuse a signal that these clients cannot measure, wherever the population is not the reason."""
+        return
+
     @abstractmethod
     def describe(self) -> str:
         """One line for people: which engine, how many workers, why."""

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from muster.core.arrays import Ints, State, Vector
 from muster.core.component import Population
 from muster.engine.base import AskOrder, Engine, Evaluation, Failed, TrainOrder
-from muster.signals.base import Replies
+from muster.signals.base import Replies, Signal
 from muster.training.base import LocalAlgorithm, LocalTraining
 from muster.updates.table import Updates
 
@@ -39,6 +39,9 @@ class WrappedEngine(Engine):
     @property
     def sums_only(self) -> bool:
         return self.inner.sums_only
+
+    def check_signal(self, signal: Signal) -> None:
+        self.inner.check_signal(signal)
 
     def describe(self) -> str:
         return self.inner.describe()

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-import hashlib
-import json
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from muster.config.experiment import Experiment
+from muster.config.identity import pace_kind
 from muster.core.errors import MusterError
 from muster.experiment.runner import run
 from muster.results.store import Run
@@ -36,18 +34,12 @@ class Pace:
     fails: str = ""
 
 
-def kind_of(config: Mapping[str, Any]) -> str:
-    """What experiments that differ only in seed, length and name have in common."""
-    relevant = {key: value for key, value in config.items() if key not in ("name", "seed", "rounds", "checkpoint")}
-    return hashlib.sha256(json.dumps(relevant, sort_keys=True).encode()).hexdigest()
-
-
 def known_paces(runs: Sequence[Run]) -> dict[str, Pace]:
     """The pace of every kind of run that has rounds in the store."""
     found: dict[str, list[float]] = {}
     for one in runs:
         if one.done and one.seconds:
-            found.setdefault(kind_of(one.config), []).append(one.seconds / one.done)
+            found.setdefault(pace_kind(one.config), []).append(one.seconds / one.done)
     return {kind: Pace(float(np.mean(paces)), source="runs in the store") for kind, paces in found.items()}
 
 
@@ -60,7 +52,7 @@ def calibrate(
 ) -> dict[str, Pace]:
     """The pace of every kind of experiment; kinds that are not known are tried for two rounds."""
     paces, start = dict(known), time.monotonic()
-    kinds = {kind_of(experiment.described()): experiment for experiment in experiments}
+    kinds = {pace_kind(experiment.described()): experiment for experiment in experiments}
     for kind, experiment in kinds.items():
         if kind not in paces and (not paces or time.monotonic() - start < budget):
             told(experiment)

@@ -13,7 +13,7 @@ import torch
 from flwr.app import ArrayRecord, Context, RecordDict
 
 from muster.config.experiment import Experiment
-from muster.config.flower import client_fingerprint
+from muster.config.identity import client_fingerprint
 from muster.core.arrays import Ints, Vector
 from muster.core.errors import ConfigError
 from muster.data.federated import Dataset, FederatedData, Index, Samples
@@ -45,7 +45,7 @@ class Participant:
     """One client of a federation: its data, its model, and the verbs that a server may use."""
 
     def __init__(self, experiment: Experiment, context: Context, client_data: ClientData | None = None) -> None:
-        self.fingerprint = client_fingerprint(experiment)
+        self.fingerprint = client_fingerprint(experiment.described())
         ingredients = _ingredients(experiment)
         self.key = identity(context)
         self.limits = Limits.of(context.node_config)
@@ -204,7 +204,7 @@ class _Key:
 
 
 def _ingredients(experiment: Experiment) -> Ingredients:
-    return _cached_ingredients(_Key(client_fingerprint(experiment), experiment))
+    return _cached_ingredients(_Key(client_fingerprint(experiment.described()), experiment))
 
 
 def _rows(samples: Samples, positions: Any) -> Samples:

@@ -14,7 +14,7 @@ from flwr.app import Context, Error, Message, RecordDict
 from flwr.clientapp import ClientApp
 
 from muster.config.experiment import Experiment, apply_setting, from_dict
-from muster.config.flower import client_fingerprint
+from muster.config.identity import client_fingerprint
 from muster.core.errors import ConfigError, MusterError
 from muster.engine.pool import as_muster_error
 from muster.flower.client import ClientData, Participant
@@ -62,7 +62,7 @@ class _Node:
     def __init__(self, experiment: Experiment, context: Context, client_data: ClientData | None) -> None:
         self.experiment, self.context, self.client_data = experiment, context, client_data
         self._identity = (
-            client_fingerprint(experiment),
+            client_fingerprint(experiment.described()),
             tuple(sorted(context.node_config.items())),
             client_data,
         )

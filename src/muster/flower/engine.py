@@ -11,7 +11,8 @@ import numpy as np
 import torch
 from flwr.app import ArrayRecord, ConfigRecord, RecordDict
 
-from muster.config.flower import FlowerOptions, client_fingerprint
+from muster.config.flower import FlowerOptions
+from muster.config.identity import client_fingerprint
 from muster.core.arrays import Floats, Ints, State, Vector
 from muster.core.component import Population
 from muster.core.errors import ConfigError
@@ -81,7 +82,7 @@ class FlowerEngine(Engine):
         self._spec, self._initial = flat.spec, flat.vector()
         partitioned = ingredients.data.clients > 0
         self._registry = ClientRegister(expected=ingredients.data.sizes if partitioned else None)
-        self._experiment = client_fingerprint(ingredients.experiment)
+        self._experiment = client_fingerprint(ingredients.experiment.described())
         self._presence = Presence(self._mail, self._registry, self._experiment)
         self._round = 0
         #: Client → version of its state, and of its probed model, that the server counts on.

@@ -82,15 +82,19 @@ class MusterStrategy:
     ) -> StrategyResult:
         """Run rounds on the nodes behind a grid; the arguments are those of Flower's strategies."""
         aggregator = self.aggregator or FedAvg()
-        check_signals(self.selector, aggregator, self.signals)
         engine = RecordsEngine(
             Mail(grid, deadline=timeout),
             initial_arrays,
-            self,
+            signals=self.signals,
+            federated_evaluation=self.federated_evaluation,
+            weighted_by_key=self.weighted_by_key,
+            final_layer=self.final_layer,
             train_config=train_config or ConfigRecord(),
             evaluate_config=evaluate_config or ConfigRecord(),
             evaluate_fn=evaluate_fn,
         )
+        for signal in (*self.selector.needs(), *aggregator.reports()):
+            engine.check_signal(signal)  # sooner than the server does: nobody should wait for nodes in vain
         wanted = getattr(self.selector, "clients_per_round", 1) if self.min_nodes is None else self.min_nodes
         engine.wait_for_nodes(wanted, self.wait)
         server = Server(
@@ -98,18 +102,6 @@ class MusterStrategy:
         )
         result = server.run(num_rounds)
         return StrategyResult(engine.to_arrays(result.parameters), result)
-
-
-def check_signals(selector: Selector, aggregator: Aggregator, answered: Sequence[str]) -> None:
-    """Refuse methods whose signals neither the server can compute from updates nor the client app answers."""
-    for signal in (*selector.needs(), *aggregator.reports()):
-        if not signal.in_update and signal.name not in answered:
-            raise ConfigError(
-                f"the methods need the signal '{signal.name}', which a client app of your own does not answer",
-                expected="signals that the server computes from updates, or that your app answers",
-                fix=f"answer `query.{signal.name}` in your client app and name it in MusterStrategy(signals=…)"
-                ", or use Muster's client app (docs/flower.md)",
-            )
 
 
 @dataclass(frozen=True)
@@ -130,15 +122,19 @@ class RecordsEngine(Engine):
         self,
         mail: Mail,
         initial: ArrayRecord,
-        strategy: MusterStrategy,
         *,
+        signals: Sequence[str],
+        federated_evaluation: bool,
+        weighted_by_key: str,
+        final_layer: str | None,
         train_config: ConfigRecord,
         evaluate_config: ConfigRecord,
         evaluate_fn: EvaluateFn | None,
     ) -> None:
-        self._mail, self._strategy = mail, strategy
+        self._mail, self._answered, self._key = mail, tuple(signals), weighted_by_key
+        self._federated_evaluation = federated_evaluation
         self._train_config, self._evaluate_config, self._evaluate_fn = train_config, evaluate_config, evaluate_fn
-        self._spec = spec_of_arrays(initial, strategy.final_layer)
+        self._spec = spec_of_arrays(initial, final_layer)
         self._dtypes = {name: str(array.dtype) for name, array in initial.items()}
         self._initial = to_vector(initial, self._spec)
         self._nodes: list[int] = []
@@ -165,6 +161,16 @@ class RecordsEngine(Engine):
     @property
     def algorithm(self) -> LocalAlgorithm:
         return Plain()
+
+    def check_signal(self, signal: Signal) -> None:
+        """Only what the server computes from updates, and what the client app says it answers."""
+        if not signal.in_update and signal.name not in self._answered:
+            raise ConfigError(
+                f"the methods need the signal '{signal.name}', which a client app of your own does not answer",
+                expected="signals that the server computes from updates, or that your app answers",
+                fix=f"answer `query.{signal.name}` in your client app and name it in MusterStrategy(signals=…)"
+                ", or use Muster's client app (docs/flower.md)",
+            )
 
     def describe(self) -> str:
         return f"Flower nodes with their own client app, {len(self._online)} of {len(self._nodes)} are there"
@@ -255,14 +261,14 @@ class RecordsEngine(Engine):
 
     def evaluate(self, parameters: Vector) -> Evaluation:
         nothing = np.zeros(0, dtype=np.int64)
-        measured = self._measured_by_clients(parameters) if self._strategy.federated_evaluation else {}
+        measured = self._measured_by_clients(parameters) if self._federated_evaluation else {}
         if self._evaluate_fn is not None:
             measured |= _numbers(self._evaluate_fn(self._round + 1, self.to_arrays(parameters)) or {})
         return Evaluation(nothing.reshape(0, 0), 0.0, nothing, np.zeros(0), nothing, measured=measured)
 
     def _measured_by_clients(self, parameters: Vector) -> dict[str, float]:
         """Means of all metrics, weighted by the clients' numbers of test samples."""
-        key = self._strategy.weighted_by_key
+        key = self._key
         letters = self._letters(
             self.reachable(0).tolist(), "evaluate", self.to_arrays(parameters), self._config(self._evaluate_config)
         )
@@ -308,7 +314,7 @@ class RecordsEngine(Engine):
     def _trained(self, client: int, content: RecordDict, training: _UnderWay) -> Updates:
         order, metrics = training.order, metrics_of(content)
         # Before anything is aggregated: weights are read from here.
-        self._sizes[client] = size = examples_of(metrics, self._strategy.weighted_by_key)
+        self._sizes[client] = size = examples_of(metrics, self._key)
         movement = training.cohort.movement(client, to_vector(only_arrays(content), self._spec))
         outcome = TrainOutcome(steps=1, samples=size)
         contained = measure_on_update(

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, Protocol, TypeAlias
 
 from muster.aggregation.base import aggregators
+from muster.config.identity import HABITS
 from muster.config.provenance import Kind, Provenance, Sources, leaves
 from muster.core.registry import Registry, parameters_of
 from muster.data.partition.base import schemes
@@ -28,7 +29,7 @@ _NAMED: dict[str, tuple[str, Registry[Any]]] = {
 #: Sections whose methods are what rows compare: another one is another row, not a difference from the paper.
 METHODS = ("algorithm", "selection", "aggregation")
 #: What does not change what is learned.
-IRRELEVANT = ("name", "evaluation", "engine", "checkpoint", "rounds_share")
+IRRELEVANT = (*HABITS, "evaluation", "rounds_share")
 
 #: What is worth saying of local training where it is left open; options of schedules that are not used are not.
 _OF_TRAINING = ("optimizer", "schedule", "momentum", "nesterov", "weight_decay", "clip_norm", "batch_size")

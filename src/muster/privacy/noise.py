@@ -24,6 +24,7 @@ _DELEGATED = (
     "reportable",
     "uses_model",
     "in_update",
+    "reveals_update",
     "needs_squared_loss",
     "client_state",
     "evaluates",

@@ -8,11 +8,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from muster.config.identity import determining
+
 if TYPE_CHECKING:
     from muster.server.result import Result
-
-#: Sections that change no result; of the engine's only the kind may, by rounding.
-_HABITS = ("name", "engine", "flower", "checkpoint")
 
 
 @dataclass(frozen=True)
@@ -57,15 +56,8 @@ def names(groups: Sequence[list[Result]], free: Sequence[str] = ()) -> list[str]
     return named
 
 
-def relevant(config: Mapping[str, Any]) -> dict[str, Any]:
-    """The sections that determine a result."""
-    sections = {key: value for key, value in config.items() if key not in _HABITS}
-    kind = config.get("engine", {}).get("kind", "auto")
-    return sections if kind == "auto" else sections | {"engine": {"kind": kind}}
-
-
 def _settings(result: Result, free: Sequence[str] = ()) -> dict[str, Any]:
-    return {key: value for key, value in flat(relevant(result.config)).items() if key not in ("seed", *free)}
+    return {key: value for key, value in flat(determining(result.config)).items() if key not in ("seed", *free)}
 
 
 def seed_of(result: Result) -> int:

@@ -9,8 +9,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from muster.config.identity import determining
 from muster.config.toml import to_toml, toml_value
-from muster.results.cases import Case, differing, flat, relevant
+from muster.results.cases import Case, differing, flat
 from muster.server.result import Result
 
 _WORD, _TOML_WORDS = re.compile(r"[A-Za-z][A-Za-z0-9_-]*"), ("true", "false", "inf", "nan")
@@ -27,15 +28,15 @@ class Recipe:
 
 def shared_settings(results: Sequence[Result]) -> dict[str, Any]:
     """The settings that all runs have with the same value, in sections; sections that say nothing are left out."""
-    rows = [relevant(result.config) for result in results]
+    rows = [determining(result.config) for result in results]
     different = set(differing(rows))
     return nested({key: value for key, value in flat(rows[0]).items() if key not in different})
 
 
 def own_settings(result: Result, results: Sequence[Result]) -> dict[str, Any]:
     """The settings of a run, as `section.key`, that not all runs share."""
-    different = set(differing([relevant(other.config) for other in results]))
-    return {key: value for key, value in flat(relevant(result.config)).items() if key in different}
+    different = set(differing([determining(other.config) for other in results]))
+    return {key: value for key, value in flat(determining(result.config)).items() if key in different}
 
 
 def nested(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -53,7 +54,7 @@ def nested(values: Mapping[str, Any]) -> dict[str, Any]:
 def recipe(found: Sequence[Case]) -> Recipe | None:
     """A sweep where all cases have the same seeds, else single runs. None: parts were objects made in Python."""
     results = [run for case in found for run in case.runs]
-    if any(_has_objects(relevant(result.config)) for result in results):
+    if any(_has_objects(determining(result.config)) for result in results):
         return None
     if len(results) > 1 and len({tuple(case.seeds) for case in found}) == 1:
         return _as_sweep(found)

@@ -119,9 +119,6 @@ class Selector(Component):
     >>> class WorstTwo(Selector):
     ...     '''Ask everybody for the loss and train the two clients with the largest.'''
     ...
-    ...     def needs(self) -> tuple[Signal, ...]:
-    ...         return (Loss(),)
-    ...
     ...     def round(self, fed: View) -> Plan:
     ...         losses = yield Ask(fed.available, (Loss(),))
     ...         yield Train(np.sort(losses.clients[np.argsort(-losses["loss"])[:2]]))
@@ -136,7 +133,11 @@ class Selector(Component):
     """
 
     def needs(self) -> tuple[Signal, ...]:
-        """The signals that this selector will ask for or have reported."""
+        """The signals that this selector will ask for or have reported, as far as it says so beforehand.
+
+        Nothing depends on it: every request is checked when it is made. A signal that is declared here is checked
+        before round 1 already, so that a run which cannot work does not begin.
+        """
         return ()
 
     def gives_multiplicity(self) -> bool:
@@ -154,12 +155,6 @@ class Selector(Component):
     @abstractmethod
     def round(self, fed: View) -> Plan:
         """One round: yield Ask and Train requests, receive Replies."""
-
-    def check_signals(self, population: Population) -> None:
-        """Refuse to start where a needed signal cannot be had."""
-        for signal in self.needs():
-            if reason := signal.unavailable(population):
-                raise ConfigError(f"{type(self).__name__} needs the signal '{signal.name}', but {reason}")
 
 
 selectors: Registry[Selector] = Registry("selection method", "muster.selection")

@@ -1,4 +1,8 @@
-"""Checks before round 1 and before every exchange: mistakes are told as such, not computed with."""
+"""Checks before round 1 and before every exchange: mistakes are told as such, not computed with.
+
+What a selector asks for is known for certain only when it asks. So every request is checked when it is made, and
+what a selector declares (`needs`, `gives_…`) lets the same checks run before round 1.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +14,10 @@ import numpy.typing as npt
 from muster.aggregation.base import Aggregator, aggregators
 from muster.core.arrays import Bools, Floats, Ints, Vector
 from muster.core.errors import ConfigError
+from muster.engine.base import Engine
 from muster.selection.base import Ask, Selector, Train, View
-from muster.training.base import LocalAlgorithm, LocalTraining, algorithms
+from muster.signals.base import Signal
+from muster.training.base import LocalAlgorithm, algorithms
 from muster.training.context import PROBE
 
 
@@ -34,18 +40,8 @@ def check_fit(selector: Selector, aggregator: Aggregator, algorithm: LocalAlgori
             f"{type(aggregator).__name__} needs clients that run {' or '.join(needed)}, not {given}",
             fix=f"set method = '{needed[0]}' in the section [algorithm]",
         )
-    if selector.gives_fedavg() and algorithm.requires_aggregation is not None:
-        raise ConfigError(
-            f"{type(selector).__name__} trains some rounds with FedAvg, which lacks what {given} needs",
-            fix="use method = 'plain' or 'fedprox' in the section [algorithm], or do without those rounds "
-            "(pretraining_rounds = 0)",
-        )
-    probes = any(PROBE in signal.client_state for signal in selector.needs())
-    if probes and algorithm.requires_aggregation is not None:
-        raise ConfigError(
-            f"{type(selector).__name__} trains on from probed models, whose steps lack the corrections of {given}",
-            fix="use method = 'plain', 'fedprox' or 'moon' in the section [algorithm], or another selection",
-        )
+    if selector.gives_fedavg():
+        _check_plain_mean(type(selector).__name__, algorithm)
     wanted, used = algorithm.requires_aggregation, aggregators.name_of(aggregator)
     if wanted is not None and used not in wanted:
         raise ConfigError(
@@ -54,20 +50,39 @@ def check_fit(selector: Selector, aggregator: Aggregator, algorithm: LocalAlgori
         )
 
 
-def check_probes(selector: Selector, training: LocalTraining, algorithm: LocalAlgorithm) -> None:
-    """Refuse to go on with a probe's momentum where there is none, or another one is kept already."""
-    kept = any(getattr(signal, "optimizer_state", "fresh") == "kept" for signal in selector.needs())
-    given = algorithms.name_of(algorithm)
-    if kept and not training.momentum:
+def _check_plain_mean(selector: str, algorithm: LocalAlgorithm) -> None:
+    if algorithm.requires_aggregation is not None:
+        raise ConfigError(
+            f"{selector} trains some rounds with FedAvg, which lacks what {algorithms.name_of(algorithm)} needs",
+            fix="use method = 'plain' or 'fedprox' in the section [algorithm], or do without those rounds "
+            "(pretraining_rounds = 0)",
+        )
+
+
+def check_signal(signal: Signal, wanted_by: str, engine: Engine) -> None:
+    """Refuse a signal that these clients cannot measure, or that means something else in this run."""
+    if reason := signal.unavailable(engine.population):
+        raise ConfigError(f"{wanted_by} needs the signal '{signal.name}', but {reason}")
+    engine.check_signal(signal)
+    algorithm = engine.algorithm
+    if PROBE in signal.client_state and algorithm.requires_aggregation is not None:
+        raise ConfigError(
+            f"{wanted_by} trains on from probed models, whose steps lack the corrections of "
+            f"{algorithms.name_of(algorithm)}",
+            fix="use method = 'plain', 'fedprox' or 'moon' in the section [algorithm], or another selection",
+        )
+    if getattr(signal, "optimizer_state", "fresh") != "kept":
+        return
+    if not engine.training.momentum:
         raise ConfigError(
             "optimizer_state = 'kept' goes on with the momentum of a probe, but local training has none",
             expected="training.optimizer = 'sgd' with a momentum",
             fix="set training.momentum, or leave optimizer_state = 'fresh'",
         )
-    if kept and algorithm.continues_optimiser:
+    if algorithm.continues_optimiser:
         raise ConfigError(
             "optimizer_state = 'kept' goes on with the momentum of a probe, but the local algorithm "
-            f"{given} goes on with that of the client's last training",
+            f"{algorithms.name_of(algorithm)} goes on with that of the client's last training",
             fix="use one of the two",
         )
 
@@ -92,7 +107,7 @@ def checked_mask(mask: object, clients: Ints, chooser: Selector) -> Bools:
 
 
 def check_request(
-    request: Ask | Train, view: View, chooser: Selector, aggregator: Aggregator, algorithm: LocalAlgorithm
+    request: Ask | Train, view: View, chooser: Selector, aggregator: Aggregator, engine: Engine
 ) -> None:
     """Refuse requests that no engine could carry out; they come from a mistake in a selector."""
     selector, clients = type(chooser).__name__, view.clients
@@ -114,24 +129,55 @@ def check_request(
         )
     if len(np.unique(ids)) != len(ids):
         raise ConfigError(f"{selector} asked for the same client twice", fix="use Train(..., multiplicity=...)")
-    _check_signals(request, selector)
+    _check_signals(request, selector, engine)
     if isinstance(request, Ask) and request.parameters is not None:
         _check_model(request.parameters, view, selector)
     if isinstance(request, Train):
         _check_counts(request, selector, aggregator)
-        _check_factors(request, selector, algorithm)
+        _check_factors(request, selector, engine.algorithm)
+        if request.fedavg:
+            _check_plain_mean(selector, engine.algorithm)
 
 
-def _check_signals(request: Ask | Train, selector: str) -> None:
-    """A signal measured at the wrong time has its name and another meaning."""
+def _check_signals(request: Ask | Train, selector: str, engine: Engine) -> None:
+    wanted = signals_of(request)
+    # A signal measured at the wrong time has its name and another meaning.
     if isinstance(request, Ask):
-        wrong = [signal.name for signal in request.signals if not signal.askable]
+        wrong = [signal.name for signal in wanted if not signal.askable]
         problem, fix = "cannot be asked for", "name it in the report of a Train request"
     else:
-        wrong = [signal.name for signal in request.report if not signal.reportable]
+        wrong = [signal.name for signal in wanted if not signal.reportable]
         problem, fix = "cannot be reported by a training", "ask for it before the training"
     if wrong:
         raise ConfigError(f"{selector}: the signal '{wrong[0]}' {problem}", fix=fix)
+    for signal in wanted:
+        check_signal(signal, selector, engine)
+    if engine.sums_only and (obstacle := obstacle_in_request(request)):
+        raise not_on_sums(selector, obstacle)
+
+
+def signals_of(request: Ask | Train) -> tuple[Signal, ...]:
+    """What clients are to measure."""
+    return tuple(request.signals if isinstance(request, Ask) else request.report)
+
+
+def obstacle_in_request(request: Ask | Train) -> str:
+    """What a request takes from single updates, which secure aggregation hides; empty: nothing."""
+    for signal in signals_of(request):
+        if signal.in_update or signal.reveals_update:
+            return f"it looks at every client's '{signal.name}', which tells of its update"
+    if isinstance(request, Train) and request.keep is not None:
+        return "it decides after training which updates are used"
+    return ""
+
+
+def not_on_sums(name: str, obstacle: str) -> ConfigError:
+    """The error where something needs single updates and the server sees only their sum."""
+    return ConfigError(
+        f"{name} does not work with secure aggregation: {obstacle}",
+        expected="methods that need no more than the sum of the updates",
+        fix="choose among those in docs/flower-privacy.md, or set flower.secure_aggregation = false",
+    )
 
 
 def _check_model(parameters: Vector, view: View, selector: str) -> None:

@@ -58,7 +58,9 @@ class Conversation:
                 return
             server = self.server
             aggregator = aggregator_for(request, server.aggregator)
-            check_request(request, view, server.selector, aggregator, server.engine.algorithm)
+            check_request(request, view, server.selector, aggregator, server.engine)
+            for observer in server.observers:
+                observer.requested(request, self.round)
             if isinstance(request, Ask):
                 replies = self._ask(request)
             else:

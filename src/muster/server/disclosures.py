@@ -1,6 +1,6 @@
 """What leaves the clients under every method, and how often: seen in a trial run with made-up numbers.
 
-Nothing is declared twice: selectors are driven for a few rounds and their requests are read.
+Nothing is declared twice: the real loop runs for a few rounds on made-up clients, and requests are read.
 """
 
 from __future__ import annotations
@@ -12,15 +12,11 @@ import numpy as np
 
 from muster.aggregation.base import aggregators
 from muster.core.arrays import Ints
-from muster.core.registry import parameters_of
-from muster.selection.base import Ask, Selector, selectors
-from muster.selection.combinators import Combinator
-from muster.server.testing import FakeFederation
+from muster.selection.base import Ask, Selector
+from muster.server.checks import signals_of
+from muster.server.trial import CLIENTS, ROUNDS, requests_in_trial, with_defaults
 from muster.signals.base import Signal
 from muster.training.base import algorithms
-
-#: Size of the trial: more rounds than any method's default warm-up.
-ROUNDS, CLIENTS, PER_ROUND = 40, 30, 5
 
 
 @dataclass(frozen=True)
@@ -35,13 +31,12 @@ class Disclosure:
 
 def of_selection(name: str) -> list[Disclosure]:
     """What a selection method asks and has reported with its default options; empty: nothing."""
-    component = selectors.get(name)
-    if isinstance(component, type) and issubclass(component, Combinator):
+    selector = with_defaults(name)
+    if selector is None:
         return [Disclosure(name, "–", "what the selectors inside it disclose", "as they do")]
-    options = {"clients_per_round": PER_ROUND} if "clients_per_round" in parameters_of(component) else {}
     return [
         Disclosure(name, signal.name, signal.discloses, often)
-        for signal, often in _observed(selectors.build(name, options))
+        for signal, often in _observed(selector)
         if not signal.in_update
     ]
 
@@ -82,13 +77,12 @@ class _Use:
 def _observed(selector: Selector) -> Iterator[tuple[Signal, str]]:
     """Every signal that a trial run uses, with how often it is asked or reported."""
     uses: dict[tuple[Signal, bool], _Use] = {}
-    for round, played in enumerate(FakeFederation(CLIENTS, rounds=ROUNDS).run(selector, ROUNDS)):
-        for request in played.requests:
-            asked = isinstance(request, Ask)
-            for signal in request.signals if isinstance(request, Ask) else request.report:
-                nothing = _Use(np.zeros(CLIENTS, dtype=np.int64), set())
-                use = uses.setdefault((signal, asked), nothing)
-                use.times[request.clients] += 1
-                use.rounds.add(round)
+    for round, request in requests_in_trial(selector):
+        asked = isinstance(request, Ask)
+        for signal in signals_of(request):
+            nothing = _Use(np.zeros(CLIENTS, dtype=np.int64), set())
+            use = uses.setdefault((signal, asked), nothing)
+            use.times[request.clients] += 1
+            use.rounds.add(round)
     for (signal, asked), use in uses.items():
         yield signal, use.words(asked)

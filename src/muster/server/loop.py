@@ -17,9 +17,9 @@ from muster.core.errors import CheckpointError, ConfigError, TrainingError
 from muster.core.randomness import generator
 from muster.engine.base import Engine, Failed
 from muster.privacy.account import Privacy
-from muster.selection.base import Selector, View
+from muster.selection.base import Request, Selector, View
 from muster.selection.history import History
-from muster.server.checks import check_fit, check_probes
+from muster.server.checks import check_fit, check_signal
 from muster.server.conversation import Conversation
 from muster.server.ledger import Bookkeeper, Ledger
 from muster.server.metrics import NAN, client_accuracies, group_table, summarise_metrics
@@ -38,6 +38,9 @@ class Observer:
 
     def started(self, server: Server, rounds: int, done: int) -> None:
         """A run begins, or goes on after `done` rounds."""
+
+    def requested(self, request: Request, round: int) -> None:
+        """The selector has made a request that is in order; `round` counts from 0."""
 
     def answered(self, answers: Updates | Failed) -> None:
         """Clients have answered a training request; vectors are valid only during the call."""
@@ -133,15 +136,17 @@ class Server:
         self.guard.check()
         self.engine.training.check()
         self.selector.check(population)
-        self.selector.check_signals(population)
+        for signal in self.selector.needs():
+            check_signal(signal, type(self.selector).__name__, self.engine)
         self.aggregator.check(population)
+        for signal in self.aggregator.reports():
+            check_signal(signal, type(self.aggregator).__name__, self.engine)
         check_fit(self.selector, self.aggregator, self.engine.algorithm)
         self.aggregator.check_training(self.engine.training, self.engine.algorithm)
-        check_probes(self.selector, self.engine.training, self.engine.algorithm)
         if self.engine.sums_only:
             from muster.server.secure_aggregation import check_secure_aggregation
 
-            check_secure_aggregation(self.selector, self.aggregator, self.guard, population.clients)
+            check_secure_aggregation(self.selector, self.aggregator, self.guard, self.engine)
         for step in self.filters:
             step.check(population)
         self.engine.algorithm.check(population)
@@ -197,8 +202,7 @@ class Server:
         last = record.round == rounds
         if last or record.round % self.evaluate_every == 0:
             took_part = sorted({client for training in record.trainings for client in training.clients})
-            last_trained = record.last_trained
-            evaluation = self.engine.evaluate(self.parameters)
+            evaluation, last_trained = self.engine.evaluate(self.parameters), record.last_trained
             if self.engine.training.centralised:  # everybody's data took part
                 took_part = last_trained = list(range(len(evaluation.client_count)))
             record.metrics = summarise_metrics(

@@ -1,13 +1,14 @@
-"""Try a selector without training: a federation whose clients answer with made-up numbers.
+"""Try a selector of your own without training: a federation whose clients answer with made-up numbers.
 
-`FakeFederation` drives selectors and checks their requests; `check_selector` is the contract that every selector
-must keep. Both serve Muster's own tests and benchmarks, and anybody who writes a selector.
+`FakeFederation` drives a selector round by round, and can do to it what a run on the trial engine does not:
+clients that stay silent, numbers that are none, few who can be reached, newcomers. `check_selector` is the
+contract that every selector must keep under all of this. Nothing in the package uses them: they are for tests and
+benchmarks, Muster's own and those of whoever writes a selector.
 """
 
 from __future__ import annotations
 
 import time
-import zlib
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -18,14 +19,14 @@ import numpy.typing as npt
 
 from muster.core.arrays import Floats, Ints
 from muster.core.component import Population
-from muster.core.parameters import Entry, ParameterSpec
+from muster.core.parameters import ParameterSpec
 from muster.core.randomness import generator
+from muster.engine.base import narrowed
+from muster.engine.trial import Script, made_up, small_spec
 from muster.selection.base import Ask, Request, Selector, Train, View
 from muster.selection.history import History
+from muster.server.checks import signals_of
 from muster.signals.base import Replies, Signal
-
-#: Numbers for a signal: one row a client of the whole population, or a function (clients, round) → rows.
-Script = npt.ArrayLike | Callable[[Ints, int], npt.ArrayLike]
 
 
 @dataclass
@@ -68,22 +69,6 @@ class Played:
 def _same(mine: Request, theirs: Request, rows: str) -> bool:
     a, b = getattr(mine, rows, None), getattr(theirs, rows, None)
     return (a is None and b is None) or (a is not None and b is not None and np.array_equal(a, b))
-
-
-def small_spec(classes: int, hidden: int = 3) -> ParameterSpec:
-    """The layout of a small two-layer classifier."""
-    shapes = {
-        "fc1.weight": (hidden, 4),
-        "fc1.bias": (hidden,),
-        "fc2.weight": (classes, hidden),
-        "fc2.bias": (classes,),
-    }
-    entries, at = [], 0
-    for name, shape in shapes.items():
-        size = int(np.prod(shape))
-        entries.append(Entry(name, shape, at, at + size))
-        at += size
-    return ParameterSpec(tuple(entries), final_layer_name="fc2")
 
 
 class FakeFederation:
@@ -156,7 +141,7 @@ class FakeFederation:
                 break
             finally:
                 played.seconds += time.perf_counter() - started
-            check_request(request, view, selector)
+            check_request(request, view)
             replies = self._answer(request, drop, nan or {})
             played.requests.append(request)
             played.replies.append(replies)
@@ -180,7 +165,7 @@ class FakeFederation:
         self.history.failed(request.clients[silent])
         clients = request.clients[~silent]
         values = {}
-        for signal in request.signals if isinstance(request, Ask) else request.report:
+        for signal in signals_of(request):
             rows = self.values(signal, clients)
             rows[np.isin(clients, list(nan.get(signal.name, ())))] = np.nan
             self.history.reported(signal.name, clients, rows)
@@ -189,42 +174,19 @@ class FakeFederation:
 
     def values(self, signal: Signal, clients: Ints) -> Floats:
         """What these clients answer in the next round: the script's numbers, or made-up ones."""
-        width = signal.width(self.population)
-        shape = (len(clients),) if width == 1 else (len(clients), width)
-        script = self.script.get(signal.name)
-        if callable(script):
-            return np.array(script(clients, self.next_round), dtype=np.float64).reshape(shape)
-        if script is not None:
-            return np.array(np.asarray(script, dtype=np.float64)[clients]).reshape(shape)
-        key = zlib.crc32(f"{self.seed} {self.next_round} {signal.name}".encode())
-        columns = np.arange(width, dtype=np.uint64)
-        cells = clients.astype(np.uint64)[:, None] * np.uint64(width) + columns
-        uniform = _scrambled(cells + (np.uint64(key) << np.uint64(32)))
-        if signal.name == "label_histogram":
-            uniform = np.floor(10 * uniform) + (columns == clients[:, None] % width)
-        elif signal.in_update and width > 1:
-            uniform -= 0.5
-        return uniform.reshape(shape)
+        return narrowed(
+            made_up(signal, clients, self.next_round, self.population, seed=self.seed, script=self.script)
+        )
 
 
-def _scrambled(keys: npt.NDArray[np.uint64]) -> Floats:
-    """A number in [0, 1) for every key (the finaliser of SplitMix64): the same wherever it is computed."""
-    keys = (keys ^ (keys >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    keys = (keys ^ (keys >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    uniform: Floats = ((keys ^ (keys >> np.uint64(31))) >> np.uint64(11)).astype(np.float64) * 2.0**-53
-    return uniform
-
-
-def check_request(request: Request, view: View, selector: Selector) -> None:
+def check_request(request: Request, view: View) -> None:
     """Raise AssertionError when a request is not one that the server accepts."""
     clients = request.clients
     assert isinstance(clients, np.ndarray), f"clients are a {type(clients).__name__}, not an array"
     assert clients.dtype == np.int64, f"client ids are {clients.dtype}"
     assert np.isin(clients, view.available).all(), "a client that is not available"
     assert len(np.unique(clients)) == len(clients), "a client twice in one request"
-    needed = {type(signal) for signal in selector.needs()}
-    for signal in request.signals if isinstance(request, Ask) else request.report:
-        assert type(signal) in needed, f"'{signal.name}' is not among the signals that the selector declares"
+    for signal in signals_of(request):
         allowed = signal.askable if isinstance(request, Ask) else signal.reportable
         assert allowed, f"'{signal.name}' cannot be had in a {type(request).__name__}"
     if isinstance(request, Train):
@@ -244,20 +206,21 @@ def check_selector(
     """
     new: Callable[..., FakeFederation] = partial(FakeFederation, clients, **federation)
     make().check(new().population)
-    make().check_signals(new().population)
+    for signal in make().needs():
+        assert signal.unavailable(new().population) is None, f"'{signal.name}' cannot be had"
     first, second = (new(seed=1).run(make(), rounds) for _ in range(2))
     assert all(a.same_as(b) for a, b in zip(first, second, strict=True)), "the same seed gives another course"
     for played in first:
         assert played.trains, "a round without training"
         assert all(0 < len(train.clients) <= count for train in played.trains), "too many or no clients"
-    _check_hard_times(make, new, count, rounds)
+    asked = {signal.name for played in first for request in played.requests for signal in signals_of(request)}
+    _check_hard_times(make, new, count, rounds, asked)
     _check_restored(make, new, rounds)
 
 
 def _check_hard_times(
-    make: Callable[[], Selector], new: Callable[..., FakeFederation], count: int, rounds: int
+    make: Callable[[], Selector], new: Callable[..., FakeFederation], count: int, rounds: int, names: set[str]
 ) -> None:
-    names = {signal.name for signal in make().needs()}
     federation, selector = new(seed=2), make()
     half = range(federation.clients // 2)
     federation.play(selector, drop=half)

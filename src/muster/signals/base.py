@@ -83,6 +83,9 @@ class Signal(ABC):
     embeds: ClassVar[bool] = False
     #: The server could compute it from the update that it receives anyway: reporting it costs no bytes.
     in_update: ClassVar[bool] = False
+    #: Made of the update, or worth as much (a gradient, a model of its own): where secure aggregation hides single
+    #: updates, asking for it would disclose them after all.
+    reveals_update: ClassVar[bool] = False
     #: Needs per-sample losses during the first local epoch.
     needs_squared_loss: ClassVar[bool] = False
     #: Measuring it may draw from `ClientContext.rng`; where no signal does, none is made.

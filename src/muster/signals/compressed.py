@@ -50,6 +50,7 @@ class CompressedUpdate(Signal):
     draws: ClassVar[bool] = False
     askable: ClassVar[bool] = False
     reportable: ClassVar[bool] = True
+    reveals_update: ClassVar[bool] = True
 
     #: Centres for each trainable parameter of the model.
     ratio: float = 1e-5

@@ -34,6 +34,7 @@ class Gradient(Signal):
     discloses: ClassVar[str] = "the gradient on the client's data: as much as one step of training"
     draws: ClassVar[bool] = False
     uses_model: ClassVar[bool] = True
+    reveals_update: ClassVar[bool] = True
 
     #: All trainable parameters, or the classification layer's.
     part: Part = "all"
@@ -71,6 +72,7 @@ class MeanGradient(Signal):
     askable: ClassVar[bool] = False
     reportable: ClassVar[bool] = True
     in_update: ClassVar[bool] = True
+    reveals_update: ClassVar[bool] = True
 
     #: All trainable parameters, or the classification layer's.
     part: Part = "all"

@@ -132,6 +132,7 @@ class BiasedModel(Signal):
     name: ClassVar[str] = "biased_model"
     discloses: ClassVar[str] = "a copy of the model fitted to the client's own data: as much as a model update"
     uses_model: ClassVar[bool] = True
+    reveals_update: ClassVar[bool] = True
 
     recipe: Recipe = field(default_factory=Recipe)
     #: As for the triplet.

@@ -25,6 +25,7 @@ class PartOfUpdate(Signal):
     askable: ClassVar[bool] = False
     reportable: ClassVar[bool] = True
     in_update: ClassVar[bool] = True
+    reveals_update: ClassVar[bool] = True
 
     @abstractmethod
     def part(self, spec: ParameterSpec) -> slice:

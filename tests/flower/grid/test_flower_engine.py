@@ -17,9 +17,10 @@ from muster.experiment.runner import Ingredients, build_data, local_engine, run
 from muster.flower import presence, wire
 from muster.flower.client_app import experiment_of, make_client_app
 from muster.flower.server_app import run_on_grid
-from muster.selection.base import Ask, Train
+from muster.selection.base import Ask, Selector, Train
 from muster.selection.high_loss import HighLoss
 from muster.server.loop import Observer
+from muster.signals.probe import ProbeNorm
 
 EVERYBODY = {"method": "random", "clients_per_round": 6}
 
@@ -568,3 +569,20 @@ def test_secure_aggregation_is_checked_before_the_run(everybody, grid_of, change
 def test_methods_on_sums_pass_the_check(everybody, grid_of):
     experiment = everybody(flower={"secure_aggregation": True}, rounds=1)
     assert run_on_grid(grid_of(experiment), experiment).complete
+
+
+class Probing(Selector):
+    """Asks for probes without declaring that it will."""
+
+    def round(self, fed):
+        yield Ask(fed.available, (ProbeNorm(),))
+        yield Train(fed.available[:2])
+
+
+def test_an_undeclared_probe_is_refused_with_scaffold(everybody, grid_of):
+    both = {"algorithm": {"method": "scaffold"}, "aggregation": {"method": "scaffold"}}
+    experiment = everybody(selection=Probing(), **both)
+    grid = grid_of(everybody(**both))
+    with pytest.raises(ConfigError, match="lack the corrections of scaffold"):
+        run_on_grid(grid, experiment)
+    assert not [m for m in grid.log if m.metadata.message_type.startswith("query.probe")]

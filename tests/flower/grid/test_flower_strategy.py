@@ -18,11 +18,12 @@ from muster.aggregation.scaffold import Scaffold
 from muster.core.errors import ConfigError, EngineError
 from muster.flower import MusterStrategy
 from muster.flower.records import spec_of_arrays, to_arrays, to_vector
-from muster.selection.base import Plan, Selector, Train, View
+from muster.selection.base import Ask, Plan, Selector, Train, View
 from muster.selection.power_of_choice import PowerOfChoice
 from muster.selection.random import RandomSelection
 from muster.selection.terraform import Terraform
 from muster.server.loop import Observer
+from muster.signals.losses import Loss
 
 CLIENTS = 5
 FEATURES, LABELS = load_digits(return_X_y=True)
@@ -154,6 +155,22 @@ def test_a_signal_that_clients_do_not_answer_is_refused_before_round_1(grid, ini
     with pytest.raises(ConfigError, match="need the signal 'loss'"):
         MusterStrategy(PowerOfChoice(clients_per_round=2)).start(grid, initial)
     assert not grid.log
+
+
+class Worst(Selector):
+    """Asks for losses without declaring that it will."""
+
+    def round(self, fed: View) -> Plan:
+        losses = yield Ask(fed.available, (Loss(),))
+        yield Train(losses.clients[:2])
+
+
+def test_a_signal_that_was_not_declared_is_refused_before_it_is_asked_for(grid, initial):
+    with pytest.raises(ConfigError, match="need the signal 'loss'"):
+        MusterStrategy(Worst()).start(grid, initial)
+    assert not grid.log
+    end = MusterStrategy(Worst(), signals=["loss"]).start(grid, initial, num_rounds=1, train_config=CONFIG)
+    assert end.result.complete
 
 
 def test_a_signal_that_clients_answer_can_be_used(grid, initial):

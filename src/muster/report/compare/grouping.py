@@ -6,8 +6,9 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
+from muster.config.identity import determining
 from muster.core.errors import ConfigError, nearest
-from muster.results.cases import Case, cases, differing, flat, relevant
+from muster.results.cases import Case, cases, differing, flat
 from muster.server.result import Result
 
 #: Keys that name a component say enough by their value: "oort", not "selection.method=oort".
@@ -28,14 +29,14 @@ def grouped(results: Sequence[Result], by: Sequence[str] = ()) -> list[Case]:
 
 def varying(runs: Sequence[Result]) -> list[str]:
     """The settings, beside the seed, that differ between runs of one case."""
-    return [key for key in differing([relevant(run.config) for run in runs]) if key != "seed"]
+    return [key for key in differing([determining(run.config) for run in runs]) if key != "seed"]
 
 
 def _without_repeats(results: Sequence[Result]) -> list[Result]:
     """Of runs with the same settings and seed the longest."""
     longest: dict[str, Result] = {}
     for result in results:
-        key = json.dumps([result.name, relevant(result.config)], sort_keys=True)
+        key = json.dumps([result.name, determining(result.config)], sort_keys=True)
         if key not in longest or len(result.records) > len(longest[key].records):
             longest[key] = result
     return list(longest.values())

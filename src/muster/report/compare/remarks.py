@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from muster.config.identity import determining
 from muster.report.compare.grouping import varying
 from muster.report.compare.measures import UNITS, federated, spends
 from muster.report.compare.sections import shared_units
-from muster.results.cases import Case, differing, relevant
+from muster.results.cases import Case, differing
 from muster.server.result import Result
 
 #: Settings that make the problem itself another one.
@@ -38,7 +39,7 @@ def about_cases(found: Sequence[Case], by: Sequence[str] = ()) -> Iterator[str]:
     if len({count for counts in rounds.values() for count in counts}) > 1:
         each = _listed([f"{name}: {' or '.join(map(str, counts))}" for name, counts in rounds.items()])
         yield f"Different numbers of rounds ({each}): look at equal budgets, not at the end."
-    configs = [relevant(run.config) for case in found for run in case.runs]
+    configs = [determining(run.config) for case in found for run in case.runs]
     different = [key for key in differing(configs) if key not in ("seed", "rounds")]
     problem = [key for key in different if key.startswith(_PROBLEM)]
     if problem:

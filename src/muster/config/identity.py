@@ -1,0 +1,64 @@
+"""Which settings determine a result: written here once, for all who must know.
+
+A run's fingerprint, the nodes that must agree with their server, the runs that a comparison puts together, and the
+runs whose pace tells how long another will take: all of them follow from what is said here. Functions take what
+`Experiment.described` gives, which is also what a result and a store keep as the run's config.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from typing import Any
+
+#: Sections that change no result. Of the engine's settings only the kind may, by rounding.
+HABITS = ("name", "engine", "flower", "checkpoint", "tracking")
+
+#: The sections that determine what clients do: server and nodes must agree on them.
+CLIENT_SECTIONS = ("seed", "data", "partition", "model", "training", "algorithm", "devices")
+
+#: Kinds of engine that give the same bits; the first stands for all of them.
+_ALIKE = (("vectorised",), ("processes", "inline"))
+
+
+def determining(config: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings that determine a result, in sections. Runs that have them in common are the same run.
+
+    An engine that is asked for by name determines rounding. The one that is chosen ("auto") follows from the rest.
+    """
+    sections = {key: value for key, value in config.items() if key not in HABITS}
+    if not sections.get("privacy"):
+        # Runs without noise are the same as before there was a choice.
+        sections.pop("privacy", None)
+    kind = config.get("engine", {}).get("kind", "auto")
+    return sections if kind == "auto" else sections | {"engine": {"kind": _standing_for(kind)}}
+
+
+def fingerprint(config: Mapping[str, Any]) -> str:
+    """Identifies a run by what determines its result."""
+    settings = determining(config)
+    if "engine" in settings:
+        # As stores have it.
+        settings["engine"] = "vectorised" if settings["engine"]["kind"] == "vectorised" else "one by one"
+    return _hashed(settings)
+
+
+def client_fingerprint(config: Mapping[str, Any]) -> str:
+    """Identifies the clients' side of an experiment; server and nodes compare it before they work together."""
+    settings = determining(config)
+    return _hashed({section: settings[section] for section in CLIENT_SECTIONS})
+
+
+def pace_kind(config: Mapping[str, Any]) -> str:
+    """What runs have in common whose rounds take equally long: all but seed and length, and where clients run."""
+    settings = {key: value for key, value in determining(config).items() if key not in ("seed", "rounds")}
+    return _hashed(settings | {key: config.get(key, {}) for key in ("engine", "flower")})
+
+
+def _standing_for(kind: str) -> str:
+    return next((alike[0] for alike in _ALIKE if kind in alike), kind)
+
+
+def _hashed(settings: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:16]
