@@ -27,12 +27,14 @@ from muster.server.result import Result
 from muster.signals.base import signals
 from muster.tracking import trackers
 from muster.training.base import algorithms
+from muster.updates.filters import filters
 from muster.world.availability import availabilities
 
 KINDS: dict[str, Registry[Any]] = {
     "selection": selectors,
     "aggregation": aggregators,
     "algorithms": algorithms,
+    "filters": filters,
     "data": sources,
     "partitions": schemes,
     "models": models,

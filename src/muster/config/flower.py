@@ -7,10 +7,10 @@ import json
 from dataclasses import dataclass
 from typing import Literal
 
-from muster.config.experiment import Experiment
+from muster.config.experiment import Experiment, build_filters
 from muster.core.errors import ConfigError
 
-#: The sections that determine what clients do: server and nodes must agree on them.
+#: The sections that determine what clients do: server and nodes must agree on them, and on the clients' filters.
 CLIENT_SECTIONS = ("seed", "data", "partition", "model", "training", "algorithm", "devices")
 
 
@@ -45,4 +45,7 @@ def client_fingerprint(experiment: Experiment) -> str:
     """Identifies the clients' side of an experiment; server and nodes compare it before they work together."""
     described = experiment.described()
     relevant = {section: described[section] for section in CLIENT_SECTIONS}
+    steps = build_filters(experiment.as_run().filters)
+    if on_clients := [described["filters"][at] for at, step in enumerate(steps) if step.side == "client"]:
+        relevant["filters"] = on_clients
     return hashlib.sha256(json.dumps(relevant, sort_keys=True).encode()).hexdigest()[:16]

@@ -8,6 +8,7 @@ another answer then has looked at single updates.
 from __future__ import annotations
 
 import copy
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -22,6 +23,7 @@ from muster.server.disclosures import CLIENTS, PER_ROUND
 from muster.server.testing import FakeFederation
 from muster.signals.base import Signal
 from muster.training.base import algorithms
+from muster.updates.filters import Filter, named
 from muster.updates.guard import Guard
 from muster.updates.table import Updates
 
@@ -56,13 +58,15 @@ def of_aggregation(name: str) -> Verdict:
     return Verdict(name, obstacle_in_aggregation(aggregators.get(name)()))
 
 
-def check_secure_aggregation(selector: Selector, aggregator: Aggregator, guard: Guard, clients: int) -> None:
+def check_secure_aggregation(
+    selector: Selector, aggregator: Aggregator, guard: Guard, clients: int, filters: Sequence[Filter] = ()
+) -> None:
     """Refuse a run that would need single updates; ConfigError says what needs them."""
     obstacles = {
         type(selector).__name__: obstacle_in_selection(selector, clients),
         type(aggregator).__name__: obstacle_in_aggregation(aggregator),
         "guard.max_norm": "" if guard.max_norm is None else "it measures single updates",
-    }
+    } | {f"the filter '{name}'": "on the server's side it works on single updates" for name, _ in named(filters)}
     for name, obstacle in obstacles.items():
         if obstacle:
             raise ConfigError(
