@@ -193,7 +193,7 @@ def test_a_filter_that_changes_in_secret_is_found_out(tiny):
         ([CLIP | {"nrom": 1}], r"unknown key 'filters\[0\].nrom'"),
         ([CLIP | {"side": "both"}], r"bad value for 'filters\[0\].side'"),
         ([CLIP | {"norm": -1.0}], "norm is -1"),
-        ([Noise(side="nowhere")], "side is 'nowhere'"),  # type: ignore[arg-type]
+        ([Noise(side="nowhere")], "side is 'nowhere'"),
     ],
     ids=str,
 )
