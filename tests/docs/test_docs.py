@@ -11,7 +11,7 @@ import pytest
 
 import muster
 from muster.aggregation.base import aggregators
-from muster.config.experiment import from_dict
+from muster.config.experiment import build_filters, from_dict
 from muster.core.registry import build
 from muster.experiment.runner import build_selector
 from muster.experiment.sweep import load_sweep
@@ -67,6 +67,7 @@ def test_toml_examples_are_valid(page):
             continue
         experiment = from_dict(values)
         build(LocalTraining, experiment.training, "training").check()
+        build_filters(experiment.filters)
         if "method" in values.get("selection", {}):
             section = values["selection"]
             build_selector({"clients_per_round": 5} | section if _takes_count(section) else section, clients=100)
@@ -85,7 +86,7 @@ def _takes_count(section) -> bool:
     "page",
     [
         ROOT / "README.md",
-        *(ROOT / "docs" / name for name in ("protocols.md", "compare.md", "store.md", "sweeps.md")),
+        *(ROOT / "docs" / name for name in ("protocols.md", "compare.md", "store.md", "sweeps.md", "filters.md")),
     ],
     ids=name_of,
 )
@@ -94,7 +95,7 @@ def test_python_examples_run(page, tmp_path, monkeypatch):
     examples = blocks(page, "python")
     assert examples
     for text in examples:
-        exec(compile(text, str(page), "exec"), {"__name__": "example"})
+        exec(compile(text, str(page), "exec", dont_inherit=True), {"__name__": "example"})
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "examples").glob("*.toml")), ids=lambda path: path.stem)

@@ -10,7 +10,6 @@ import numpy as np
 from muster.aggregation.base import MeanAggregator, aggregators
 from muster.core.arrays import Floats
 from muster.core.component import Population, state
-from muster.core.errors import ConfigError
 from muster.updates.table import Updates
 
 
@@ -30,16 +29,6 @@ class FedDyn(MeanAggregator):
     #: The fixed point is the optimum only for the weights that the sum of movements has, which are equal.
     honours_weights: ClassVar[bool] = False
     requires_algorithm: ClassVar[tuple[str, ...] | None] = ("feddyn",)
-
-    def check(self, population: Population) -> None:
-        super().check(population)
-        if self.clip_norm is not None:
-            raise ConfigError(
-                "FedDyn: clip_norm shortens movements on the server, but each client's regulariser follows the "
-                "movement that it made; the two sums would never agree again, and the optimum would be missed",
-                fix="leave aggregation.clip_norm out; training.clip_norm bounds the clients' gradients, "
-                "guard.max_norm refuses movements that are too long",
-            )
 
     def prepare(self, population: Population) -> None:
         self._population = population.clients

@@ -20,6 +20,7 @@ SECTIONS: dict[str, Any] = {
     "availability": {},
     "devices": {},
     "privacy": {},
+    "filters": [],
 }
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import copy
 import tomllib
 import zlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
@@ -25,6 +25,7 @@ from muster.core.registry import build
 from muster.data.federated import Dataset, FederatedData
 from muster.selection.base import Selector
 from muster.training.base import LocalAlgorithm
+from muster.updates.filters import Filter, filters
 
 Section: TypeAlias = dict[str, Any]
 
@@ -82,6 +83,7 @@ class Experiment:
     aggregation: Section | Aggregator = field(default_factory=_section(method="fedavg"))
     evaluation: Section = field(default_factory=dict)
     guard: Section = field(default_factory=dict)
+    filters: list[Section | Filter] = field(default_factory=list)
     engine: Section = field(default_factory=dict)
     flower: Section = field(default_factory=dict)
     checkpoint: Section = field(default_factory=dict)
@@ -93,6 +95,8 @@ class Experiment:
     def __post_init__(self) -> None:
         if isinstance(self.engine, str):  # engine = "vectorised" says as much as the section with that kind
             self.engine = {"kind": self.engine}
+        if isinstance(self.filters, tuple):
+            self.filters = list(self.filters)
 
     def check(self) -> None:
         """Refuse what is neither a section nor a component, before anything is built from it."""
@@ -105,6 +109,9 @@ class Experiment:
         for name, value in self.to_dict().items():
             if name in ("seed", "rounds") and not isinstance(value, int | np.integer):
                 raise ConfigError(f"bad value for '{name}': {value!r}", expected="an integer")
+            if name == "filters":
+                check_list(value)
+                continue
             if name in ("name", "seed", "rounds", "model") or isinstance(value, (dict, *objects.get(name, ()))):
                 continue
             component = " or ".join(kind.__name__ for kind in objects.get(name, ()))
@@ -144,6 +151,9 @@ class Experiment:
         """What is run in plain types, for reports and fingerprints; who watches it does not belong to it."""
         sections = self.as_run().to_dict()
         del sections["tracking"]
+        if not sections["filters"]:
+            # Runs without filters are described as they were before there were any.
+            del sections["filters"]
         return {name: plain(value) for name, value in sections.items()}
 
     @property
@@ -177,7 +187,9 @@ def from_dict(values: Mapping[str, Any]) -> Experiment:
     for key, value in values.items():
         if key not in allowed:
             raise ConfigError(f"unknown key or section '{key}'", expected=nearest(key, [*allowed, "workload"]))
-        if key not in ("name", "seed", "rounds") and not isinstance(value, dict) and _is_plain(value):
+        if key == "filters":
+            check_list(value)
+        elif key not in ("name", "seed", "rounds") and not isinstance(value, dict) and _is_plain(value):
             raise ConfigError(f"bad value for '{key}': {value!r}", expected=f"a section [{key}] with keys")
     scalars = {k: v for k, v in values.items() if k in ("name", "seed", "rounds")}
     checked: Experiment = build(Experiment, scalars, "experiment")
@@ -248,7 +260,34 @@ def apply_setting(values: dict[str, Any], setting: str) -> None:
     target[keys[-1]] = value
 
 
+def check_list(value: object) -> None:
+    """Refuse what is not a list of update filters, each as a section or as an object."""
+    if isinstance(value, list) and all(isinstance(item, dict | Filter) for item in value):
+        return
+    raise ConfigError(
+        f"bad value for 'filters': {value!r}",
+        expected="a list of filters, each a section [[filters]] with a method, or an object of class Filter",
+    )
+
+
+def build_filters(sections: Sequence[Section | Filter]) -> tuple[Filter, ...]:
+    """The update filters of an experiment, in their order, with errors that name the key."""
+    built = []
+    for number, section in enumerate(sections):
+        if isinstance(section, Filter):
+            built.append(section)
+            continue
+        title = f"filters[{number}]"
+        if "method" not in section:
+            raise ConfigError(f"missing key '{title}.method'", expected=", ".join(filters.names()))
+        options = {key: value for key, value in section.items() if key != "method"}
+        built.append(filters.build(section["method"], options, title))
+    return tuple(built)
+
+
 def _copied(value: Any) -> Any:
+    if isinstance(value, list | tuple):
+        return [_copied(item) for item in value]
     return {key: _copied(item) for key, item in value.items()} if isinstance(value, dict) else value
 
 

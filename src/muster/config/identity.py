@@ -47,7 +47,12 @@ def fingerprint(config: Mapping[str, Any]) -> str:
 def client_fingerprint(config: Mapping[str, Any]) -> str:
     """Identifies the clients' side of an experiment; server and nodes compare it before they work together."""
     settings = determining(config)
-    return _hashed({section: settings[section] for section in CLIENT_SECTIONS})
+    sections = {section: settings[section] for section in CLIENT_SECTIONS}
+    # Those that do not say that they stand on the server may be the clients'.
+    filters = [
+        step for step in settings.get("filters", ()) if not isinstance(step, dict) or step.get("side") != "server"
+    ]
+    return _hashed(sections | {"filters": filters} if filters else sections)
 
 
 def pace_kind(config: Mapping[str, Any]) -> str:

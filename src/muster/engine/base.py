@@ -17,6 +17,7 @@ from muster.core.component import Population
 from muster.engine.task import ClientTask, Place
 from muster.signals.base import Replies, Signal
 from muster.training.base import LocalAlgorithm, LocalTraining
+from muster.updates.filters import Filter
 from muster.updates.table import Updates
 
 
@@ -142,6 +143,11 @@ class Engine(ABC):
     @abstractmethod
     def algorithm(self) -> LocalAlgorithm:
         """What clients do differently from plain optimisation."""
+
+    @property
+    def filters(self) -> tuple[Filter, ...]:
+        """What clients do to their updates before they send them, in this order."""
+        return ()
 
     @property
     def sums_only(self) -> bool:

@@ -40,6 +40,7 @@ from muster.training.augmentation import augmenter
 from muster.training.base import LocalAlgorithm, LocalTraining, Plain
 from muster.training.context import PROBES
 from muster.updates.clientstate import ClientStore
+from muster.updates.filters import Filter
 from muster.updates.table import Updates
 from muster.world.devices import Devices
 
@@ -64,14 +65,18 @@ class LocalEngine(Engine):
         workers: int | None = None,
         device: str = "auto",
         devices: Devices | None = None,
+        filters: Sequence[Filter] = (),
         client_memory: int = 2 * 1024**3,
         reason: str = "",
     ) -> None:
-        """`workers`: None takes one per core, 0 runs clients in this process. `reason`: why this engine."""
+        """`workers`: None takes one per core, 0 runs clients in this process. `filters`: of the client's side.
+        `reason`: why this engine."""
         self._data = data
         self._algorithm = algorithm or Plain()
         self._device = resolve_device(device)
-        self._recipe = ClientRecipe(data, module, training, self._algorithm, seed, self._device, devices)
+        self._recipe = ClientRecipe(
+            data, module, training, self._algorithm, seed, self._device, devices, tuple(filters)
+        )
         accelerated = self._device != "cpu"
         if workers is None:
             workers = WORKERS_PER_ACCELERATOR if accelerated else available_cores()
@@ -116,6 +121,10 @@ class LocalEngine(Engine):
     @property
     def algorithm(self) -> LocalAlgorithm:
         return self._algorithm
+
+    @property
+    def filters(self) -> tuple[Filter, ...]:
+        return self._recipe.filters
 
     @property
     def spec(self) -> ParameterSpec:

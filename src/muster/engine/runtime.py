@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Literal
 
 import numpy as np
@@ -10,7 +11,7 @@ import torch
 from torch import nn
 
 from muster.core.arrays import Floats, Ints, Vector
-from muster.core.parameters import FlatModel
+from muster.core.parameters import FlatModel, ParameterSpec
 from muster.core.randomness import generator, torch_seed
 from muster.data.federated import FederatedData
 from muster.engine.task import ClientTask
@@ -19,6 +20,7 @@ from muster.training.base import LocalAlgorithm, LocalTraining, Probed, train
 from muster.training.context import PROBE, PROBE_VELOCITY, ClientContext
 from muster.training.descent import allow_fused_steps
 from muster.training.gradient import local_gradient
+from muster.updates.filters import Filter, as_sent, named, streams
 from muster.updates.table import ANSWER_FIELDS, Updates
 from muster.world.devices import Devices
 
@@ -39,11 +41,14 @@ class ClientRuntime:
         seed: int,
         device: str = "cpu",
         devices: Devices | None = None,
+        filters: Sequence[Filter] = (),
     ) -> None:
         self.data, self.training, self.algorithm, self.seed = data, training, algorithm, seed
         allow_fused_steps(module)
         self.model = FlatModel(module, device)
         self.devices = devices
+        #: What happens to an update before it is sent, by the names under which it is booked.
+        self.filters = tuple(named(filters))
         self._augmenter = augmenter(training.augmentation, data.dataset, self.model.device)
 
     def train(
@@ -58,7 +63,8 @@ class ClientRuntime:
     ) -> Updates:
         """Train a client from `origin`: its answer. The movement goes into `out`, its new state into `state`.
 
-        The trained model itself goes into `trained`, where somebody wants it.
+        The model itself goes into `trained`, where somebody wants it. Both are as they are sent, after the filters
+        of the client's side; reports are measured on that too.
         """
         context = self.context(task, origin, state, self.training_order(task))
         self.model.load(origin)
@@ -74,18 +80,35 @@ class ClientRuntime:
             pull_factor=task.pull_factor,
         )
         self.model.store_movement(origin, out)
+        context.movement = out.numpy()
+        assert context.outcome is not None
+        stated = replace(
+            context.outcome,
+            samples=context.outcome.samples + self.algorithm.extra_samples(context.size),
+            credited_steps=probed.steps,
+        )
+        numbers_of = {name: getattr(stated, name) for name in ANSWER_FIELDS}
+        answer = Updates.of(task.client, context.size, context.movement, numbers_of, extra=finished.extra)
+        if self.filters:
+            before = out.clone()
+            answer = self.filtered(task, answer)
+            if not torch.equal(before, out):
+                self.model.load(model_of(out, origin, self.model.spec))
         if trained is not None:
             self.model.store(trained)
-        context.movement = out.numpy()
         context.rng = self.report_rng(task)
-        reports = {signal.name: numbers(signal.measure(context)) for signal in task.signals}
-        assert context.outcome is not None
-        context.outcome.samples += self.algorithm.extra_samples(context.size)
-        context.outcome.credited_steps = probed.steps
-        numbers_of = {name: getattr(context.outcome, name) for name in ANSWER_FIELDS}
-        return Updates.of(
-            task.client, context.size, context.movement, numbers_of, reports=reports, extra=finished.extra
-        )
+        reports = {signal.name: numbers(signal.measure(context))[None] for signal in task.signals}
+        return replace(answer, reports=reports)
+
+    def filtered(self, task: ClientTask, answer: Updates) -> Updates:
+        """One client's answer as it is sent; its movement stays in the same memory."""
+        if not self.filters:
+            return answer
+        draws = streams(self.seed, task.place.round, task.place.iteration)
+        sent = as_sent(self.filters, answer, self.model.spec, draws)
+        if sent.movements is not answer.movements:
+            answer.movements[:] = sent.movements
+        return replace(sent, movements=answer.movements)
 
     def local_gradient(self, task: ClientTask, origin: torch.Tensor) -> torch.Tensor:
         """Of the client's whole loss at the global model: as a local algorithm has it when its training begins."""
@@ -196,6 +219,13 @@ class ClientRuntime:
         model = self.model.spec.bytes
         times: Floats = self.devices.times(np.array([client]), samples, model, model)[0]
         return times
+
+
+def model_of(movement: torch.Tensor, origin: torch.Tensor, spec: ParameterSpec) -> torch.Tensor:
+    """The model that has moved so far from `origin`; counters are the client's own already."""
+    model = movement.clone()
+    model[spec.averaged] += origin[spec.averaged]
+    return model
 
 
 def _drawn(task: ClientTask, make: Callable[[], np.random.Generator]) -> np.random.Generator:

@@ -18,6 +18,7 @@ from muster.data.federated import FederatedData
 from muster.engine.runtime import ClientRuntime
 from muster.engine.task import ClientTask, Predict
 from muster.training.base import LocalAlgorithm, LocalTraining
+from muster.updates.filters import Filter
 from muster.updates.table import Updates
 from muster.world.devices import Devices
 
@@ -74,6 +75,8 @@ class ClientRecipe:
     seed: int
     device: str
     devices: Devices | None
+    #: Of the client's side.
+    filters: tuple[Filter, ...] = ()
 
     def runtime(self) -> ClientRuntime:
         return ClientRuntime(
@@ -84,6 +87,7 @@ class ClientRecipe:
             seed=self.seed,
             device=self.device,
             devices=self.devices,
+            filters=self.filters,
         )
 
 

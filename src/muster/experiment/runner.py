@@ -17,7 +17,7 @@ from torch import nn
 
 from muster.aggregation.base import Aggregator, aggregators
 from muster.config.centralised import pooled
-from muster.config.experiment import EngineOptions, EvaluationOptions, Experiment, Section
+from muster.config.experiment import EngineOptions, EvaluationOptions, Experiment, Section, build_filters
 from muster.config.flower import FlowerOptions
 from muster.core.errors import CheckpointError, ConfigError, MusterError, OutputError
 from muster.core.randomness import generator
@@ -41,6 +41,7 @@ from muster.server.origin import Provenance
 from muster.server.result import Result
 from muster.tracking import tracking
 from muster.training.base import LocalAlgorithm, LocalTraining, algorithms
+from muster.updates.filters import Filter
 from muster.updates.guard import Guard
 from muster.world.availability import Availability, availabilities
 from muster.world.devices import Devices, from_config
@@ -60,6 +61,8 @@ class Ingredients:
     algorithm: LocalAlgorithm
     devices: Devices | None
     options: EngineOptions
+    #: What clients do to their updates before they send them.
+    filters: tuple[Filter, ...] = ()
 
 
 EngineFactory = Callable[[Ingredients], Engine]
@@ -75,6 +78,8 @@ class Parts:
     aggregator: Aggregator
     engine: Engine
     guard: Guard
+    #: Of the server's side; the engine has those of the clients.
+    filters: tuple[Filter, ...]
     evaluation: EvaluationOptions
     availability: Availability | None
     devices: Devices | None
@@ -87,6 +92,7 @@ class Parts:
             self.engine,
             seed=self.experiment.seed,
             guard=self.guard,
+            filters=self.filters,
             evaluate_every=self.evaluation.every,
             availability=self.availability,
             devices=self.devices,
@@ -113,6 +119,7 @@ def build_parts(
     # Methods before data: a misspelt name should not cost a decoding.
     _method(experiment.selection, "method", "selection", selectors)
     aggregator = _component(experiment.aggregation, "method", "aggregation", aggregators)
+    filters = tuple(step for step in build_filters(experiment.filters) if step.side != "client")
     availability = None
     if experiment.availability:
         availability = _component(experiment.availability, "method", "availability", availabilities)
@@ -134,7 +141,19 @@ def build_parts(
     else:
         engine = make_engine(ingredients)
         selector = build_selector(experiment.selection, engine.population.clients)
-    return Parts(experiment, data, selector, aggregator, engine, guard, evaluation, availability, devices, privacy)
+    return Parts(
+        experiment,
+        data,
+        selector,
+        aggregator,
+        engine,
+        guard,
+        filters,
+        evaluation,
+        availability,
+        devices,
+        privacy,
+    )
 
 
 def build_ingredients(experiment: Experiment) -> Ingredients:
@@ -144,6 +163,7 @@ def build_ingredients(experiment: Experiment) -> Ingredients:
     training = build(LocalTraining, experiment.training, "training")
     training.check()
     algorithm = _component(experiment.algorithm, "method", "algorithm", algorithms)
+    filters = tuple(step for step in build_filters(experiment.filters) if step.side == "client")
     data = pooled(build_data(experiment)) if training.centralised else build_data(experiment)
     if experiment.devices and not data.clients:
         raise ConfigError(
@@ -162,7 +182,7 @@ def build_ingredients(experiment: Experiment) -> Ingredients:
                 "durations that vary from exchange to exchange need a server with a clock",
                 fix="leave 'devices.jitter' and 'devices.connection' out",
             )
-    return Ingredients(experiment, data, module, training, algorithm, devices, options)
+    return Ingredients(experiment, data, module, training, algorithm, devices, options, filters)
 
 
 def local_engine(ingredients: Ingredients, workers: int | None = None) -> LocalEngine:
@@ -178,6 +198,7 @@ def local_engine(ingredients: Ingredients, workers: int | None = None) -> LocalE
         workers=options.workers if workers is None else workers,
         device=options.device,
         devices=ingredients.devices,
+        filters=ingredients.filters,
         client_memory=options.client_memory * 1024**2,
     )
 

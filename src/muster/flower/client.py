@@ -60,6 +60,7 @@ class Participant:
             seed=experiment.seed,
             device=resolve_device(device),
             devices=ingredients.devices,
+            filters=ingredients.filters,
         )
         self.spec = self.runtime.model.spec
         self.limits.check_training(ingredients.training, ingredients.algorithm, self.spec, len(train))
@@ -127,7 +128,7 @@ class Participant:
         if fingerprint != self.fingerprint:
             raise WireError(
                 f"server and client describe different experiments ({fingerprint} and {self.fingerprint})",
-                expected="the same seed, data, partition, model, training and algorithm",
+                expected="the same seed, data, partition, model, training, algorithm and filters of clients",
                 fix="build both apps from the same config",
             )
 

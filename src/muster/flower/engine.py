@@ -35,6 +35,7 @@ from muster.flower.wire import Measured, Order, Scores, WireError, version_of
 from muster.signals.base import Replies
 from muster.training.base import LocalAlgorithm, LocalTraining
 from muster.training.context import PROBE, TrainOutcome
+from muster.updates.filters import Filter, named
 from muster.updates.table import ANSWER_FIELDS, Updates
 
 if TYPE_CHECKING:
@@ -50,6 +51,8 @@ class _Decoded:
     numbers: dict[str, float]
     measured: Measured
     vectors: dict[str, Vector]
+    #: Which filters of the client's side changed the update.
+    changed: dict[str, int]
 
 
 @dataclass(frozen=True)
@@ -120,6 +123,10 @@ class FlowerEngine(Engine):
     @property
     def algorithm(self) -> LocalAlgorithm:
         return self._ingredients.algorithm
+
+    @property
+    def filters(self) -> tuple[Filter, ...]:
+        return self._ingredients.filters
 
     @property
     def sums_only(self) -> bool:
@@ -195,6 +202,7 @@ class FlowerEngine(Engine):
         task = replace(order.task(clients), signals=report)
         self._provisional = {}
         widths = {signal.name: signal.width(population) for signal in report}
+        filters = [name for name, _ in named(self.filters)]
 
         def decode(client: int, content: RecordDict) -> _Decoded:
             record, size = _checked(content, client, order.place), int(population.sizes[client])
@@ -204,6 +212,7 @@ class FlowerEngine(Engine):
                 wire.numbers_from_record(record, most),
                 Measured.from_record(record, widths),
                 wire.arrays_of(content, names, self._spec.size),
+                wire.changed_from_record(record, filters),
             )
 
         answers = self._exchange(wire.TRAIN, self._orders(task), wire.array_record(down), decode)
@@ -339,7 +348,7 @@ class FlowerEngine(Engine):
             training=self.training,
         )
         reports = answer.measured.values | contained
-        return Updates.of(
+        sent = Updates.of(
             client,
             int(population.sizes[client]),
             movement,
@@ -347,6 +356,7 @@ class FlowerEngine(Engine):
             reports={signal.name: reports[signal.name] for signal in order.report},
             extra={name: answer.vectors[name] for name in self.algorithm.extra},
         )
+        return replace(sent, changed={name: np.array([flag]) for name, flag in answer.changed.items()})
 
     # --- checkpoints -------------------------------------------------------------------------------------
 

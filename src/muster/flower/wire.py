@@ -303,13 +303,25 @@ class Measured:
 
 
 def numbers_to_fields(answer: Updates) -> dict[str, Any]:
-    """What a client states about its training, beside vectors and signals: the columns of `ANSWER_FIELDS`."""
-    return {name: answer.numbers[name][0].item() for name in ANSWER_FIELDS}
+    """What a client states about its training, beside vectors and signals: the columns of `ANSWER_FIELDS`, and
+    which filters of its own side changed the update, where it has any."""
+    fields: dict[str, Any] = {name: answer.numbers[name][0].item() for name in ANSWER_FIELDS}
+    return fields | ({"changed": [int(flag[0]) for flag in answer.changed.values()]} if answer.changed else {})
 
 
 def numbers_from_record(record: ConfigRecord, most: Mapping[str, float]) -> dict[str, float]:
     """The same, if it is what an honest client can state: `most` says up to where."""
     return {name: _number(record, name, field.dtype, most[name]) for name, field in ANSWER_FIELDS.items()}
+
+
+def changed_from_record(record: ConfigRecord, filters: Sequence[str]) -> dict[str, int]:
+    """Which of these filters changed the update: 1 or 0 each."""
+    if not filters:
+        return {}
+    flags = _counts(record, "changed", len(filters))
+    if (flags > 1).any():
+        raise WireError(f"the field 'changed' is {_short(flags.tolist())}", expected="zeros and ones")
+    return dict(zip(filters, flags.tolist(), strict=True))
 
 
 def _number(record: ConfigRecord, key: str, dtype: type[np.generic], largest: float) -> float:

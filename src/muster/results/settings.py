@@ -93,6 +93,9 @@ def _is_word(value: Any) -> bool:
 
 def _has_objects(settings: Mapping[str, Any]) -> bool:
     """Components that were handed over as objects are described, not spelled out."""
+    sections = [
+        section for value in settings.values() for section in (value if isinstance(value, list) else [value])
+    ]
     return any(
-        isinstance(section, Mapping) and "object" in section for section in settings.values()
+        isinstance(section, Mapping) and "object" in section for section in sections
     ) or '"array"' in json.dumps(settings)

@@ -6,6 +6,7 @@ model. So every run accounts for its work, and comparisons can be made per unit 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, fields
 
 import numpy as np
@@ -16,6 +17,7 @@ from muster.privacy.account import PrivacyAccount
 from muster.privacy.noise import Private
 from muster.signals.base import Signal
 from muster.training.base import LocalTraining
+from muster.updates.filters import Filter
 from muster.world.devices import Devices
 
 #: Numbers travel as float32.
@@ -124,11 +126,16 @@ class Bookkeeper:
         report: tuple[Signal, ...],
         vectors_down: int,
         vectors_up: int,
+        filters: Sequence[Filter] = (),
     ) -> None:
-        """`vectors_*`: flat vectors of the model's size that each client receives and sends."""
+        """`vectors_*`: flat vectors of the model's size that each client receives and sends; the first of those
+        that it sends is the movement, after the `filters` of the client's side."""
         costs, model = self.ledger.current, self.population.spec.bytes
         extra = BYTES_PER_NUMBER * sum(s.width(self.population) for s in report if not s.in_update)
-        down, up = model * vectors_down, model * vectors_up + extra
+        movement = model
+        for step in filters:
+            movement = step.sent_bytes(movement, self.population.spec)
+        down, up = model * vectors_down, movement + model * (vectors_up - 1) + extra
         told = MODEL_UPDATE
         if self.training.centralised:  # no model travels, because the data did before
             down, up, told = 0, 0, RAW_DATA
@@ -139,6 +146,9 @@ class Bookkeeper:
         costs.bytes_down += down * len(clients)
         costs.bytes_up += up * len(answered)
         self.ledger.disclose(told, len(answered))
+        for step in filters:
+            if step.discloses:
+                self.ledger.disclose(step.discloses, len(answered))
         for signal in report:
             if not signal.in_update:
                 self.ledger.disclose(signal.discloses, len(answered))

@@ -19,6 +19,7 @@ from muster.engine.base import Engine, Failed
 from muster.privacy.account import Privacy
 from muster.selection.base import Request, Selector, View
 from muster.selection.history import History
+from muster.server.chain import check_filters
 from muster.server.checks import check_fit, check_signal
 from muster.server.conversation import Conversation
 from muster.server.ledger import Bookkeeper, Ledger
@@ -77,7 +78,7 @@ class Server:
     ) -> None:
         self.selector, self.aggregator, self.engine = selector, aggregator, engine
         self.seed, self.guard, self.evaluate_every = seed, guard or Guard(), evaluate_every
-        #: What happens to updates beside the guard and the aggregator's clipping, in this order.
+        #: Of the server's side, in this order, as part of `server_chain`. Those of clients are the engine's.
         self.filters = tuple(filters)
         self.availability, self.devices, self.privacy = availability, devices, privacy
         self.observers = tuple(observers)
@@ -146,9 +147,10 @@ class Server:
         if self.engine.sums_only:
             from muster.server.secure_aggregation import check_secure_aggregation
 
-            check_secure_aggregation(self.selector, self.aggregator, self.guard, self.engine)
-        for step in self.filters:
+            check_secure_aggregation(self.selector, self.aggregator, self.guard, self.engine, self.filters)
+        for step in (*self.engine.filters, *self.filters):
             step.check(population)
+        check_filters(self.filters, self.engine.filters, self.aggregator.clip_norm, self.engine.algorithm)
         self.engine.algorithm.check(population)
         self.engine.algorithm.check_training(self.engine.training)
         if self.availability is not None:

@@ -8,6 +8,7 @@ gives another answer then has looked at single updates.
 from __future__ import annotations
 
 import copy
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -23,6 +24,7 @@ from muster.server.checks import not_on_sums, obstacle_in_request
 from muster.server.loop import Server
 from muster.server.trial import CLIENTS, requests_in_trial, with_defaults
 from muster.training.base import algorithms
+from muster.updates.filters import Filter, named
 from muster.updates.guard import Guard
 
 
@@ -50,14 +52,16 @@ def of_aggregation(name: str) -> Verdict:
     return Verdict(name, obstacle_in_aggregation(aggregators.get(name)()))
 
 
-def check_secure_aggregation(selector: Selector, aggregator: Aggregator, guard: Guard, engine: Engine) -> None:
+def check_secure_aggregation(
+    selector: Selector, aggregator: Aggregator, guard: Guard, engine: Engine, filters: Sequence[Filter] = ()
+) -> None:
     """Refuse a run that would need single updates; ConfigError says what needs them."""
     trial = TrialEngine(engine.population.clients, training=engine.training, algorithm=engine.algorithm)
     obstacles = {
         type(selector).__name__: obstacle_in_selection(selector, trial, aggregator),
         type(aggregator).__name__: obstacle_in_aggregation(aggregator),
         "guard.max_norm": "" if guard.max_norm is None else "it measures single updates",
-    }
+    } | {f"the filter '{name}'": "on the server's side it works on single updates" for name, _ in named(filters)}
     for name, obstacle in obstacles.items():
         if obstacle:
             raise not_on_sums(name, obstacle)

@@ -13,15 +13,13 @@ from muster.aggregation.base import Aggregated, Aggregator, StreamingAggregator
 from muster.aggregation.fedavg import FedAvg
 from muster.core.arrays import Floats, Ints
 from muster.core.errors import TrainingError
-from muster.core.parameters import ParameterSpec
-from muster.core.randomness import generator
 from muster.engine.base import Failed, TrainOrder, narrowed
 from muster.selection.base import Train
+from muster.server.chain import server_chain
 from muster.server.checks import checked_mask
 from muster.server.record import TrainingRecord
 from muster.signals.base import Replies, Signal
-from muster.updates.clip import Clip
-from muster.updates.filters import Draws, Filter, Filtered, Tally, named, passed_through, without
+from muster.updates.filters import Tally, passed_through, streams
 from muster.updates.table import Updates
 
 if TYPE_CHECKING:
@@ -33,16 +31,6 @@ log = logging.getLogger("muster")
 def aggregator_for(request: object, own: Aggregator) -> Aggregator:
     """The run's own, unless a training is to be plain FedAvg: then a fresh one, which has no state."""
     return FedAvg() if isinstance(request, Train) and request.fedavg else own
-
-
-@dataclass(frozen=True)
-class Objections(Filter):
-    """An aggregator's own reasons not to use an update, on the guard's path."""
-
-    aggregator: Aggregator
-
-    def apply(self, updates: Updates, spec: ParameterSpec, draws: Draws) -> Filtered:
-        return without(updates, self.aggregator.objections(updates))
 
 
 @dataclass
@@ -71,11 +59,8 @@ class Training:
             lr_factors=request.lr_factors,
             pull_factors=request.pull_factors,
         )
-        clip_norm = server.aggregator.clip_norm
-        clips = () if clip_norm is None else (Clip(clip_norm),)
-        own = tuple(step for step in server.filters if step.side == "server")
-        #: What every answer goes through, in this order.
-        self.chain = tuple(named((server.guard, *own, Objections(self.aggregator), *clips)))
+        #: What every answer goes through.
+        self.chain = server_chain(server.guard, server.filters, self.aggregator, server.aggregator.clip_norm)
         self.tally = Tally()
 
     def carry_out(self) -> Replies:
@@ -145,6 +130,7 @@ class Training:
     def _usable(self) -> Iterator[Updates]:
         """The answers that all filters let through; the others are recorded, and what they cost is noted."""
         server, spec, round = self.talk.server, self.talk.population.spec, self.talk.round + 1
+        draws = streams(server.seed, self.order.place.round, self.order.place.iteration)
         for answers in server.engine.train(self.order):
             for observer in server.listeners:
                 observer.answered(answers)
@@ -153,7 +139,9 @@ class Training:
                 log.warning("round %d: client %d failed: %s", round, answers.client, answers.reason)
                 continue
             arrived = self._known(answers)
-            result = passed_through(self.chain, arrived, spec, self._draws, self.tally)
+            for name, changed in arrived.changed.items():
+                self.tally.book(name, len(arrived), changed=int(changed.sum()))
+            result = passed_through(self.chain, arrived, spec, draws, self.tally)
             for client, reason in result.refused.items():
                 self.record.rejected[client] = reason
                 log.warning("round %d: client %d refused: %s", round, client, reason)
@@ -184,10 +172,6 @@ class Training:
         ranks = np.argsort(self.request.clients)
         return ranks[np.searchsorted(self.request.clients, clients, sorter=ranks)]
 
-    def _draws(self, name: str) -> Draws:
-        place, seed = self.order.place, self.talk.server.seed
-        return lambda client: generator(seed, f"filter-{name}", place.round, place.iteration, client)
-
     # --- afterwards --------------------------------------------------------------------------------------
 
     def _replies(self, report: Sequence[Signal]) -> Replies:
@@ -212,6 +196,7 @@ class Training:
             report=order.report,
             vectors_down=1 if order.broadcast is None else 2,
             vectors_up=1 + len(server.engine.algorithm.extra),
+            filters=server.engine.filters,
         )
         talk.books.released(worked.clients, order.report)
         server.history.trained(np.array(record.clients, dtype=np.int64), talk.round)

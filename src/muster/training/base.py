@@ -196,6 +196,9 @@ class LocalAlgorithm(Component):
     continues_optimiser: ClassVar[bool] = False
     #: Multiplies its proximal strength by `Job.pull_factor`, so that a selector may set it for each client.
     honours_pull_factors: ClassVar[bool] = False
+    #: What a client keeps follows the movement that it made, and the server's part of the method what arrives: no
+    #: filter may change movements in between.
+    exact_movements: ClassVar[bool] = False
 
     @property
     def pull(self) -> float:

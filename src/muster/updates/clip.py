@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
@@ -21,6 +22,8 @@ class Clip(Filter):
 
     norm: float
     side: Side = "server"
+
+    discloses: ClassVar[str] = "whether the client's movement was longer than a bound (one bit)"
 
     def check(self, population: Population) -> None:
         if not self.norm > 0:

@@ -3,20 +3,22 @@
 A filter gets a table of updates and gives back the rows that go on; it may change them, and it may refuse some
 with a reason. On the client's side it works before the answer is sent (clipping, noise, compression, an attack
 that is to be simulated), on the server's side after it has arrived (the guard, clipping). The round's record says
-what each did.
+what each did, the ledger what it cost and disclosed. See docs/filters.md.
 """
 
 from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import ClassVar, Literal, TypeAlias
 
 import numpy as np
 
 from muster.core.component import Component
+from muster.core.errors import ConfigError
 from muster.core.parameters import ParameterSpec
+from muster.core.randomness import generator
 from muster.core.registry import Registry
 from muster.updates.table import Updates
 
@@ -46,9 +48,16 @@ class Filter(Component):
     ...         return Filtered(updates, changed=len(updates))
     """
 
+    #: Where it works. On the client's side it sees one client's update, and may not refuse it.
     side: Side = "server"
-    #: What an update with this filter discloses less or more than without it, in words; "" for nothing.
+    #: Whether it may change movements. One that only refuses is welcome where nothing may change on the way.
+    changes: ClassVar[bool] = True
+    #: What a client tells, with this filter on its side, beyond the update itself, in words; "" for nothing.
     discloses: ClassVar[str] = ""
+
+    def sent_bytes(self, before: int, spec: ParameterSpec) -> int:
+        """How many bytes a movement takes when it is sent, if it took `before` bytes without this filter."""
+        return before
 
     @abstractmethod
     def apply(self, updates: Updates, spec: ParameterSpec, draws: Draws) -> Filtered:
@@ -74,12 +83,8 @@ class Tally:
             if self.changed[name] or self.refused[name]
         }
 
-    def book(self, name: str, seen: int, result: Filtered) -> None:
-        for counts, number in (
-            (self.seen, seen),
-            (self.changed, result.changed),
-            (self.refused, len(result.refused)),
-        ):
+    def book(self, name: str, seen: int, *, changed: int, refused: int = 0) -> None:
+        for counts, number in ((self.seen, seen), (self.changed, changed), (self.refused, refused)):
             counts[name] = counts.get(name, 0) + number
 
 
@@ -97,11 +102,41 @@ def passed_through(
         if not len(updates):
             break
         result = step.apply(updates, spec, draws(name))
-        tally.book(name, len(updates), result)
+        if result.changed and not step.changes:
+            raise ConfigError(
+                f"the filter '{name}' changed updates, but says that it does not",
+                fix=f"leave out `changes = False` in {type(step).__name__}",
+            )
+        tally.book(name, len(updates), changed=result.changed, refused=len(result.refused))
         refused |= result.refused
         changed += result.changed
         updates = result.updates
     return Filtered(updates, refused, changed)
+
+
+def as_sent(
+    chain: Sequence[tuple[str, Filter]], answer: Updates, spec: ParameterSpec, draws: Callable[[str], Draws]
+) -> Updates:
+    """A client's answer (one row) after the filters of its own side, with what each of them did."""
+    tally = Tally()
+    result = passed_through(chain, answer, spec, draws, tally)
+    if result.refused or len(result.updates) != len(answer):
+        culprit = next((name for name, count in tally.refused.items() if count), chain[-1][0])
+        raise ConfigError(
+            f"the filter '{culprit}' refused an update on the client's side: {_reason(result.refused)}",
+            expected="filters that only change it; a client that does not want to answer need not train",
+            fix='use side = "server"',
+        )
+    return replace(result.updates, changed={name: np.array([tally.changed[name]]) for name, _ in chain})
+
+
+def _reason(refused: Mapping[int, str]) -> str:
+    return next(iter(refused.values()), "its row is gone")
+
+
+def streams(seed: int, round: int, iteration: int) -> Callable[[str], Draws]:
+    """What each filter of a training draws from, by the name under which it is booked."""
+    return lambda name: lambda client: generator(seed, f"filter-{name}", round, iteration, client)
 
 
 def without(updates: Updates, objections: Mapping[int, str]) -> Filtered:
@@ -115,9 +150,12 @@ def without(updates: Updates, objections: Mapping[int, str]) -> Filtered:
 
 
 def named(chain: Sequence[Filter]) -> Iterator[tuple[str, Filter]]:
-    """The filters with the names under which they are booked; a second one of a kind gets a number."""
+    """The filters of one side with the names under which they are booked; a second one of a kind gets a number.
+
+    Those of the clients are told apart: what they draw must not come from the stream of one on the server.
+    """
     counts: dict[str, int] = {}
     for step in chain:
-        name = filters.name_of(step)
+        name = ("client " if step.side == "client" else "") + filters.name_of(step)
         counts[name] = counts.get(name, 0) + 1
         yield (name if counts[name] == 1 else f"{name} {counts[name]}"), step

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
@@ -26,6 +27,8 @@ class Guard(Filter):
     max_norm: float | None = None
     #: After so many rounds in a row without a single valid update the run stops.
     max_failed_rounds: int = 10
+
+    changes: ClassVar[bool] = False
 
     def check(self, population: Population | None = None) -> None:
         if self.max_norm is not None and not self.max_norm > 0:

@@ -73,6 +73,8 @@ class Updates:
     reports: Mapping[str, Floats] = field(default_factory=dict)
     #: Further vectors that the local algorithm sends (the change of a control variate, say): clients × parameters.
     extra: Mapping[str, Vector] = field(default_factory=dict)
+    #: Client-side filter → whether it changed the row (1 or 0).
+    changed: Mapping[str, Ints] = field(default_factory=dict)
     #: How often each client counts: 1 unless sampled with replacement.
     multiplicity: Ints = field(default_factory=lambda: _ONE)
     #: Relative weights that the selector asked for; None: the aggregator decides.

@@ -15,8 +15,7 @@ from muster.engine.task import Place
 from muster.experiment.runner import build_ingredients
 from muster.flower.engine import FlowerEngine
 from muster.flower.mail import Letter, Mail, NoAnswer
-from muster.flower.strategy import MusterStrategy, RecordsEngine
-from muster.selection.random import RandomSelection
+from muster.flower.strategy import RecordsEngine
 from muster.updates.table import Updates
 
 
@@ -166,7 +165,10 @@ def records_engine(fake_grid):
             ArrayRecord(
                 {"out.weight": Array(np.zeros((2, 3), np.float32)), "out.bias": Array(np.zeros(2, np.float32))}
             ),
-            MusterStrategy(RandomSelection(3)),
+            signals=(),
+            federated_evaluation=True,
+            weighted_by_key="num-examples",
+            final_layer=None,
             train_config=ConfigRecord(),
             evaluate_config=ConfigRecord(),
             evaluate_fn=None,

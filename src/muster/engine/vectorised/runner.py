@@ -12,7 +12,7 @@ import torch
 
 from muster.core.arrays import Bools, Floats, Ints, Vector
 from muster.core.randomness import seeded
-from muster.engine.runtime import numbers
+from muster.engine.runtime import model_of, numbers
 from muster.engine.task import ClientTask
 from muster.engine.tasks import ClientRecipe, SharedVectors, TaskRunner
 from muster.engine.vectorised.algorithms import Done, States, finish, pull_of
@@ -126,22 +126,40 @@ class SliceRunner(TaskRunner):
             self.memory.extra[:, 0].index_copy_(0, slots, rows)
         restarts = probed[order] if velocity is None else np.where(velocity.known, 0, probed[order])
         work = _Work(outcomes, probed[order], restarts)
-        reports = self._reports(cohort, work, states, task)
         back = np.argsort(order)
         extra = np.array([algorithm.extra_samples(size) for size in sizes.tolist()], dtype=np.int64)
-        kept = [
-            self._keep(slot, state) if state else {}
-            for slot, state in zip(task.slots.tolist(), states, strict=True)
-        ]
         stated = {"samples": outcomes.samples[back] + extra, "credited_steps": probed}
         answer = Updates(
             clients=task.clients[back],
             sizes=sizes,
             movements=np.empty((len(task), 0), dtype=np.float32),
             numbers={n: stated[n] if n in stated else getattr(outcomes, n)[back] for n in ANSWER_FIELDS},
-            reports={name: rows[back] for name, rows in reports.items()},
         )
+        answer = self._filtered(task.rows(back), answer)
+        reports = self._reports(cohort, work, states, task)
+        answer = replace(answer, reports={name: rows[back] for name, rows in reports.items()})
+        kept = [
+            self._keep(slot, state) if state else {}
+            for slot, state in zip(task.slots.tolist(), states, strict=True)
+        ]
         return answer, [kept[k] for k in back]
+
+    def _filtered(self, task: ClientTask, answer: Updates) -> Updates:
+        """The answers as they are sent, their vectors in shared memory; a filter sees one client at a time."""
+        if not self.runtime.filters:
+            return answer
+        assert task.slots is not None
+        movements, extra = self.memory.movements.numpy(), self.memory.extra.numpy()
+        sent = []
+        for row, slot in enumerate(task.slots.tolist()):
+            place = slice(slot, slot + 1)
+            vectors = {name: extra[place, at] for at, name in enumerate(self.runtime.algorithm.extra)}
+            whole = replace(answer.rows(slice(row, row + 1)), movements=movements[place], extra=vectors)
+            done = self.runtime.filtered(task.row(row), whole)
+            for at, name in enumerate(self.runtime.algorithm.extra):
+                extra[slot, at] = done.extra[name][0]
+            sent.append(done.without_vectors())
+        return Updates.concatenated(sent)
 
     def _probes(self, task: ClientTask) -> tuple[Ints, Ints]:
         """Steps that probes took, and mini-batches that are left out for them, by client."""
@@ -270,9 +288,8 @@ class SliceRunner(TaskRunner):
         return numbers(signal.measure(context))
 
     def _load_trained(self, movement: Vector) -> None:
-        spec, trained = self._chain.layout.spec, torch.from_numpy(movement.copy())
-        trained[spec.averaged] += self.memory.origin[spec.averaged]
-        self.runtime.model.load(trained)
+        moved = torch.from_numpy(movement)
+        self.runtime.model.load(model_of(moved, self.memory.origin, self._chain.layout.spec))
 
 
 def _losses_for(report: tuple[Signal, ...]) -> Literal["none", "mean", "squared"]:

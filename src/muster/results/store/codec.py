@@ -84,6 +84,7 @@ def rows_of(record: RoundRecord, costs: Costs, disclosed: dict[str, int], ended:
                 pack_ids(training.clients),
                 pack_weights(training.weights),
                 pack_ids(training.left_out) if training.left_out else None,
+                _json(training.filtered),
             )
             for at, training in enumerate(record.trainings)
         ],
@@ -160,7 +161,12 @@ def _bare_record(row: Any) -> RoundRecord:
 
 def _training(row: Any) -> TrainingRecord:
     left_out = [] if row["left_out"] is None else unpack_ids(row["left_out"]).tolist()
-    return TrainingRecord(unpack_ids(row["clients"]).tolist(), unpack_weights(row["weights"]), left_out=left_out)
+    return TrainingRecord(
+        unpack_ids(row["clients"]).tolist(),
+        unpack_weights(row["weights"]),
+        left_out=left_out,
+        filtered=json.loads(row["filtered"] or "{}"),
+    )
 
 
 def _apply_event(record: RoundRecord, row: Any) -> None:

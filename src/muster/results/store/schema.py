@@ -113,6 +113,8 @@ MIGRATIONS: list[tuple[str, ...]] = [
         )""",
         "CREATE INDEX events_of_experiment ON events (experiment, round)",
     ),
+    # JSON: update filter → how many updates it saw, changed and refused
+    ("ALTER TABLE selections ADD COLUMN filtered TEXT",),
 ]
 
 
