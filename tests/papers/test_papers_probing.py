@@ -133,6 +133,11 @@ def test_epochs_where_the_text_says_steps_are_the_codes(figure):
 
 def test_numbers_say_where_they_come_from():
     made = plan(entry("probing/figure4"), "small", here=lambda source: True)
+    assert {figure: paper("probing").parts[f"figure{figure}"].whose for figure in (4, 8, 13)} == {
+        4: "public code",
+        8: "paper",
+        13: "public code",
+    }
     lines = heading(made)
     assert "published numbers: from its public code (graphs/gamma_results_cifar.csv)" in lines
     assert any(line.startswith("our remark: The text's 45.02 %") for line in lines)

@@ -117,6 +117,15 @@ def test_places_and_marks_in_the_table(table2, results):
     assert rows["FedAvg / HiCS-FL"][4] == "2, 1"
 
 
+def test_no_place_before_all_rows_have_run(table2, results):
+    without = {run.experiment.fingerprint for run in table2.runs if run.row == "FedAvg / Oort"}
+    some = {fingerprint: result for fingerprint, result in results.items() if fingerprint not in without}
+    _, header, rows = page(outcome(table2, some)).tables[0]
+    places = header.index("place: paper, ours")
+    assert {row[places].partition(", ")[2] for row in rows} == {"–"}
+    assert {row[places].partition(", ")[0] for row in rows} == {"1", "2", "3", "4", "5", "6"}
+
+
 def test_the_heading_says_what_differs(table2):
     lines = heading(table2)
     assert any("model: mlp (hidden 200) instead of fmnist-cnn" in line for line in lines)
@@ -160,8 +169,10 @@ def test_a_table_with_several_values_a_run(run_of):
 
 
 def test_places_in_tables_with_several_values_and_deviations_count_from_the_smallest(run_of):
-    made = plan(entry("astrafl/table3"), "small", cells="W3", seeds=1, here=lambda source: True)
     spreads = {"Random": 0.01, "High Loss": 0.02, "Cluster": 0.03, "ASTraFL": 0.04}
+    made = plan(
+        entry("astrafl/table3"), "small", cells="W3", rows=",".join(spreads), seeds=1, here=lambda source: True
+    )
     results = {
         run.experiment.fingerprint: run_of(run.row, 0, [0.5, 0.6 - spreads[run.row], 0.6 + spreads[run.row]])
         for run in made.runs

@@ -283,7 +283,9 @@ def _places(number: Compared, numbers: Sequence[Compared]) -> str:
     theirs = [sign * n.printed.value if isinstance(n.printed, Number) else math.nan for n in rivals]
     ours = [sign * n.ours.mean for n in rivals]
     here = next(i for i, other in enumerate(rivals) if other is number)
-    return f"{_place(theirs, here)}, {_place(ours, here)}"
+    # Nobody has a place of ours before all rows have run; the paper's places are among what it prints.
+    ran = all(n.ours.known for n in rivals)
+    return f"{_place(theirs, here)}, {_place(ours, here) if ran else '–'}"
 
 
 def _place(values: Sequence[float], which: int) -> str:
