@@ -22,8 +22,9 @@ from muster.privacy.account import PrivacyAccount
 from muster.report.compare import Options, compare, for_terminal
 from muster.report.tables import readable_bytes
 from muster.selection.base import selectors
-from muster.server.disclosures import ROUNDS, Disclosure, of_aggregation, of_selection
+from muster.server.disclosures import Disclosure, of_aggregation, of_selection
 from muster.server.result import Result
+from muster.server.trial import ROUNDS
 from muster.signals.base import signals
 from muster.tracking import trackers
 from muster.training.base import algorithms

@@ -154,7 +154,8 @@ def made_up(
         return _scripted(scripted, clients, round, width)
     uniform = _uniform(f"{seed} {round} {signal.name}", clients, width)
     if signal.name == "label_histogram":
-        return np.floor(10 * uniform) + (np.arange(width) == clients[:, None] % width)
+        counts: Floats = np.floor(10 * uniform) + (np.arange(width) == clients[:, None] % width)
+        return counts
     return uniform - 0.5 if signal.in_update and width > 1 else uniform
 
 
@@ -165,7 +166,8 @@ def _scripted(script: Script, clients: Ints, round: int, width: int) -> Floats:
 
 def _uniform(key: str, clients: Ints, width: int) -> Floats:
     """Numbers in [0, 1) that depend on the key, the client and the column alone."""
-    cells = clients.astype(np.uint64)[:, None] * np.uint64(width) + np.arange(width, dtype=np.uint64)
+    columns: npt.NDArray[np.uint64] = np.arange(width, dtype=np.uint64)
+    cells: npt.NDArray[np.uint64] = clients.astype(np.uint64)[:, None] * np.uint64(width) + columns
     return _scrambled(cells + (np.uint64(zlib.crc32(key.encode())) << np.uint64(32)))
 
 
