@@ -166,9 +166,9 @@ def _scripted(script: Script, clients: Ints, round: int, width: int) -> Floats:
 
 def _uniform(key: str, clients: Ints, width: int) -> Floats:
     """Numbers in [0, 1) that depend on the key, the client and the column alone."""
-    cells = clients.astype(np.uint64)[:, None] * np.uint64(width) + np.arange(width, dtype=np.uint64)
-    keys: npt.NDArray[np.uint64] = cells + (np.uint64(zlib.crc32(key.encode())) << np.uint64(32))
-    return _scrambled(keys)
+    columns: npt.NDArray[np.uint64] = np.arange(width, dtype=np.uint64)
+    cells: npt.NDArray[np.uint64] = clients.astype(np.uint64)[:, None] * np.uint64(width) + columns
+    return _scrambled(cells + (np.uint64(zlib.crc32(key.encode())) << np.uint64(32)))
 
 
 def _scrambled(keys: npt.NDArray[np.uint64]) -> Floats:
