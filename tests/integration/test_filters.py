@@ -10,6 +10,7 @@ import pytest
 
 import muster
 from muster.aggregation.base import Aggregated, Aggregator
+from muster.aggregation.scaffold import Scaffold
 from muster.core.arrays import Vector
 from muster.core.errors import ConfigError
 from muster.core.parameters import ParameterSpec
@@ -221,3 +222,46 @@ def test_fingerprints_of_runs_without_filters_stay_as_they_were():
 def test_filters_on_the_command_line():
     changed = muster.Experiment().with_options(['filters=[{method="clip", norm=2.0, side="client"}]'])
     assert changed.filters == [{"method": "clip", "norm": 2.0, "side": "client"}]
+
+
+@pytest.mark.parametrize("kind", ["inline", "vectorised"])
+@pytest.mark.parametrize("step", [Clip(1e-3), Noise(10.0, "server")], ids=["in place", "another table"])
+def test_aggregators_of_the_whole_matrix_get_what_filters_made_although_a_neighbour_was_refused(tiny, kind, step):
+    everybody = {"method": "random", "clients_per_round": 12}
+
+    def experiment(**changes: Any) -> muster.Experiment:
+        made: muster.Experiment = tiny(
+            selection=everybody, aggregation=Kept(), engine={"kind": kind}, rounds=1, **changes
+        )
+        return made
+
+    seen.clear()
+    muster.run(experiment(), workers=0)
+    longest = norms(seen.pop()).max()
+    muster.run(experiment(guard={"max_norm": float(longest) * 0.9999}, filters=[step]), workers=0)
+    (rows,) = seen
+    assert len(rows) == 11, "the longest one was refused"
+    assert (norms(rows) < 1.01e-3).all() if isinstance(step, Clip) else (norms(rows) > 2 * longest).all()
+
+
+@dataclass(frozen=True)
+class Silent(Filter):
+    """Tells the server nothing of control variates."""
+
+    side: Side = "client"
+
+    def apply(self, updates: Updates, spec: ParameterSpec, draws: Draws) -> Filtered:
+        nothing = {name: np.zeros_like(rows) for name, rows in updates.extra.items()}
+        return Filtered(replace(updates, extra=nothing), changed=len(updates))
+
+
+@pytest.mark.parametrize("kind", ["inline", "vectorised"])
+def test_filters_of_clients_see_further_vectors_too(tiny, kind):
+    def control(*steps: Filter) -> Any:
+        server = Scaffold()
+        pair = {"algorithm": {"method": "scaffold"}, "aggregation": server}
+        muster.run(tiny(filters=list(steps), engine={"kind": kind}, rounds=2, **pair), workers=0)
+        return server.control
+
+    assert np.any(control(Clip(1e-3, "client"))), "clipping is for movements"
+    assert not np.any(control(Silent()))

@@ -149,6 +149,8 @@ class Training:
                 gone = np.isin(arrived.clients, list(result.refused))
                 self._refused.append(arrived.rows(gone).without_vectors())
             if len(result.updates):
+                if not self.streams:
+                    _write_back(result.updates, arrived)
                 self._valid.append(result.updates.without_vectors())
                 yield result.updates
 
@@ -201,6 +203,14 @@ class Training:
         talk.books.released(worked.clients, order.report)
         server.history.trained(np.array(record.clients, dtype=np.int64), talk.round)
         talk.remember(self._replies(order.report), [*record.failed, *record.rejected], trained=True)
+
+
+def _write_back(filtered: Updates, arrived: Updates) -> None:
+    """Put what filters made of rows where the engine's matrix has them: a filter may have worked on a copy."""
+    if filtered.movements is not arrived.movements:
+        ranks = np.argsort(arrived.clients)
+        rows = ranks[np.searchsorted(arrived.clients, filtered.clients, sorter=ranks)]
+        arrived.movements[rows] = filtered.movements
 
 
 def _distinct(signals: tuple[Signal, ...]) -> tuple[Signal, ...]:
