@@ -27,7 +27,7 @@ from muster.aggregation.krum import MultiKrum
 from muster.aggregation.median import Median
 from muster.aggregation.simagg import SimAgg
 from muster.aggregation.simprox import SimProx
-from muster.core.parameters import Entry, ParameterSpec
+from muster.core.parameters import ParameterSpec, SpecEntry
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ def cohort(case: Case) -> tuple[np.ndarray, Updates, ParameterSpec]:
     movements = 0.01 * rng.standard_normal((case.clients, case.parameters), dtype=np.float32)
     movements += 0.01 * rng.standard_normal(case.parameters, dtype=np.float32)
     ones = np.ones(case.clients, dtype=np.int64)
-    spec = ParameterSpec((Entry("weight", (case.parameters,), 0, case.parameters),))
+    spec = ParameterSpec((SpecEntry("weight", (case.parameters,), 0, case.parameters),))
     return current, Updates.from_movements(movements, sizes=100 * ones), spec
 
 

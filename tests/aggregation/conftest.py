@@ -8,7 +8,7 @@ import pytest
 
 from muster.aggregation import Aggregated, Aggregator, Updates
 from muster.core.component import Population
-from muster.core.parameters import Entry, ParameterSpec
+from muster.core.parameters import ParameterSpec, SpecEntry
 
 
 def _layout(parameters: list[int], buffers: int = 0, counters: int = 0) -> ParameterSpec:
@@ -16,7 +16,7 @@ def _layout(parameters: list[int], buffers: int = 0, counters: int = 0) -> Param
     for number, size in enumerate(
         [*parameters, *([buffers] if buffers else []), *([counters] if counters else [])]
     ):
-        entries.append(Entry(f"t{number}", (size,), at, at + size))
+        entries.append(SpecEntry(f"t{number}", (size,), at, at + size))
         at += size
     first, second = len(parameters), len(parameters) + bool(buffers)
     return ParameterSpec(tuple(entries[:first]), tuple(entries[first:second]), tuple(entries[second:]))

@@ -5,7 +5,7 @@ import pytest
 
 from muster.aggregation.fedatt import FedAtt, attention
 from muster.core.errors import ConfigError
-from muster.core.parameters import Entry, ParameterSpec
+from muster.core.parameters import ParameterSpec, SpecEntry
 
 
 def test_worked_example(advance) -> None:
@@ -29,7 +29,7 @@ def test_every_layer_has_its_own_attention(layout, cohort) -> None:
 
 
 def test_spectral_norm_of_matrices(cohort) -> None:
-    spec = ParameterSpec((Entry("weight", (2, 2), 0, 4),))
+    spec = ParameterSpec((SpecEntry("weight", (2, 2), 0, 4),))
     # Both have Frobenius norm 2, but singular values (2, 0) and (√2, √2).
     movements = np.array([[2, 0, 0, 0], [np.sqrt(2), 0, 0, np.sqrt(2)]], dtype=np.float32)
     current = np.zeros(4, dtype=np.float32)

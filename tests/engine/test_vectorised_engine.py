@@ -16,7 +16,7 @@ from muster.core.errors import CheckpointError, ConfigError
 from muster.core.randomness import generator, seeded, seeds
 from muster.engine.vectorised import why_not
 from muster.engine.vectorised.slices import PADDING_SHARE, batch_sizes, cut, longest_slice
-from muster.engine.vectorised.trainer import Cohort, Timetable
+from muster.engine.vectorised.trainer import SliceData, Timetable
 from muster.experiment import build_parts, from_dict
 from muster.models.base import build_model
 from muster.training.base import LocalTraining, Plain, batches
@@ -227,7 +227,7 @@ def test_slices_cover_everybody_and_waste_no_more_than_they_say(sizes, batch, st
 def test_the_timetable_holds_the_batches_of_a_client_alone(size, batch, steps, skip):
     training = LocalTraining(batch_size=batch, steps=steps, epochs=2)
     skip = min(skip, training.steps_for(size) - 1)
-    cohort = Cohort(np.array([size]), [np.random.default_rng(3)], [skip], lambda positions: None)
+    cohort = SliceData(np.array([size]), [np.random.default_rng(3)], [skip], lambda positions: None)
     table = Timetable.of(cohort, training)
     expected = list(batches(size, training, np.random.default_rng(3), skip))
     found = [row[0, : sizes[0]] for row, sizes in zip(table.positions, table.sizes, strict=True)]

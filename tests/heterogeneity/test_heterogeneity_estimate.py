@@ -8,9 +8,9 @@ import torch
 from torch import nn
 
 from muster.heterogeneity.estimate import (
+    EstimateRecipe,
     Estimator,
     Grouping,
-    Recipe,
     balanced_batches,
     generalised_cross_entropy,
     two_way,
@@ -18,7 +18,7 @@ from muster.heterogeneity.estimate import (
 )
 from muster.heterogeneity.metrics import triplet
 
-QUICK = Recipe(biased_steps=60, attribute_steps=100, lr=0.05)
+QUICK = EstimateRecipe(biased_steps=60, attribute_steps=100, lr=0.05)
 
 
 class Net(nn.Module):
@@ -120,7 +120,8 @@ def test_the_same_generator_gives_the_same_estimate_and_the_model_is_untouched()
     model = net(2)
     before = [parameter.clone() for parameter in model.parameters()]
     one, other = (
-        Estimator(model, "head", 2, Recipe(), np.random.default_rng(5)).matrix(features, labels) for _ in range(2)
+        Estimator(model, "head", 2, EstimateRecipe(), np.random.default_rng(5)).matrix(features, labels)
+        for _ in range(2)
     )
     np.testing.assert_array_equal(one, other)
     assert all(torch.equal(a, b) for a, b in zip(before, model.parameters(), strict=True))

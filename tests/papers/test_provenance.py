@@ -9,7 +9,7 @@ import pytest
 from muster.config.provenance import Provenance, Sources, leaves
 from muster.config.workloads import workload, workload_sources, workload_summaries
 from muster.core.errors import ConfigError
-from muster.papers.entries import Decided, Entry, Scale, Value, entries
+from muster.papers.entries import Decided, PaperEntry, Scale, Value, entries
 from muster.papers.planning import decisions, plan, undecided
 from muster.papers.published import PAPERS, Published
 from muster.papers.report import heading
@@ -60,10 +60,10 @@ def test_names_may_be_quoted_or_nested():
 
 
 @pytest.fixture
-def example() -> Entry:
+def example() -> PaperEntry:
     """One cell, two rows; the second row replaces the aggregation that all rows have."""
     around = Sources().within({"*.method": "paper", "seeds": "ours"}, "file")
-    return Entry(
+    return PaperEntry(
         id="example/table1",
         published=Published("An example"),
         kind="runs",

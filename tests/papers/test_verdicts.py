@@ -10,7 +10,7 @@ from scipy import stats
 
 from muster.core.errors import ConfigError
 from muster.papers import published as publishing
-from muster.papers.entries import Claim, Entry, Scale, Value, entries, entry
+from muster.papers.entries import Claim, PaperEntry, Scale, Value, entries, entry
 from muster.papers.outcome import Compared, checked
 from muster.papers.planning import Plan
 from muster.papers.published import Number, Published, Range
@@ -167,7 +167,7 @@ CLAIMS = (
 
 
 def plan_of(claims: tuple[Claim, ...]) -> Plan:
-    example = Entry(
+    example = PaperEntry(
         id="example/table1",
         published=Published(""),
         kind="runs",

@@ -192,7 +192,7 @@ def test_contract(keeps_contract, options):
 
 @pytest.mark.parametrize(
     "options",
-    [{"clients_per_round": 0}, {"most_clusters": 1}, {"homogeneity_weight": -1}, {"threshold": float("nan")}],
+    [{"clients_per_round": 0}, {"max_clusters": 1}, {"homogeneity_weight": -1}, {"threshold": float("nan")}],
 )
 def test_refuses_bad_options(federation, options):
     with pytest.raises(ConfigError, match=next(iter(options))):

@@ -104,7 +104,7 @@ def test_exploitation_prefers_high_utilities_and_leaves_out_those_below_the_cut_
 
 def test_rewards_are_samples_times_the_root_mean_square_loss(federation):
     fed = federation(3, sizes=[30, 50, 100], script={"squared_loss": [4.0, 9.0, 1.0]})
-    selector = Oort(clients_per_round=3, most_samples=60)
+    selector = Oort(clients_per_round=3, max_samples=60)
     fed.play(selector)
     assert selector.reward.tolist() == [60.0, 150.0, 60.0]
     assert selector.explored.all()
@@ -250,7 +250,7 @@ def test_equal_scores_and_a_cut_off_of_one(federation):
         {"cut_off": -0.1},
         {"pacer_step": 0},
         {"round_threshold": 101},
-        {"most_samples": 0},
+        {"max_samples": 0},
         {"pacer": "paper"},
         {"sample_window": 0.5},
     ],

@@ -8,8 +8,8 @@ import torch
 from torch import nn
 
 from muster.core.errors import ConfigError
-from muster.core.parameters import Entry, ParameterSpec
-from muster.heterogeneity.estimate import Recipe
+from muster.core.parameters import ParameterSpec, SpecEntry
+from muster.heterogeneity.estimate import EstimateRecipe
 from muster.heterogeneity.metrics import triplet
 from muster.server.testing import FakeFederation
 from muster.signals.base import signals
@@ -57,7 +57,7 @@ def test_the_estimate_knows_the_classes_and_leaves_everything_as_it_was(make_cli
 def test_without_two_groups(make_client, degenerate, expected):
     client = make_client()
     client.labels = torch.zeros(30, dtype=torch.int64)
-    signal = HeterogeneityTriplet(degenerate=degenerate, recipe=Recipe(biased_steps=80, lr=0.2))
+    signal = HeterogeneityTriplet(degenerate=degenerate, recipe=EstimateRecipe(biased_steps=80, lr=0.2))
     np.testing.assert_allclose(signal.measure(client), [1.0, expected, 0.0])
 
 
@@ -84,7 +84,7 @@ def test_one_class_leaves_nothing_to_estimate(make_client):
 
 
 def test_a_model_that_ends_in_a_convolution_is_refused(make_client):
-    weight = Entry("last.weight", (3, 1, 6), 0, 18)
+    weight = SpecEntry("last.weight", (3, 1, 6), 0, 18)
     population = FakeFederation(4, spec=ParameterSpec((weight,), final_layer_name="last")).population
     assert "linear" in HeterogeneityTriplet().unavailable(population)
 

@@ -12,7 +12,7 @@ from muster.core.errors import ConfigError
 from muster.core.parameters import FlatModel, spec_of
 from muster.core.randomness import generator
 from muster.models import build_model
-from muster.training.base import Job, LocalAlgorithm, LocalTraining, Plain, algorithms, train
+from muster.training.base import LocalAlgorithm, LocalRun, LocalTraining, Plain, algorithms, train
 from muster.training.context import ClientContext
 from muster.training.fedprox import FedProx
 
@@ -55,7 +55,7 @@ def test_worked_example():
         context.model.module.weight.fill_(2.0)
     parameters = list(context.model.module.parameters())
     optimizer = training.make_optimizer(parameters, 0.5)
-    job = Job(context, parameters, 0.5, optimizer)
+    job = LocalRun(context, parameters, 0.5, optimizer)
     parameters[0].grad = torch.tensor([[-1.0]])
     FedProx(mu=0.1).correct(job)
     assert parameters[0].grad.item() == pytest.approx(-0.8)

@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from muster.core.errors import ConfigError
-from muster.core.parameters import Entry, ParameterSpec
+from muster.core.parameters import ParameterSpec, SpecEntry
 from muster.updates.clip import Clip
 from muster.updates.filters import Filter, Filtered, Tally, named, passed_through, without
 from muster.updates.guard import Guard
 from muster.updates.table import Updates
 
-SPEC = ParameterSpec((Entry("weight", (4,), 0, 4),), buffers=(Entry("mean", (2,), 4, 6),))
+SPEC = ParameterSpec((SpecEntry("weight", (4,), 0, 4),), buffers=(SpecEntry("mean", (2,), 4, 6),))
 
 
 def no_draws(name):

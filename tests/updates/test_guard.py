@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from muster.core.errors import ConfigError
-from muster.core.parameters import Entry, ParameterSpec
+from muster.core.parameters import ParameterSpec, SpecEntry
 from muster.updates.guard import Guard, length
 
-SPEC = ParameterSpec((Entry("weight", (4,), 0, 4),), buffers=(Entry("mean", (2,), 4, 6),))
+SPEC = ParameterSpec((SpecEntry("weight", (4,), 0, 4),), buffers=(SpecEntry("mean", (2,), 4, 6),))
 
 
 def movement(*values: float) -> np.ndarray:
@@ -48,7 +48,7 @@ def test_what_is_refused(sent, reason):
 
 
 def test_counters_do_not_make_a_movement_long():
-    counted = ParameterSpec(SPEC.parameters, SPEC.buffers, counters=(Entry("batches", (1,), 6, 7),))
+    counted = ParameterSpec(SPEC.parameters, SPEC.buffers, counters=(SpecEntry("batches", (1,), 6, 7),))
     assert objection(Guard(max_norm=10), movement(1, 2, 3, 4, 5, 6, 5000), counted) is None
     assert "non-finite" in objection(Guard(max_norm=10), movement(1, 2, 3, 4, 5, 6, math.nan), counted)
 

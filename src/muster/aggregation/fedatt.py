@@ -12,7 +12,7 @@ from muster.aggregation._blocks import accumulate, norms
 from muster.aggregation.base import Aggregated, Aggregator, aggregators, buffers_of
 from muster.core.arrays import Floats, Vector
 from muster.core.component import Population
-from muster.core.parameters import Entry, ParameterSpec
+from muster.core.parameters import ParameterSpec, SpecEntry
 from muster.updates.table import Updates, normalised
 
 
@@ -50,7 +50,7 @@ class FedAtt(Aggregator):
         accumulate(step[buffers], updates.movements[:, buffers], overall)
         return self.moved(current, step, spec, updates, overall)
 
-    def _lengths(self, rows: Vector, layer: Entry) -> Floats:
+    def _lengths(self, rows: Vector, layer: SpecEntry) -> Floats:
         if self.norm == "spectral" and len(layer.shape) == 2:
             matrices = rows.reshape(len(rows), *layer.shape)
             return np.array([np.linalg.norm(matrix.astype(np.float64), 2) for matrix in matrices])

@@ -12,7 +12,7 @@ from muster.cli.running import Workspace
 from muster.console.output import err, out
 
 if TYPE_CHECKING:
-    from muster.papers.outcome import Outcome
+    from muster.papers.outcome import Reproduced
     from muster.papers.planning import Plan
     from muster.papers.report import Page
     from muster.results.store import Store
@@ -68,7 +68,7 @@ def reproduce(  # noqa: PLR0917 (the options are what they are)
     _conclude(outcomes, complete, file)
 
 
-def _conclude(outcomes: Sequence[Outcome], complete: bool, file: Path | None) -> None:
+def _conclude(outcomes: Sequence[Reproduced], complete: bool, file: Path | None) -> None:
     from muster.core.errors import SweepError
     from muster.papers.report import page, write_pages
 
@@ -125,7 +125,9 @@ def _show_plans(plans: Sequence[Plan], store: Store) -> None:
         out.print(line if plan.runs else "  nothing is trained", soft_wrap=True, markup=False)
 
 
-def _run(plans: Sequence[Plan], store: Store, jobs: int | None, workers: int | None) -> tuple[list[Outcome], bool]:
+def _run(
+    plans: Sequence[Plan], store: Store, jobs: int | None, workers: int | None
+) -> tuple[list[Reproduced], bool]:
     from muster.console.sweeps import sweep_progress
     from muster.papers.reproduce import reproduce as run_plans
 

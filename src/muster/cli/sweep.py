@@ -15,7 +15,7 @@ from muster.console.times import readable_time
 
 if TYPE_CHECKING:
     from muster.config.experiment import Experiment
-    from muster.experiment.jobs import Outcome
+    from muster.experiment.jobs import RunOutcome
     from muster.experiment.sweep import Sweep
 
 
@@ -75,7 +75,7 @@ def _conclude(
     name: str,
     experiments: Sequence[Experiment],
     folder: Path,
-    outcome: Outcome,
+    outcome: RunOutcome,
     *,
     there: Sequence[str],
     again: Sequence[str],

@@ -7,7 +7,7 @@ from functools import cache
 from typing import Any
 
 from muster.aggregation.base import aggregators
-from muster.config.experiment import CheckpointOptions, EngineOptions, EvaluationOptions, plain
+from muster.config.experiment import CheckpointOptions, EngineOptions, EvaluationOptions, plain_setting
 from muster.config.flower import FlowerOptions
 from muster.core.errors import ConfigError
 from muster.core.registry import Registry, parameters_of
@@ -76,7 +76,7 @@ def _named(section: str, said: Mapping[str, Any]) -> Any:
 @cache
 def _defaults(section: str, name: str) -> Mapping[str, Any]:
     found = {
-        key: plain(parameter.default)
+        key: plain_setting(parameter.default)
         for key, parameter in parameters_of(_taker(section, name)).items()
         if parameter.default is not parameter.empty
     }

@@ -154,7 +154,7 @@ class Experiment:
         if not sections["filters"]:
             # Runs without filters are described as they were before there were any.
             del sections["filters"]
-        return {name: plain(value) for name, value in sections.items()}
+        return {name: plain_setting(value) for name, value in sections.items()}
 
     @property
     def fingerprint(self) -> str:
@@ -295,12 +295,12 @@ def _is_plain(value: Any) -> bool:
     return isinstance(value, str | int | float | bool | list | None)
 
 
-def plain(value: Any) -> Any:
+def plain_setting(value: Any) -> Any:
     """A setting in types that JSON and TOML have; objects are described."""
     if isinstance(value, dict):
-        return {str(key): plain(item) for key, item in value.items()}
+        return {str(key): plain_setting(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [plain(item) for item in value]
+        return [plain_setting(item) for item in value]
     if value is None or isinstance(value, str | int | float | bool):
         return value
     if isinstance(value, np.generic):
@@ -319,7 +319,7 @@ def plain(value: Any) -> Any:
             if value.validation is not None:
                 parts.append(value.validation)
         parameters = {"data": dataset.name, "samples": len(dataset.train), "check": _check_sum(*parts)}
-    return {"object": name, **plain(parameters)}
+    return {"object": name, **plain_setting(parameters)}
 
 
 def _check_sum(*arrays: np.ndarray[Any, Any]) -> int:

@@ -24,7 +24,7 @@ _GROUPS = ("parameters", "buffers", "counters")
 
 
 @dataclass(frozen=True)
-class Entry:
+class SpecEntry:
     """One tensor of the model and its place in the flat vector."""
 
     name: str
@@ -41,15 +41,15 @@ class Entry:
 class ParameterSpec:
     """The layout of the flat vector."""
 
-    parameters: tuple[Entry, ...]
-    buffers: tuple[Entry, ...] = ()
-    counters: tuple[Entry, ...] = ()
+    parameters: tuple[SpecEntry, ...]
+    buffers: tuple[SpecEntry, ...] = ()
+    counters: tuple[SpecEntry, ...] = ()
     #: Name of the classification layer, e.g. "fc2"; its weight has one row a class. "" is the model itself.
     final_layer_name: str = ""
     has_final_layer: bool = True
 
     @cached_property
-    def entries(self) -> tuple[Entry, ...]:
+    def entries(self) -> tuple[SpecEntry, ...]:
         return (*self.parameters, *self.buffers, *self.counters)
 
     @cached_property
@@ -70,10 +70,10 @@ class ParameterSpec:
     def counted(self) -> slice:
         return slice(self.averaged.stop, self.size)
 
-    def entry(self, name: str) -> Entry:
+    def entry(self, name: str) -> SpecEntry:
         return next(entry for entry in self.entries if entry.name == name)
 
-    def _final(self, part: str) -> Entry | None:
+    def _final(self, part: str) -> SpecEntry | None:
         if not self.has_final_layer:
             return None
         name = f"{self.final_layer_name}.{part}" if self.final_layer_name else part
@@ -86,7 +86,7 @@ class ParameterSpec:
         return None if entry is None else entry.shape[0]
 
     @cached_property
-    def final_weight(self) -> Entry:
+    def final_weight(self) -> SpecEntry:
         entry = self._final("weight")
         if entry is None:
             raise ConfigError(
@@ -97,7 +97,7 @@ class ParameterSpec:
         return entry
 
     @cached_property
-    def final_bias(self) -> Entry | None:
+    def final_bias(self) -> SpecEntry | None:
         return self._final("bias")
 
     @cached_property
@@ -121,7 +121,7 @@ class ParameterSpec:
 
     @classmethod
     def from_state(cls, values: State) -> ParameterSpec:
-        groups = {name: tuple(Entry(**row) for row in values[name]) for name in _GROUPS}
+        groups = {name: tuple(SpecEntry(**row) for row in values[name]) for name in _GROUPS}
         return cls(**{**values, **groups})
 
 
@@ -137,10 +137,10 @@ def spec_of(model: nn.Module) -> ParameterSpec:
     return ParameterSpec(parameters, buffers, counters, final or "", has_final_layer=final is not None)
 
 
-def _lay_out(named: list[tuple[str, torch.Size]], at: int) -> tuple[tuple[Entry, ...], int]:
+def _lay_out(named: list[tuple[str, torch.Size]], at: int) -> tuple[tuple[SpecEntry, ...], int]:
     entries = []
     for name, shape in named:
-        entries.append(Entry(name, tuple(shape), at, at + shape.numel()))
+        entries.append(SpecEntry(name, tuple(shape), at, at + shape.numel()))
         at += shape.numel()
     return tuple(entries), at
 

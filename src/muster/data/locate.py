@@ -22,7 +22,7 @@ SYSTEM_FOLDERS = {"fashion-mnist": Path("/usr/share/datasets/fashion-mnist")}
 
 
 @dataclass(frozen=True)
-class Layout:
+class FileLayout:
     """One way in which a data set's files are laid out: how to recognise it and how to read it."""
 
     find: Find
@@ -39,7 +39,7 @@ class Found:
 
 
 @dataclass(frozen=True)
-class Place:
+class Location:
     """A folder in which a data set may lie, and why it is looked at."""
 
     folder: Path
@@ -53,7 +53,7 @@ class DataFiles:
     name: str
     #: What would have been found, for the message to a user who lacks it.
     needs: str
-    layouts: Mapping[str, Layout]
+    layouts: Mapping[str, FileLayout]
     #: The data set on the Hugging Face hub whose Parquet files can be read, `owner/name` or `owner/name@revision`.
     hub: str | None = None
     #: The package that carries it.
@@ -116,7 +116,7 @@ def fetched_dir() -> Path:
     return cache_dir() / "data"
 
 
-def places(name: str, data_dir: str | Path | None = None) -> list[Place]:
+def places(name: str, data_dir: str | Path | None = None) -> list[Location]:
     """Where data set `name` is looked for, best first, whether the folders exist or not."""
     found = []
     if data_dir is not None:
@@ -126,10 +126,10 @@ def places(name: str, data_dir: str | Path | None = None) -> list[Place]:
                 f"'data.data_dir' is {chosen}, which is not a folder",
                 expected=f"the folder of {name}, or one that contains '{name}/'",
             )
-        found += [Place(chosen / name, "data_dir"), Place(chosen, "data_dir")]
+        found += [Location(chosen / name, "data_dir"), Location(chosen, "data_dir")]
     if os.environ.get("MUSTER_DATA"):
-        found.append(Place(Path(os.environ["MUSTER_DATA"]).expanduser() / name, "MUSTER_DATA"))
+        found.append(Location(Path(os.environ["MUSTER_DATA"]).expanduser() / name, "MUSTER_DATA"))
     if name in SYSTEM_FOLDERS:
-        found.append(Place(SYSTEM_FOLDERS[name], "system package"))
-    found.append(Place(fetched_dir() / name, "fetched"))
+        found.append(Location(SYSTEM_FOLDERS[name], "system package"))
+    found.append(Location(fetched_dir() / name, "fetched"))
     return found

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from muster.core.arrays import Floats, Ints, Vector
 from muster.core.component import Population
-from muster.core.parameters import Entry, ParameterSpec
+from muster.core.parameters import ParameterSpec, SpecEntry
 from muster.core.randomness import generator
 from muster.engine.base import AskOrder, Engine, Evaluation, Failed, TrainOrder, narrowed, schedule
 from muster.signals.base import Replies, Signal
@@ -190,6 +190,6 @@ def small_spec(classes: int, hidden: int = 3) -> ParameterSpec:
     entries, at = [], 0
     for name, shape in shapes.items():
         size = int(np.prod(shape))
-        entries.append(Entry(name, shape, at, at + size))
+        entries.append(SpecEntry(name, shape, at, at + size))
         at += size
     return ParameterSpec(tuple(entries), final_layer_name="fc2")

@@ -57,7 +57,7 @@ class JobObserver:
 
 
 @dataclass
-class Outcome:
+class RunOutcome:
     """How a batch of runs ended, by fingerprint."""
 
     #: Complete now, those that were complete before included.
@@ -99,7 +99,7 @@ def run_experiments(
     workers: int | None = None,
     sweep_name: str | None = None,
     observer: JobObserver | None = None,
-) -> Outcome:
+) -> RunOutcome:
     """Run what is missing of `experiments` in a store; with a `sweep_name` they can be found by it later.
 
     `jobs` runs side by side (None: one a core) with `workers` processes each (None: the cores that are left). The
@@ -113,7 +113,7 @@ def run_experiments(
     runs = {run.fingerprint: run for run in store.plan(distinct.values(), sweep_name)}
     observer = observer or JobObserver()
     observer.planned(list(distinct.values()), [runs[key] for key in distinct])
-    outcome = Outcome(skipped=[key for key in distinct if runs[key].status == "complete"])
+    outcome = RunOutcome(skipped=[key for key in distinct if runs[key].status == "complete"])
     missing = [experiment for key, experiment in distinct.items() if runs[key].status != "complete"]
     jobs, workers = share_of_cores(jobs, workers, len(missing) or 1)
     batch = _Batch(store, missing, workers, observer, outcome)
@@ -126,7 +126,7 @@ class _Batch:
     """The runs that are still to be done, and the processes that are at it."""
 
     def __init__(
-        self, store: Store, missing: list[Experiment], workers: int, observer: JobObserver, outcome: Outcome
+        self, store: Store, missing: list[Experiment], workers: int, observer: JobObserver, outcome: RunOutcome
     ) -> None:
         self._store, self._missing, self._workers = store, missing, workers
         self._observer, self._outcome = observer, outcome

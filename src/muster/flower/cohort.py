@@ -24,7 +24,7 @@ def in_order(clients: Ints, answers: Iterator[tuple[int, T]]) -> Iterator[tuple[
         yield client, waiting.pop(client)
 
 
-class Cohort:
+class CohortMovements:
     """Movements of the clients of one training; all of them stay when the aggregator wants the matrix."""
 
     def __init__(self, order: TrainOrder, spec: ParameterSpec) -> None:

@@ -25,7 +25,7 @@ from muster.engine.task import ClientTask, Place
 from muster.experiment.runner import Ingredients
 from muster.flower import wire
 from muster.flower.client import predictions
-from muster.flower.cohort import Cohort, in_order
+from muster.flower.cohort import CohortMovements, in_order
 from muster.flower.identity import ClientRegister
 from muster.flower.mail import Letter, Mail, NoAnswer, Sent
 from muster.flower.presence import Presence
@@ -61,7 +61,7 @@ class _UnderWay:
 
     order: TrainOrder
     task: ClientTask
-    cohort: Cohort
+    cohort: CohortMovements
     answers: Iterator[tuple[int, _Decoded | Failed]]
 
 
@@ -96,7 +96,7 @@ class FlowerEngine(Engine):
         self._provisional: dict[int, str] = {}
         self._probes: dict[int, str] = {}
         #: The training that is being collected, or was last.
-        self._cohort: Cohort | None = None
+        self._cohort: CohortMovements | None = None
         self._under_way: list[_UnderWay] = []
         self._events: list[str] = []
         self._check_evaluation()
@@ -217,7 +217,7 @@ class FlowerEngine(Engine):
 
         answers = self._exchange(wire.TRAIN, self._orders(task), wire.array_record(down), decode)
         self._probes.clear()
-        self._under_way.append(_UnderWay(order, task, Cohort(order, self._spec), answers))
+        self._under_way.append(_UnderWay(order, task, CohortMovements(order, self._spec), answers))
 
     def collect(self) -> Iterator[Updates | Failed]:
         while self._under_way:

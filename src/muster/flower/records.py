@@ -14,7 +14,7 @@ from flwr.app import Array, ArrayRecord, MetricRecord, RecordDict
 
 from muster.core.arrays import Vector
 from muster.core.errors import ConfigError
-from muster.core.parameters import LARGEST_COUNTER, Entry, ParameterSpec
+from muster.core.parameters import LARGEST_COUNTER, ParameterSpec, SpecEntry
 from muster.flower.wire import WireError
 
 #: Running statistics: averaged, but no part of a server's step.
@@ -46,11 +46,11 @@ def spec_of_arrays(arrays: ArrayRecord, final_layer: str | None = None) -> Param
     return spec
 
 
-def _laid_out(named: list[tuple[str, tuple[int, ...]]], at: int) -> tuple[tuple[Entry, ...], int]:
+def _laid_out(named: list[tuple[str, tuple[int, ...]]], at: int) -> tuple[tuple[SpecEntry, ...], int]:
     entries = []
     for name, shape in named:
         size = int(np.prod(shape))
-        entries.append(Entry(name, shape, at, at + size))
+        entries.append(SpecEntry(name, shape, at, at + size))
         at += size
     return tuple(entries), at
 
@@ -74,7 +74,7 @@ def to_vector(arrays: ArrayRecord, spec: ParameterSpec) -> Vector:
     return flat
 
 
-def _decoded(array: Array, entry: Entry) -> np.ndarray[Any, Any]:
+def _decoded(array: Array, entry: SpecEntry) -> np.ndarray[Any, Any]:
     try:
         values = array.numpy()
     except (ValueError, TypeError, EOFError, OSError) as error:

@@ -19,7 +19,7 @@ from muster.core.arrays import Floats, Ints, Vector
 from muster.core.component import Population
 from muster.core.errors import ConfigError, EngineError
 from muster.engine.base import AskOrder, Engine, Evaluation, Failed, TrainOrder, collect_replies, schedule
-from muster.flower.cohort import Cohort, in_order
+from muster.flower.cohort import CohortMovements, in_order
 from muster.flower.mail import Letter, Mail, NoAnswer, Sent
 from muster.flower.records import examples_of, metrics_of, only_arrays, spec_of_arrays, to_arrays, to_vector
 from muster.flower.update_signals import measure_on_update
@@ -111,7 +111,7 @@ class _UnderWay:
     order: TrainOrder
     #: Clients, in the order in which their answers are handed over → learning rates.
     rates: dict[int, float]
-    cohort: Cohort
+    cohort: CohortMovements
     sent: Sent
 
 
@@ -142,7 +142,7 @@ class RecordsEngine(Engine):
         self._sizes: Ints = np.empty(0, dtype=np.int64)
         self._round = 0
         #: The training that is being collected, or was last.
-        self._cohort: Cohort | None = None
+        self._cohort: CohortMovements | None = None
         self._under_way: list[_UnderWay] = []
         self._events: list[str] = []
 
@@ -235,7 +235,7 @@ class RecordsEngine(Engine):
             for client, lr in rates.items():
                 letters |= self._letters([client], "train", arrays, ConfigRecord({**config, "lr": lr}))
         sent = self._mail.send(letters, version_of(order.place))
-        self._under_way.append(_UnderWay(order, rates, Cohort(order, self._spec), sent))
+        self._under_way.append(_UnderWay(order, rates, CohortMovements(order, self._spec), sent))
 
     def collect(self) -> Iterator[Updates | Failed]:
         while self._under_way:

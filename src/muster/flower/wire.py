@@ -81,7 +81,7 @@ def take_numbers(record: ConfigRecord, key: str, count: int) -> Floats:
     return np.frombuffer(content, dtype="<f8").astype(np.float64)
 
 
-def numbers(values: Floats) -> bytes:
+def number_bytes(values: Floats) -> bytes:
     return np.ascontiguousarray(values, dtype="<f8").tobytes()
 
 
@@ -291,7 +291,7 @@ class Measured:
 
     def to_fields(self) -> dict[str, Any]:
         rows = list(self.values.values())
-        return {"values": numbers(np.concatenate(rows) if rows else np.empty(0)), "lost": self.lost}
+        return {"values": number_bytes(np.concatenate(rows) if rows else np.empty(0)), "lost": self.lost}
 
     @classmethod
     def from_record(cls, record: ConfigRecord, widths: Mapping[str, int]) -> Measured:

@@ -29,7 +29,7 @@ MISSED = 0.25
 
 
 @dataclass(frozen=True)
-class Facts:
+class FederationFacts:
     """What the rules look at."""
 
     metrics: dict[str, float]
@@ -53,7 +53,7 @@ class Advice:
     text: str
 
 
-def advise(facts: Facts) -> list[Advice]:
+def advise(facts: FederationFacts) -> list[Advice]:
     """All rules that apply, in a fixed order; a single one that says so when none does."""
     found = [advice for rule in RULES if (advice := rule(facts)) is not None]
     if found:
@@ -61,7 +61,7 @@ def advise(facts: Facts) -> list[Advice]:
     return [Advice("Nothing stands out", "No rule applies: start with random selection and FedAvg.")]
 
 
-def spurious_correlation(facts: Facts) -> Advice | None:
+def spurious_correlation(facts: FederationFacts) -> Advice | None:
     many = strong_share(facts.triplets[:, 2])
     if "GSC" not in facts.metrics or many < MANY_CLIENTS:
         return None
@@ -78,7 +78,7 @@ def spurious_correlation(facts: Facts) -> Advice | None:
     )
 
 
-def attribute_imbalance(facts: Facts) -> Advice | None:
+def attribute_imbalance(facts: FederationFacts) -> Advice | None:
     if "GAI" not in facts.metrics:
         return None
     many, overall = strong_share(facts.triplets[:, 1]), facts.metrics["GAI"]
@@ -96,7 +96,7 @@ def attribute_imbalance(facts: Facts) -> Advice | None:
     )
 
 
-def class_imbalance_of_clients(facts: Facts) -> Advice | None:
+def class_imbalance_of_clients(facts: FederationFacts) -> Advice | None:
     many = strong_share(facts.triplets[:, 0])
     if many < MANY_CLIENTS:
         return None
@@ -107,7 +107,7 @@ def class_imbalance_of_clients(facts: Facts) -> Advice | None:
     )
 
 
-def class_imbalance_of_all(facts: Facts) -> Advice | None:
+def class_imbalance_of_all(facts: FederationFacts) -> Advice | None:
     overall = facts.metrics["GCI"]
     if overall < GLOBAL:
         return None
@@ -118,7 +118,7 @@ def class_imbalance_of_all(facts: Facts) -> Advice | None:
     )
 
 
-def label_skew(facts: Facts) -> Advice | None:
+def label_skew(facts: FederationFacts) -> Advice | None:
     if facts.divergence < max(LABEL_SKEW, BEYOND_CHANCE * facts.chance):
         return None
     return Advice(
@@ -128,7 +128,7 @@ def label_skew(facts: Facts) -> Advice | None:
     )
 
 
-def alike(facts: Facts) -> Advice | None:
+def alike(facts: FederationFacts) -> Advice | None:
     if facts.divergence >= max(ALIKE, facts.chance) or any(value >= GLOBAL for value in facts.metrics.values()):
         return None
     return Advice(
@@ -137,7 +137,7 @@ def alike(facts: Facts) -> Advice | None:
     )
 
 
-def uneven_sizes(facts: Facts) -> Advice | None:
+def uneven_sizes(facts: FederationFacts) -> Advice | None:
     gini = size_gini(facts.sizes)
     if gini < UNEVEN_SIZES:
         return None
@@ -151,7 +151,7 @@ def uneven_sizes(facts: Facts) -> Advice | None:
     )
 
 
-def small_clients(facts: Facts) -> Advice | None:
+def small_clients(facts: FederationFacts) -> Advice | None:
     small = float((facts.sizes < SMALL_CLIENT).mean())
     if small < MANY_SMALL:
         return None
@@ -162,7 +162,7 @@ def small_clients(facts: Facts) -> Advice | None:
     )
 
 
-def rare_classes(facts: Facts) -> Advice | None:
+def rare_classes(facts: FederationFacts) -> Advice | None:
     missed = miss_probabilities(facts.holders, len(facts.sizes), facts.cohort)
     rare = np.flatnonzero((missed >= MISSED) & (facts.holders > 0))
     if not len(rare):
@@ -176,7 +176,7 @@ def rare_classes(facts: Facts) -> Advice | None:
     )
 
 
-RULES: tuple[Callable[[Facts], Advice | None], ...] = (
+RULES: tuple[Callable[[FederationFacts], Advice | None], ...] = (
     spurious_correlation,
     attribute_imbalance,
     class_imbalance_of_clients,

@@ -26,7 +26,7 @@ _EVALUATION_BATCH = 512
 
 
 @dataclass(frozen=True)
-class Recipe:
+class EstimateRecipe:
     """How a client trains the two models of the estimate."""
 
     biased_steps: int = 50
@@ -74,7 +74,7 @@ class Estimator:
     #: Name of the model's classification layer, an nn.Linear.
     final_layer: str
     classes: int
-    recipe: Recipe
+    recipe: EstimateRecipe
     rng: np.random.Generator
 
     def matrix(self, features: torch.Tensor, labels: torch.Tensor) -> Ints | None:

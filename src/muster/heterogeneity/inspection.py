@@ -11,7 +11,7 @@ from scipy.spatial.distance import squareform
 from muster.core.arrays import Floats, Ints
 from muster.core.errors import ConfigError
 from muster.core.randomness import generator
-from muster.heterogeneity.advice import Advice, Facts, advise
+from muster.heterogeneity.advice import Advice, FederationFacts, advise
 from muster.heterogeneity.divergences import earth_mover, hellinger, js_divergence, pairwise, to_pooled
 from muster.heterogeneity.metrics import effective_clients, size_gini, summary, triplets
 from muster.heterogeneity.tables import Counts
@@ -79,7 +79,7 @@ def inspect(counts: Counts, cohort: int | None = None) -> Inspection:
         "Hellinger": _spread(to_pooled(histograms, hellinger)),
         "earth mover's": _spread(to_pooled(histograms, earth_mover)),
     }
-    facts = Facts(
+    facts = FederationFacts(
         metrics=six,
         triplets=apart,
         sizes=sizes,

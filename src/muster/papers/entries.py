@@ -45,7 +45,7 @@ class Value:
     clients: tuple[int, int] = (0, 0)
     factor: float = 100.0
     digits: int = 1
-    #: By how much it may differ from the published number, in the table's unit; default: see `Entry.tolerance_of`.
+    #: By how much it may differ from the published number, in its unit; default: see `PaperEntry.tolerance_of`.
     tolerance: float | None = None
 
     @property
@@ -123,7 +123,7 @@ class Decided:
 
 
 @dataclass(frozen=True)
-class Entry:
+class PaperEntry:
     """One table or figure."""
 
     id: str
@@ -196,7 +196,7 @@ def fits(name: str, patterns: str) -> bool:
     return any(part.strip() == name or fnmatchcase(name, part.strip()) for part in patterns.split(","))
 
 
-def entry(id: str) -> Entry:
+def entry(id: str) -> PaperEntry:
     """An entry by its id ("terraform/table2")."""
     known = entries()
     if id not in known:
@@ -205,18 +205,18 @@ def entry(id: str) -> Entry:
 
 
 @cache
-def entries() -> dict[str, Entry]:
+def entries() -> dict[str, PaperEntry]:
     """Every entry of every paper, by id, in the papers' order."""
     return {found.id: found for name in PAPERS for found in _read(name)}
 
 
-def _read(name: str) -> list[Entry]:
+def _read(name: str) -> list[PaperEntry]:
     content = read_toml(name, "entries.toml")
     shared = content.pop("shared", {})
     return [_entry(f"{name}/{part}", values, shared) for part, values in content.items()]
 
 
-def _entry(id: str, values: dict[str, Any], shared: Mapping[str, Mapping[str, Any]]) -> Entry:
+def _entry(id: str, values: dict[str, Any], shared: Mapping[str, Mapping[str, Any]]) -> PaperEntry:
     # A name instead of a table means one that several entries of the file share.
     values = {key: shared[key][value] if _is_name(key, value) else value for key, value in values.items()}
     scales = {
@@ -228,7 +228,7 @@ def _entry(id: str, values: dict[str, Any], shared: Mapping[str, Mapping[str, An
     cells, of_cells = _told_apart(values["cells"], around, f"{id}.cells")
     rows, of_rows = _told_apart(values["rows"], around, f"{id}.rows")
     base, of_base = _without_table(values.get("base", {}), around, f"{id}.base")
-    return Entry(
+    return PaperEntry(
         id=id,
         published=paper(name).parts[values.get("published", part)],
         kind=values.get("kind", "runs"),

@@ -74,7 +74,7 @@ class Checked:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class Reproduced:
     """An entry's comparison."""
 
     plan: Plan
@@ -84,11 +84,11 @@ class Outcome:
     missing: tuple[tuple[str, str, int, str], ...]
 
 
-def outcome(plan: Plan, results: Mapping[str, Result], failures: Mapping[str, str] | None = None) -> Outcome:
+def outcome(plan: Plan, results: Mapping[str, Result], failures: Mapping[str, str] | None = None) -> Reproduced:
     """Compare an entry's runs; `results` by the experiments' fingerprints, `failures` says why one is missing."""
     if plan.entry.kind == "federations":
         numbers = tuple(number for cell in plan.cells for number in _federation(plan, cell))
-        return Outcome(plan, numbers, tuple(checked(plan, numbers)), ())
+        return Reproduced(plan, numbers, tuple(checked(plan, numbers)), ())
     runs: dict[tuple[str, str], BySeed] = {(cell, row): {} for cell in plan.cells for row in plan.rows}
     missing = []
     for run in plan.runs:
@@ -105,7 +105,7 @@ def outcome(plan: Plan, results: Mapping[str, Result], failures: Mapping[str, st
             for compared in _cell(plan, cell, {row: runs[cell, row] for row in plan.rows})
         ],
     )
-    return Outcome(plan, numbers, tuple(checked(plan, numbers)), tuple(missing))
+    return Reproduced(plan, numbers, tuple(checked(plan, numbers)), tuple(missing))
 
 
 def _cell(plan: Plan, cell: str, runs: Mapping[str, BySeed]) -> list[Compared]:

@@ -10,7 +10,7 @@ from muster.config.experiment import Experiment, from_dict, merged
 from muster.config.provenance import Provenance, Sources, leaves
 from muster.config.workloads import workload, workload_sources
 from muster.core.errors import ConfigError, DataError
-from muster.papers.entries import SMOKE, Changes, Entry, Scale, chosen, fits
+from muster.papers.entries import SMOKE, Changes, PaperEntry, Scale, chosen, fits
 from muster.papers.settings import Difference, Setting, defaults_named, difference, relevant, unchanged
 from muster.papers.stand_ins import assigned, is_here, nothing_left, on_data, wanted_data
 
@@ -50,7 +50,7 @@ class Described:
 class Plan:
     """What is going to be run for an entry."""
 
-    entry: Entry
+    entry: PaperEntry
     scale: str
     cells: tuple[str, ...]
     rows: tuple[str, ...]
@@ -102,7 +102,7 @@ class Plan:
 
 
 def plan(
-    entry: Entry,
+    entry: PaperEntry,
     scale: str,
     *,
     cells: str | None = None,
@@ -154,13 +154,13 @@ def plan(
     )
 
 
-def full_size(entry: Entry, cell: str, row: str, size: Scale) -> tuple[dict[str, Any], dict[str, Any]]:
+def full_size(entry: PaperEntry, cell: str, row: str, size: Scale) -> tuple[dict[str, Any], dict[str, Any]]:
     """The sections of one experiment as the paper has it, and at another scale."""
     published = as_published(entry, cell, row) | {"seeds": entry.scale("paper").seeds}
     return published, scaled(published, entry, cell, row, size)
 
 
-def as_published(entry: Entry, cell: str, row: str) -> dict[str, Any]:
+def as_published(entry: PaperEntry, cell: str, row: str) -> dict[str, Any]:
     """The sections of one experiment as the paper has it.
 
     A cell or row with a `rounds_share` has that share of the rounds: it trains longer in each.
@@ -173,7 +173,7 @@ def as_published(entry: Entry, cell: str, row: str) -> dict[str, Any]:
     return sections | {"rounds": max(1, int(sections.get("rounds", ROUNDS) * share)), "rounds_share": share}
 
 
-def decisions(entry: Entry, cell: str, row: str) -> dict[str, Provenance | None]:
+def decisions(entry: PaperEntry, cell: str, row: str) -> dict[str, Provenance | None]:
     """Who decided each value of an experiment as the paper has it; None where no table says so."""
     found: dict[str, Provenance | None] = {"rounds": Provenance("ours", "the number of rounds is not stated")}
     for changes, sources in _layers(entry, cell, row):
@@ -182,7 +182,7 @@ def decisions(entry: Entry, cell: str, row: str) -> dict[str, Provenance | None]
     return {name: provenance for name, provenance in found.items() if name in kept and name != "name"}
 
 
-def undecided(entry: Entry) -> list[str]:
+def undecided(entry: PaperEntry) -> list[str]:
     """Values of an entry that no table of provenance speaks of, and where they are."""
     found: dict[str, list[str]] = {}
     for cell in entry.cells:
@@ -195,7 +195,7 @@ def undecided(entry: Entry) -> list[str]:
     return [f"{entry.id}: {name} ({places[0]}, {len(places)} in all)" for name, places in found.items()]
 
 
-def _layers(entry: Entry, cell: str, row: str) -> list[tuple[Changes, Sources]]:
+def _layers(entry: PaperEntry, cell: str, row: str) -> list[tuple[Changes, Sources]]:
     """What is put on top of each other, and who decided it: workload, cell, what all rows have, row."""
     of_cell, decided = dict(entry.cells[cell]), entry.decided
     workload_name = of_cell.pop("workload", None) or entry.base.get("workload")
@@ -217,7 +217,7 @@ def _changed(sections: dict[str, Any], changes: Changes) -> dict[str, Any]:
     return merged(kept, {key: value for key, value in changes.items() if key != "fresh"})
 
 
-def scaled(published: Mapping[str, Any], entry: Entry, cell: str, row: str, size: Scale) -> dict[str, Any]:
+def scaled(published: Mapping[str, Any], entry: PaperEntry, cell: str, row: str, size: Scale) -> dict[str, Any]:
     """The same at another scale."""
     sections = merged(dict(published), _changes(size, cell, row))
     if size.rounds is not None:

@@ -10,7 +10,7 @@ from pathlib import Path
 from muster.core.errors import OutputError
 from muster.papers.entries import Value
 from muster.papers.measures import ACCURACIES
-from muster.papers.outcome import Compared, Outcome
+from muster.papers.outcome import Compared, Reproduced
 from muster.papers.planning import Plan
 from muster.papers.published import Number, Printed, Range, paper
 from muster.papers.settings import decisions_told, differences_told, options_told
@@ -49,7 +49,7 @@ class Page:
         return "\n\n".join(part for part in parts if part) + "\n"
 
 
-def page(outcome: Outcome) -> Page:
+def page(outcome: Reproduced) -> Page:
     """Everything about one entry."""
     plan = outcome.plan
     tables = (
@@ -117,7 +117,7 @@ def _merged(groups: Sequence[tuple[str, ...]], plan: Plan) -> list[tuple[str, ..
     return [*(tuple(f"cell {cell}" for cell in cells) for cells in whole), *rest]
 
 
-def _numbers(outcome: Outcome, cell: str) -> tuple[str, list[str], list[list[str]]]:
+def _numbers(outcome: Reproduced, cell: str) -> tuple[str, list[str], list[list[str]]]:
     """One number a run: the paper's, ours, the other accuracies, at equal work."""
     numbers = [number for number in outcome.numbers if number.cell == cell]
     value, published = outcome.plan.entry.values[0], outcome.plan.entry.published
@@ -150,7 +150,7 @@ def _at_equal_work(numbers: Sequence[Compared]) -> list[str]:
     )
 
 
-def _values(outcome: Outcome) -> tuple[str, list[str], list[list[str]]]:
+def _values(outcome: Reproduced) -> tuple[str, list[str], list[list[str]]]:
     """Several numbers a run: each of the paper's, then ours and the places; then what the run cost."""
     values, whose = outcome.plan.entry.values, outcome.plan.entry.published.whose
     has = {value.name: any(n.printed is not None for n in _of(outcome, value)) for value in values}
@@ -186,7 +186,7 @@ def _values(outcome: Outcome) -> tuple[str, list[str], list[list[str]]]:
     return "Numbers", header, rows
 
 
-def _of(outcome: Outcome, value: Value) -> Iterable[Compared]:
+def _of(outcome: Reproduced, value: Value) -> Iterable[Compared]:
     return (number for number in outcome.numbers if number.value is value)
 
 
@@ -198,12 +198,12 @@ def _trainings(number: Compared) -> str:
     return f"{number.trainings.mean:,.0f}" if number.trainings.known else "–"
 
 
-def _claims(outcome: Outcome) -> tuple[str, list[str], list[list[str]]]:
+def _claims(outcome: Reproduced) -> tuple[str, list[str], list[list[str]]]:
     rows = [[checked.claim.text, checked.where, str(checked)] for checked in outcome.claims]
     return "What the paper says, in our runs", ["claim", "where", "here"], rows
 
 
-def _remarks(outcome: Outcome) -> list[str]:
+def _remarks(outcome: Reproduced) -> list[str]:
     plan, lines = outcome.plan, []
     asked = [
         n for n in outcome.numbers if not n.unfit and isinstance(n.printed, Number | Range) and n.ours.seeds > 1

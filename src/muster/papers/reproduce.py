@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from muster.experiment.jobs import JobObserver, run_experiments
-from muster.papers.outcome import Outcome, outcome
+from muster.papers.outcome import Reproduced, outcome
 from muster.papers.planning import Plan
 from muster.results.store import Run, Store
 from muster.server.result import Result
@@ -23,7 +23,7 @@ def reproduce(
     jobs: int | None = None,
     workers: int | None = None,
     observer: JobObserver | None = None,
-) -> tuple[list[Outcome], bool]:
+) -> tuple[list[Reproduced], bool]:
     """The comparisons of all plans, and whether everything was done before somebody asked to stop.
 
     Runs that several plans share are run once, and what the store has is not run again.

@@ -18,7 +18,7 @@ _WORD, _TOML_WORDS = re.compile(r"[A-Za-z][A-Za-z0-9_-]*"), ("true", "false", "i
 
 
 @dataclass(frozen=True)
-class Recipe:
+class Repetition:
     """A file and the commands that run everything again with it."""
 
     file_name: str
@@ -51,7 +51,7 @@ def nested(values: Mapping[str, Any]) -> dict[str, Any]:
     return result
 
 
-def recipe(found: Sequence[Case]) -> Recipe | None:
+def recipe(found: Sequence[Case]) -> Repetition | None:
     """A sweep where all cases have the same seeds, else single runs. None: parts were objects made in Python."""
     results = [run for case in found for run in case.runs]
     if any(_has_objects(determining(result.config)) for result in results):
@@ -62,10 +62,10 @@ def recipe(found: Sequence[Case]) -> Recipe | None:
         shlex.join(["muster", "run", "experiment.toml", *_options(own_settings(result, results))])
         for result in results
     ]
-    return Recipe("experiment.toml", to_toml(shared_settings(results)), commands)
+    return Repetition("experiment.toml", to_toml(shared_settings(results)), commands)
 
 
-def _as_sweep(found: Sequence[Case]) -> Recipe:
+def _as_sweep(found: Sequence[Case]) -> Repetition:
     results = [run for case in found for run in case.runs]
     sections: list[dict[str, Any]] = []
     for case in found:
@@ -74,7 +74,7 @@ def _as_sweep(found: Sequence[Case]) -> Recipe:
     base = {key: value for key, value in shared_settings(results).items() if key != "seed"}
     sweep = {"name": "repeated", "seeds": found[0].seeds, "base": base, "cases": sections}
     commands = ["muster sweep repeat.toml --workspace repeated", "muster compare repeated --workspace repeated"]
-    return Recipe("repeat.toml", to_toml(sweep), commands)
+    return Repetition("repeat.toml", to_toml(sweep), commands)
 
 
 def _options(own: Mapping[str, Any]) -> list[str]:

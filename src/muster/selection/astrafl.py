@@ -54,7 +54,7 @@ class ASTraFL(Selector):
     features: Literal["updates", "labels"] = "updates"
     #: What content diversity is measured on.
     emb: Literal["features", "input"] = "features"
-    most_clusters: int = 6
+    max_clusters: int = 6
     #: "strict": exactly `clients_per_round`; "ceil": every cluster's quota rounded up, as written in the paper.
     budget: Budget = "strict"
 
@@ -66,8 +66,8 @@ class ASTraFL(Selector):
 
     def check(self, population: Population) -> None:
         check_count(self, self.clients_per_round, population)
-        if self.most_clusters < 2:
-            raise ConfigError(f"ASTraFL: most_clusters is {self.most_clusters}", expected="at least 2")
+        if self.max_clusters < 2:
+            raise ConfigError(f"ASTraFL: max_clusters is {self.max_clusters}", expected="at least 2")
         if not (self.homogeneity_weight >= 0 and np.isfinite(self.homogeneity_weight)):
             raise ConfigError(f"ASTraFL: homogeneity_weight is {self.homogeneity_weight}", expected="0 or more")
         if not isinstance(self.threshold, str) and not np.isfinite(self.threshold):
@@ -116,7 +116,7 @@ class ASTraFL(Selector):
         return np.sort(chosen)
 
     def _clusters(self, fed: View, pool: Ints) -> Ints:
-        labels = silhouette_clusters(self._features(pool), self.most_clusters)
+        labels = silhouette_clusters(self._features(pool), self.max_clusters)
         note_clusters(fed, pool, labels)
         return labels
 

@@ -15,7 +15,7 @@ import numpy as np
 from muster.core.arrays import Bools, Floats, Ints, Vector
 from muster.core.component import Population, grown, state
 from muster.core.errors import ConfigError
-from muster.heterogeneity.estimate import Recipe
+from muster.heterogeneity.estimate import EstimateRecipe
 from muster.selection.base import Ask, Plan, Selector, Train, View, check_count, selectors
 from muster.signals.base import Replies, Signal
 from muster.signals.heterogeneity import BiasedModel, HeterogeneityTriplet, SharedTriplet
@@ -109,8 +109,8 @@ class FedDiverse(Selector):
             return (self._triplet(),)
         return self._triplet(), BiasedModel(recipe=self._recipe()), SharedTriplet()
 
-    def _recipe(self) -> Recipe:
-        return Recipe(
+    def _recipe(self) -> EstimateRecipe:
+        return EstimateRecipe(
             biased_steps=self.biased_steps,
             attribute_steps=self.attribute_steps,
             q=self.gce_q,

@@ -67,7 +67,7 @@ class Oort(Selector):
     #: "squared_loss": root mean square of the samples' losses; "sqrt_loss": root of the mean loss.
     util: Literal["squared_loss", "sqrt_loss"] = "squared_loss"
     #: Most samples that a utility counts, where local training does not see all (steps × batch size); None: all.
-    most_samples: int | None = None
+    max_samples: int | None = None
     #: Where durations come from: nowhere (speed does not matter), from trainings, or also asked for beforehand.
     speed: Literal["none", "reported", "asked"] = "none"
     #: Exponent α of the penalty for slow clients.
@@ -133,8 +133,8 @@ class Oort(Selector):
         for key, (least, most) in ranges.items():
             if not least <= getattr(self, key) <= most:
                 raise ConfigError(f"oort: {key} is {getattr(self, key)}", expected=f"{least} to {most}")
-        if self.most_samples is not None and self.most_samples < 1:
-            raise ConfigError(f"oort: most_samples is {self.most_samples}", expected="at least 1")
+        if self.max_samples is not None and self.max_samples < 1:
+            raise ConfigError(f"oort: max_samples is {self.max_samples}", expected="at least 1")
         if self.pacer == "paper" and (self.pacer_seconds is None or not self.pacer_seconds > 0):
             raise ConfigError("oort: the pacer of the paper needs pacer_seconds", expected="a positive number")
 
@@ -261,8 +261,8 @@ class Oort(Selector):
         self.count[clients] += 1
         known = replies.finite(self._loss.name)
         samples = fed.sizes[known.clients].astype(np.float64)
-        if self.most_samples is not None:
-            samples = np.minimum(samples, self.most_samples)
+        if self.max_samples is not None:
+            samples = np.minimum(samples, self.max_samples)
         rewards = samples * np.sqrt(np.maximum(known[self._loss.name], 0.0))
         self.reward[known.clients] = rewards
         self.explored[known.clients] = True

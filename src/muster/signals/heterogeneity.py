@@ -15,7 +15,7 @@ from muster.core.arrays import Floats, Ints
 from muster.core.component import Population
 from muster.core.errors import ConfigError
 from muster.core.parameters import FlatModel
-from muster.heterogeneity.estimate import Estimator, Recipe, counts_by, with_two_outputs_of
+from muster.heterogeneity.estimate import EstimateRecipe, Estimator, counts_by, with_two_outputs_of
 from muster.heterogeneity.metrics import triplet
 from muster.signals.base import Sensitivity, Signal, signals
 from muster.training.context import ClientContext
@@ -83,7 +83,7 @@ class HeterogeneityTriplet(Signal):
     estimate: Literal["estimated", "true"] = "estimated"
     #: When no class splits into two groups: "single" counts one attribute only, "skip" leaves attributes out.
     degenerate: Literal["single", "skip"] = "skip"
-    recipe: Recipe = field(default_factory=Recipe)
+    recipe: EstimateRecipe = field(default_factory=EstimateRecipe)
     #: How many biased models a client trains, for the accounting: 1 for two classes, else one for each class.
     models: int = 1
 
@@ -134,7 +134,7 @@ class BiasedModel(Signal):
     uses_model: ClassVar[bool] = True
     reveals_update: ClassVar[bool] = True
 
-    recipe: Recipe = field(default_factory=Recipe)
+    recipe: EstimateRecipe = field(default_factory=EstimateRecipe)
     #: As for the triplet.
     models: int = 1
 
@@ -180,7 +180,7 @@ class SharedTriplet(Signal):
 
 
 @contextmanager
-def _estimator(client: ClientContext, recipe: Recipe) -> Iterator[Estimator | None]:
+def _estimator(client: ClientContext, recipe: EstimateRecipe) -> Iterator[Estimator | None]:
     """The estimator of a client; None where a single class leaves nothing to estimate.
 
     It draws from a stream that depends on the round and the client, but not on the question: the biased model can

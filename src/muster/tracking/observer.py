@@ -1,4 +1,4 @@
-"""The observer that feeds trackers: gathers a round's numbers, and switches a tracker off that raises."""
+"""The observer that feeds trackers: gathers a round's numbers_of_round, and switches a tracker off that raises."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class Tracking(Observer):
 
     def round_ended(self, record: RoundRecord, ledger: Ledger) -> None:
         self._done, self._so_far = record.round, self._so_far + ledger.current
-        values = numbers(record, self._so_far)
+        values = numbers_of_round(record, self._so_far)
         self._tell(lambda tracker: tracker.log(record.round, values))
 
     def _tell(self, what: Callable[[Tracker], None]) -> None:
@@ -88,7 +88,7 @@ def tracking(experiment: Experiment) -> Tracking:
     return Tracking(used, experiment.title, experiment.fingerprint, experiment.described())
 
 
-def numbers(record: RoundRecord, so_far: Costs) -> dict[str, float]:
+def numbers_of_round(record: RoundRecord, so_far: Costs) -> dict[str, float]:
     """What is worth a curve: metrics as results call them, accuracy by group, who took part, the work so far."""
     values = dict(record.metrics)
     values |= {f"group accuracy/{row.label}-{row.attribute}": row.accuracy for row in record.groups}

@@ -145,7 +145,7 @@ class LocalTraining(Schedule):
 
 
 @dataclass
-class Job:
+class LocalRun:
     """One client's training while it runs; local algorithms look at it and change gradients or loss."""
 
     context: ClientContext
@@ -177,7 +177,7 @@ class LocalAlgorithm(Component):
     >>> class SignDescent(LocalAlgorithm):
     ...     '''Only the sign of each gradient counts.'''
     ...
-    ...     def correct(self, job: Job) -> None:
+    ...     def correct(self, job: LocalRun) -> None:
     ...         for parameter in job.parameters:
     ...             parameter.grad.sign_()
     >>> experiment = muster.Experiment(rounds=1, algorithm=SignDescent(), training={"lr": 0.001})
@@ -194,7 +194,7 @@ class LocalAlgorithm(Component):
     requires_aggregation: ClassVar[tuple[str, ...] | None] = None
     #: The optimiser goes on from the client's last training: its first steps hold gradients of that one.
     continues_optimiser: ClassVar[bool] = False
-    #: Multiplies its proximal strength by `Job.pull_factor`, so that a selector may set it for each client.
+    #: Multiplies its proximal strength by `LocalRun.pull_factor`, so that a selector may set it for each client.
     honours_pull_factors: ClassVar[bool] = False
     #: What a client keeps follows the movement that it made, and the server's part of the method what arrives: no
     #: filter may change movements in between.
@@ -213,17 +213,19 @@ class LocalAlgorithm(Component):
         """Samples that a client of this size runs through the model beside its local steps."""
         return 0
 
-    def begin(self, job: Job) -> None:
+    def begin(self, job: LocalRun) -> None:
         """Before the first step."""
 
-    def loss(self, job: Job, features: torch.Tensor, logits: torch.Tensor, loss: torch.Tensor) -> torch.Tensor:
+    def loss(
+        self, job: LocalRun, features: torch.Tensor, logits: torch.Tensor, loss: torch.Tensor
+    ) -> torch.Tensor:
         """The loss to minimise on this batch, given the plain one."""
         return loss
 
-    def correct(self, job: Job) -> None:
+    def correct(self, job: LocalRun) -> None:
         """Change `parameter.grad` after the backward pass."""
 
-    def end(self, job: Job) -> None:
+    def end(self, job: LocalRun) -> None:
         """After the last step: update `job.context.state`, fill `job.extra`."""
 
 
@@ -283,7 +285,7 @@ def train(
     squared_loss: bool = False,
     probed: Probed = Probed(),  # noqa: B008 (frozen)
     pull_factor: float = 1.0,
-) -> Job:
+) -> LocalRun:
     """Train the context's model in place on its data. By-products are in `context.outcome`."""
     model, training, skip = context.model, context.training, probed.skip
     parameters = [p for p in model.module.parameters() if p.requires_grad]
@@ -291,7 +293,7 @@ def train(
     if probed.velocity is not None:
         for parameter, part in zip(parameters, model.views(probed.velocity), strict=True):
             optimizer.state[parameter]["momentum_buffer"] = torch.empty_like(parameter).copy_(part)
-    job = Job(context, parameters, lr, optimizer, broadcast, extra={}, pull_factor=pull_factor)
+    job = LocalRun(context, parameters, lr, optimizer, broadcast, extra={}, pull_factor=pull_factor)
     model.module.train()
     algorithm.begin(job)
     losses, steps = _Losses(context.size if squared_loss else 0), training.steps_for(context.size)

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import torch
 
-from muster.training.base import Job, algorithms
+from muster.training.base import LocalRun, algorithms
 from muster.training.fedprox import FedProx
 
 #: SGD's velocity, or Adam's mean of the gradients and of their squares; Adam's number of steps stands at the end.
@@ -28,12 +28,12 @@ class Continued(FedProx):
     #: Usually there is no term that a selector's factors could change.
     honours_pull_factors: ClassVar[bool] = False
 
-    def correct(self, job: Job) -> None:
+    def correct(self, job: LocalRun) -> None:
         if self.mu:
             super().correct(job)
 
     @torch.no_grad()
-    def begin(self, job: Job) -> None:
+    def begin(self, job: LocalRun) -> None:
         model, kept = job.context.model, job.context.state
         for name, entry in _ENTRIES[job.context.training.optimizer].items():
             if (flat := kept.get(name)) is None:
@@ -46,7 +46,7 @@ class Continued(FedProx):
                     state["step"] = torch.tensor(float(flat[-1]), device=parameter.device)
 
     @torch.no_grad()
-    def end(self, job: Job) -> None:
+    def end(self, job: LocalRun) -> None:
         entries = _ENTRIES[job.context.training.optimizer]
         new = {name: flat for name, entry in entries.items() if (flat := _flat(job, entry)) is not None}
         # A training that diverged is refused by the server; the client forgets it too.
@@ -54,7 +54,7 @@ class Continued(FedProx):
             job.context.state |= {name: flat.numpy() for name, flat in new.items()}
 
 
-def _flat(job: Job, entry: str) -> torch.Tensor | None:
+def _flat(job: LocalRun, entry: str) -> torch.Tensor | None:
     """One kind of the optimiser's numbers as a flat vector, with the number of steps at its end; None without."""
     states = [job.optimizer.state.get(parameter, {}) for parameter in job.parameters]
     used = [state for state in states if state.get(entry) is not None]

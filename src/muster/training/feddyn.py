@@ -9,7 +9,7 @@ import torch
 
 from muster.core.component import Population
 from muster.core.errors import ConfigError
-from muster.training.base import Job, LocalAlgorithm, algorithms
+from muster.training.base import LocalAlgorithm, LocalRun, algorithms
 
 #: The client's estimate of its gradient at the last model that it sent.
 GRADIENT = "feddyn_gradient"
@@ -39,20 +39,20 @@ class FedDyn(LocalAlgorithm):
     def pull(self) -> float:
         return self.alpha
 
-    def begin(self, job: Job) -> None:
+    def begin(self, job: LocalRun) -> None:
         model = job.context.model
         own = job.context.state.get(GRADIENT)
         flat = torch.zeros(job.context.spec.size) if own is None else torch.from_numpy(own)
         job.memory["gradient"] = model.views(flat.to(model.device))
 
     @torch.no_grad()
-    def correct(self, job: Job) -> None:
+    def correct(self, job: LocalRun) -> None:
         for parameter, origin, gradient in zip(job.parameters, job.origin, job.memory["gradient"], strict=True):
             if parameter.grad is not None:
                 parameter.grad.add_(parameter - origin, alpha=self.alpha).sub_(gradient)
 
     @torch.no_grad()
-    def end(self, job: Job) -> None:
+    def end(self, job: LocalRun) -> None:
         new = torch.zeros(job.context.spec.size)
         parts = zip(job.context.model.views(new), job.memory["gradient"], job.parameters, job.origin, strict=True)
         for part, gradient, parameter, origin in parts:

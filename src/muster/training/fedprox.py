@@ -10,7 +10,7 @@ import torch
 
 from muster.core.component import Population
 from muster.core.errors import ConfigError
-from muster.training.base import Job, LocalAlgorithm, algorithms
+from muster.training.base import LocalAlgorithm, LocalRun, algorithms
 
 
 @algorithms.register("fedprox")
@@ -31,7 +31,7 @@ class FedProx(LocalAlgorithm):
         return self.mu
 
     @torch.no_grad()
-    def correct(self, job: Job) -> None:
+    def correct(self, job: LocalRun) -> None:
         # The term's gradient, added directly: cheaper than building it into the loss.
         for parameter, origin in zip(job.parameters, job.origin, strict=True):
             if parameter.grad is not None:

@@ -14,7 +14,7 @@ from muster.core.arrays import Vector
 from muster.core.component import Population
 from muster.core.errors import ConfigError
 from muster.core.parameters import FlatModel
-from muster.training.base import Job, LocalAlgorithm, algorithms
+from muster.training.base import LocalAlgorithm, LocalRun, algorithms
 
 #: The model that the client sent the last time it trained.
 PREVIOUS = "moon_previous"
@@ -53,7 +53,7 @@ class Moon(LocalAlgorithm):
         # Raises where the model has no classification layer to take representations from.
         _ = population.spec.final_weight
 
-    def begin(self, job: Job) -> None:
+    def begin(self, job: LocalRun) -> None:
         previous = job.context.state.get(PREVIOUS)
         if previous is None or self.mu == 0:
             return
@@ -63,14 +63,16 @@ class Moon(LocalAlgorithm):
         layer = model.module.get_submodule(model.spec.final_layer_name)
         job.memory["hook"] = layer.register_forward_pre_hook(lambda _, inputs: _keep(job.memory, inputs))
 
-    def loss(self, job: Job, features: torch.Tensor, logits: torch.Tensor, loss: torch.Tensor) -> torch.Tensor:
+    def loss(
+        self, job: LocalRun, features: torch.Tensor, logits: torch.Tensor, loss: torch.Tensor
+    ) -> torch.Tensor:
         if "hook" not in job.memory:
             return loss
         own = job.memory["representation"].flatten(1)
         of_global, of_previous = job.memory["global"](features), job.memory["previous"](features)
         return loss + self.mu * contrastive_loss(own, of_global, of_previous, self.temperature)
 
-    def end(self, job: Job) -> None:
+    def end(self, job: LocalRun) -> None:
         if "hook" in job.memory:
             job.memory["hook"].remove()
         sent: Vector = job.context.model.vector()

@@ -12,7 +12,7 @@ from muster.core.arrays import Floats, Ints
 from muster.core.component import Population
 from muster.core.errors import ConfigError
 from muster.training.accumulation import accumulation_norm
-from muster.training.base import Job, LocalAlgorithm, LocalTraining, algorithms
+from muster.training.base import LocalAlgorithm, LocalRun, LocalTraining, algorithms
 from muster.training.gradient import local_gradient
 
 #: The client's control variate, kept between its trainings.
@@ -47,7 +47,7 @@ class Scaffold(LocalAlgorithm):
     def extra_samples(self, size: int) -> int:
         return size if self.option == "I" else 0
 
-    def begin(self, job: Job) -> None:
+    def begin(self, job: LocalRun) -> None:
         if job.broadcast is None:
             raise missing_broadcast()
         context, model = job.context, job.context.model
@@ -62,14 +62,14 @@ class Scaffold(LocalAlgorithm):
             )
 
     @torch.no_grad()
-    def correct(self, job: Job) -> None:
+    def correct(self, job: LocalRun) -> None:
         for parameter, correction in zip(job.parameters, job.memory["correction"], strict=True):
             if parameter.grad is None:  # without effect on this client's loss: its own gradient is zero
                 parameter.grad = torch.zeros_like(parameter)
             parameter.grad.add_(correction)
 
     @torch.no_grad()
-    def end(self, job: Job) -> None:
+    def end(self, job: LocalRun) -> None:
         state = job.context.state
         old = state.get(CONTROL, np.zeros(job.context.spec.size, dtype=np.float32))
         new = job.memory["gradient"] if self.option == "I" else self._from_movement(job)
@@ -80,7 +80,7 @@ class Scaffold(LocalAlgorithm):
         job.extra[CONTROL_CHANGE] = state.get(CONTROL, old) - old
 
     @staticmethod
-    def _from_movement(job: Job) -> torch.Tensor:
+    def _from_movement(job: LocalRun) -> torch.Tensor:
         new = torch.zeros(job.context.spec.size)
         way = float(way_of_a_unit_gradient(job.context.training, job.steps, job.lr))
         parts = zip(

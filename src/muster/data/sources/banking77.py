@@ -12,7 +12,7 @@ import numpy as np
 from muster.core.errors import DataError
 from muster.data.cache import Arrays, NewArray
 from muster.data.federated import Dataset, Normalisation
-from muster.data.locate import DataFiles, Layout
+from muster.data.locate import DataFiles, FileLayout
 from muster.data.sources._build import labelled
 from muster.data.sources._parquet import class_names, column, find_parquet, integers, of_split
 from muster.data.sources._text import encode_texts
@@ -77,7 +77,7 @@ BANKING77 = DataFiles(
     "banking77",
     needs="train.csv and test.csv with the columns text and category (and categories.json), or Parquet files with "
     "the columns text and label",
-    layouts={"csv": Layout(_find_csv, _read_csv), "parquet": Layout(find_parquet, _read_parquet)},
+    layouts={"csv": FileLayout(_find_csv, _read_csv), "parquet": FileLayout(find_parquet, _read_parquet)},
     hub="PolyAI/banking77@refs/convert/parquet",
     home="https://github.com/PolyAI-LDN/task-specific-datasets",
 )

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from muster.data.cache import Arrays, NewArray
 from muster.data.federated import Dataset, Normalisation
-from muster.data.locate import DataFiles, Layout
+from muster.data.locate import DataFiles, FileLayout
 from muster.data.sources._build import labelled
 from muster.data.sources._cifar_pickle import read_batches
 from muster.data.sources._parquet import find_parquet, read_picture_parquet
@@ -34,8 +34,8 @@ CIFAR10 = DataFiles(
     "cifar10",
     needs="the folder cifar-10-batches-py of the Python version, or Parquet files with the columns img and label",
     layouts={
-        "parquet": Layout(find_parquet, partial(read_picture_parquet, mode="RGB")),
-        "pickle": Layout(_find_pickles, _read_pickles),
+        "parquet": FileLayout(find_parquet, partial(read_picture_parquet, mode="RGB")),
+        "pickle": FileLayout(_find_pickles, _read_pickles),
     },
     hub="uoft-cs/cifar10",
     home="https://www.cs.toronto.edu/~kriz/cifar.html",

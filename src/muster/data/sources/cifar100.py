@@ -9,7 +9,7 @@ import numpy as np
 
 from muster.data.cache import Arrays, NewArray
 from muster.data.federated import Dataset, Normalisation
-from muster.data.locate import DataFiles, Layout
+from muster.data.locate import DataFiles, FileLayout
 from muster.data.sources._build import labelled
 from muster.data.sources._cifar_pickle import read_batches, read_pickle
 from muster.data.sources._parquet import class_names, find_parquet, integers, of_split, read_picture_parquet
@@ -50,8 +50,8 @@ CIFAR100 = DataFiles(
     needs="the folder cifar-100-python of the Python version, or Parquet files with the columns img, fine_label "
     "and coarse_label",
     layouts={
-        "parquet": Layout(find_parquet, _read_parquet),
-        "pickle": Layout(_find_pickles, _read_pickles),
+        "parquet": FileLayout(find_parquet, _read_parquet),
+        "pickle": FileLayout(_find_pickles, _read_pickles),
     },
     hub="uoft-cs/cifar100",
     home="https://www.cs.toronto.edu/~kriz/cifar.html",

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from muster.core.errors import DataError
 from muster.data.cache import Arrays, NewArray
 from muster.data.federated import Dataset, Normalisation
-from muster.data.locate import DataFiles, Layout
+from muster.data.locate import DataFiles, FileLayout
 from muster.data.sources._build import held_out, labelled
 from muster.data.sources._leaf import find_leaf, leaf_split, leaf_users
 from muster.data.sources._parquet import column, fill_from_parquet, find_unsplit_parquet, integers
@@ -78,8 +78,8 @@ FEMNIST = DataFiles(
     needs="LEAF's JSON files in train/ and test/ (or all_data/), or Parquet files with the columns image, "
     "writer_id and character",
     layouts={
-        "leaf": Layout(find_leaf, _read_leaf),
-        "parquet": Layout(find_unsplit_parquet, _read_parquet),
+        "leaf": FileLayout(find_leaf, _read_leaf),
+        "parquet": FileLayout(find_unsplit_parquet, _read_parquet),
     },
     hub="flwrlabs/femnist",
     home="LEAF's scripts (https://leaf.cmu.edu)",

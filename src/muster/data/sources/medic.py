@@ -12,7 +12,7 @@ import numpy as np
 from muster.core.errors import ConfigError, DataError
 from muster.data.cache import Arrays, NewArray
 from muster.data.federated import Dataset, Normalisation
-from muster.data.locate import DataFiles, Layout
+from muster.data.locate import DataFiles, FileLayout
 from muster.data.sources._build import held_out, labelled
 from muster.data.sources._pictures import IMAGENET_MEAN, IMAGENET_STD, fill_pictures, pictures_in
 from muster.data.sources._text import encode_texts
@@ -130,7 +130,10 @@ MEDIC = DataFiles(
     "medic",
     needs="tables *train.tsv and *test.tsv with the columns image_path, tweet_text and a label, or a folder for "
     "every class with images/ and text/",
-    layouts={"tables": Layout(_find_tables, _read_tables), "folders": Layout(_find_folders, _read_folders)},
+    layouts={
+        "tables": FileLayout(_find_tables, _read_tables),
+        "folders": FileLayout(_find_folders, _read_folders),
+    },
     home="https://crisisnlp.qcri.org",
 )
 

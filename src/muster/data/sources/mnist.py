@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from muster.data.federated import Dataset, Normalisation
-from muster.data.locate import DataFiles, Layout
+from muster.data.locate import DataFiles, FileLayout
 from muster.data.packages import Package
 from muster.data.sources._build import labelled
 from muster.data.sources._idx import FILES, find_idx, read_idx_files
@@ -22,8 +22,8 @@ MNIST = DataFiles(
     "mnist",
     needs=f"the IDX files {', '.join(FILES)} (.gz or not), or Parquet files with the columns image and label",
     layouts={
-        "idx": Layout(find_idx, read_idx_files),
-        "parquet": Layout(find_parquet, partial(read_picture_parquet, mode="L")),
+        "idx": FileLayout(find_idx, read_idx_files),
+        "parquet": FileLayout(find_parquet, partial(read_picture_parquet, mode="L")),
     },
     hub="ylecun/mnist",
     package=Package(

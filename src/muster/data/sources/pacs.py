@@ -11,7 +11,7 @@ from muster.core.arrays import Ints
 from muster.core.errors import ConfigError, DataError, nearest
 from muster.data.cache import Arrays, NewArray
 from muster.data.federated import Dataset, Normalisation
-from muster.data.locate import DataFiles, Layout
+from muster.data.locate import DataFiles, FileLayout
 from muster.data.sources._build import held_out, labelled
 from muster.data.sources._parquet import column, encoded_pictures, find_unsplit_parquet, integers
 from muster.data.sources._pictures import IMAGENET_MEAN, IMAGENET_STD, fill_pictures
@@ -72,7 +72,7 @@ def _joined(groups: tuple[str, ...], known: tuple[str, ...]) -> Ints:
 PACS = DataFiles(
     "pacs",
     needs="Parquet files with the columns image, domain (text) and label",
-    layouts={"parquet": Layout(find_unsplit_parquet, _read_parquet)},
+    layouts={"parquet": FileLayout(find_unsplit_parquet, _read_parquet)},
     hub="flwrlabs/pacs",
 )
 

@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 from muster.core.errors import ConfigError, DataError
 from muster.data.cache import Arrays, NewArray
 from muster.data.federated import Dataset, Normalisation
-from muster.data.locate import DataFiles, Layout
+from muster.data.locate import DataFiles, FileLayout
 from muster.data.packages import Package
 from muster.data.sources._build import labelled
 from muster.data.sources._leaf import find_leaf, leaf_split, leaf_users
@@ -177,9 +177,9 @@ SHAKESPEARE = DataFiles(
     needs="the plays as plain text (*.txt), or LEAF's JSON files in train/ and test/ (or all_data/), or Parquet "
     "files with the columns character_id, x and y",
     layouts={
-        "leaf": Layout(find_leaf, _read_leaf),
-        "parquet": Layout(find_unsplit_parquet, _read_parquet),
-        "plays": Layout(_find_plays, _read_plays),
+        "leaf": FileLayout(find_leaf, _read_leaf),
+        "parquet": FileLayout(find_unsplit_parquet, _read_parquet),
+        "plays": FileLayout(_find_plays, _read_plays),
     },
     hub="flwrlabs/shakespeare@refs/convert/parquet",
     package=Package(

@@ -10,7 +10,7 @@ import numpy as np
 from muster.core.errors import ConfigError, DataError, nearest
 from muster.data.cache import Arrays, NewArray
 from muster.data.federated import Dataset, Normalisation
-from muster.data.locate import DataFiles, Layout
+from muster.data.locate import DataFiles, FileLayout
 from muster.data.sources._build import held_out, labelled
 from muster.data.sources._pictures import IMAGENET_MEAN, IMAGENET_STD, fill_pictures, pictures_in
 from muster.data.sources.base import sources
@@ -71,7 +71,7 @@ def _read_folders(
 SPAWRIOUS = DataFiles(
     "spawrious",
     needs="folders <background>/<breed>/ with pictures, under spawrious224/0 and so on or directly",
-    layouts={"folders": Layout(_find_folders, _read_folders)},
+    layouts={"folders": FileLayout(_find_folders, _read_folders)},
     home="https://github.com/aengusl/spawrious",
 )
 

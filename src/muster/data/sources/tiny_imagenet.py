@@ -11,7 +11,7 @@ import numpy as np
 from muster.core.errors import DataError
 from muster.data.cache import Arrays, NewArray
 from muster.data.federated import Dataset, Normalisation
-from muster.data.locate import DataFiles, Layout
+from muster.data.locate import DataFiles, FileLayout
 from muster.data.sources._build import labelled
 from muster.data.sources._parquet import find_parquet, read_picture_parquet
 from muster.data.sources._pictures import IMAGENET_MEAN, IMAGENET_STD, fill_pictures, pictures_in
@@ -76,8 +76,8 @@ TINY_IMAGENET = DataFiles(
     "tiny-imagenet",
     needs="the folder tiny-imagenet-200 with train/ and val/, or Parquet files with the columns image and label",
     layouts={
-        "folders": Layout(_find_folders, _read_folders),
-        "parquet": Layout(find_parquet, partial(read_picture_parquet, mode="RGB")),
+        "folders": FileLayout(_find_folders, _read_folders),
+        "parquet": FileLayout(find_parquet, partial(read_picture_parquet, mode="RGB")),
     },
     hub="zh-plus/tiny-imagenet",
     home="tiny-imagenet-200.zip of Stanford's course CS231n",

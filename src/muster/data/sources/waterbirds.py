@@ -11,7 +11,7 @@ import numpy as np
 from muster.core.errors import ConfigError, DataError
 from muster.data.cache import Arrays, NewArray
 from muster.data.federated import Dataset, Normalisation
-from muster.data.locate import DataFiles, Layout
+from muster.data.locate import DataFiles, FileLayout
 from muster.data.sources._build import labelled
 from muster.data.sources._parquet import columns_of, fill_from_parquet, find_parquet, integers, of_split
 from muster.data.sources._pictures import IMAGENET_MEAN, IMAGENET_STD, MARGIN, fill_pictures
@@ -66,8 +66,8 @@ WATERBIRDS = DataFiles(
     needs="the folder waterbird_complete95_forest2water2 with metadata.csv and its pictures, or Parquet files "
     "with the columns image, label and place",
     layouts={
-        "metadata": Layout(_find_metadata, _read_metadata),
-        "parquet": Layout(find_parquet, _read_parquet),
+        "metadata": FileLayout(_find_metadata, _read_metadata),
+        "parquet": FileLayout(find_parquet, _read_parquet),
     },
     hub="grodino/waterbirds",
     home="https://github.com/kohpangwei/group_DRO",

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 
 from muster.core.arrays import Floats, Ints, Vector
-from muster.engine.vectorised.stack import Layout, one_or_each
+from muster.engine.vectorised.stack import StackLayout, one_or_each
 from muster.engine.vectorised.trainer import Pull
 from muster.training.base import LocalAlgorithm, LocalTraining, Plain
 from muster.training.feddyn import GRADIENT, FedDyn
@@ -22,7 +22,7 @@ States = Sequence[dict[str, Vector]]
 
 
 def pull_of(
-    algorithm: LocalAlgorithm, layout: Layout, states: States, broadcast: torch.Tensor | None, factors: Floats
+    algorithm: LocalAlgorithm, layout: StackLayout, states: States, broadcast: torch.Tensor | None, factors: Floats
 ) -> Pull:
     """What the algorithm adds to the gradients of clients with these states and factors of its strength."""
     match algorithm:
@@ -49,7 +49,7 @@ class Done:
 
 
 def finish(
-    algorithm: LocalAlgorithm, layout: Layout, pull: Pull, states: States, done: Done
+    algorithm: LocalAlgorithm, layout: StackLayout, pull: Pull, states: States, done: Done
 ) -> torch.Tensor | None:
     """Renew the states after a training; what else is sent, if anything."""
     match algorithm:
@@ -66,7 +66,7 @@ def finish(
     return None
 
 
-def _next_controls(algorithm: Scaffold, layout: Layout, pull: Pull, done: Done) -> torch.Tensor:
+def _next_controls(algorithm: Scaffold, layout: StackLayout, pull: Pull, done: Done) -> torch.Tensor:
     if algorithm.option == "I":
         return torch.stack([layout.gather(done.local_gradient(row)) for row in range(len(done.steps))])
     assert pull.shift is not None
@@ -74,7 +74,7 @@ def _next_controls(algorithm: Scaffold, layout: Layout, pull: Pull, done: Done) 
     return -(done.moved / ways.unsqueeze(1)) - pull.shift
 
 
-def _kept(layout: Layout, states: States, name: str) -> torch.Tensor:
+def _kept(layout: StackLayout, states: States, name: str) -> torch.Tensor:
     """clients × trained numbers; zero for clients that have nothing yet."""
     rows = torch.zeros(len(states), layout.width)
     for row, state in zip(rows, states, strict=True):
@@ -83,7 +83,7 @@ def _kept(layout: Layout, states: States, name: str) -> torch.Tensor:
     return rows
 
 
-def _keep(layout: Layout, states: States, name: str, rows: torch.Tensor) -> None:
+def _keep(layout: StackLayout, states: States, name: str, rows: torch.Tensor) -> None:
     finite = rows.isfinite().all(dim=1).tolist()
     for row, state, sound in zip(rows, states, finite, strict=True):
         # A training that diverged is refused by the server; the client forgets it too.

@@ -12,10 +12,10 @@ from typing import Any
 import torch
 from torch import fx, nn
 
-from muster.core.parameters import Entry, ParameterSpec, spec_of
+from muster.core.parameters import ParameterSpec, SpecEntry, spec_of
 from muster.engine.vectorised import layers, norms
 from muster.engine.vectorised.layers import Batch, Layer
-from muster.engine.vectorised.stack import Layout, Stack, Step
+from muster.engine.vectorised.stack import Stack, StackLayout, Step
 
 #: Functions of single numbers without parameters.
 POINTWISE: tuple[type[nn.Module], ...] = (
@@ -69,7 +69,7 @@ class Chain:
     """A model as a chain of layers."""
 
     layers: tuple[Layer, ...]
-    layout: Layout
+    layout: StackLayout
     #: The first layer with trained parameters: gradients need not go further back.
     first: int
     draws: bool
@@ -102,7 +102,7 @@ def chain_of(module: nn.Module) -> Chain:
     if len(used) < sum(len(layer.entries) for layer in parts):
         raise Unsupported("two of its layers share parameters")
     trained = {name for name, parameter in module.named_parameters() if parameter.requires_grad}
-    layout = Layout(spec, frozenset(trained & used))
+    layout = StackLayout(spec, frozenset(trained & used))
     first = next((n for n, layer in enumerate(parts) if any(e.name in trained for e in layer.entries)), None)
     if first is None:
         raise Unsupported("none of its layers is trained")
@@ -155,10 +155,10 @@ def _layer(name: str, part: nn.Module, spec: ParameterSpec, follows: Layer | Non
     if _has_hooks(part):
         raise Unsupported(f"{_called(name, part)} has hooks")
 
-    def entry(tensor: str) -> Entry:
+    def entry(tensor: str) -> SpecEntry:
         return spec.entry(f"{name}.{tensor}" if name else tensor)
 
-    def optional(tensor: str) -> Entry | None:
+    def optional(tensor: str) -> SpecEntry | None:
         return None if getattr(part, tensor) is None else entry(tensor)
 
     kind = type(part)
@@ -184,7 +184,9 @@ def _layer(name: str, part: nn.Module, spec: ParameterSpec, follows: Layer | Non
     raise Unsupported(f"it has the layer {_called(name, part)}")
 
 
-def _normalisation(part: nn.Module, weight: Entry | None, bias: Entry | None, running: list[Entry]) -> Layer:
+def _normalisation(
+    part: nn.Module, weight: SpecEntry | None, bias: SpecEntry | None, running: list[SpecEntry]
+) -> Layer:
     match part:
         case nn.LayerNorm():
             return norms.LayerNorm(weight, bias, tuple(part.normalized_shape), part.eps)
@@ -195,7 +197,7 @@ def _normalisation(part: nn.Module, weight: Entry | None, bias: Entry | None, ru
     raise Unsupported(f"its {type(part).__name__} keeps no moving averages")
 
 
-def _embedding(name: str, part: nn.Embedding | nn.EmbeddingBag, weight: Entry) -> Layer:
+def _embedding(name: str, part: nn.Embedding | nn.EmbeddingBag, weight: SpecEntry) -> Layer:
     if part.max_norm is not None or part.scale_grad_by_freq or part.sparse:
         raise Unsupported(f"{_called(name, part)} has options that change its gradients")
     if isinstance(part, nn.Embedding):

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
-from muster.core.parameters import Entry
+from muster.core.parameters import SpecEntry
 from muster.engine.vectorised.stack import Stack, Step, Tensors
 
 
@@ -37,7 +37,7 @@ class Layer(ABC):
     gives_away: bool = False
 
     @property
-    def entries(self) -> tuple[Entry, ...]:
+    def entries(self) -> tuple[SpecEntry, ...]:
         """The parameters of the layer."""
         return ()
 
@@ -59,11 +59,11 @@ class Linear(Layer):
 
     gives_away = True
 
-    def __init__(self, weight: Entry, bias: Entry | None) -> None:
+    def __init__(self, weight: SpecEntry, bias: SpecEntry | None) -> None:
         self._weight, self._bias = weight, bias
 
     @property
-    def entries(self) -> tuple[Entry, ...]:
+    def entries(self) -> tuple[SpecEntry, ...]:
         return (self._weight,) if self._bias is None else (self._weight, self._bias)
 
     def bind(self, stack: Stack) -> None:
@@ -97,11 +97,11 @@ class Embedding(Layer):
 
     gives_away = True
 
-    def __init__(self, weight: Entry, padding: int | None) -> None:
+    def __init__(self, weight: SpecEntry, padding: int | None) -> None:
         self._weight, self._padding = weight, padding
 
     @property
-    def entries(self) -> tuple[Entry, ...]:
+    def entries(self) -> tuple[SpecEntry, ...]:
         return (self._weight,)
 
     def bind(self, stack: Stack) -> None:
@@ -124,7 +124,7 @@ class Embedding(Layer):
 class EmbeddingBag(Embedding):
     """The sum or mean of the rows of each sample's tokens, without those that are padding."""
 
-    def __init__(self, weight: Entry, padding: int | None, mean: bool) -> None:
+    def __init__(self, weight: SpecEntry, padding: int | None, mean: bool) -> None:
         super().__init__(weight, padding)
         self._mean = mean
 

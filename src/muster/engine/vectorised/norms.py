@@ -8,22 +8,22 @@ from collections.abc import Sequence
 
 import torch
 
-from muster.core.parameters import Entry
+from muster.core.parameters import SpecEntry
 from muster.engine.vectorised.layers import Batch, Layer
 from muster.engine.vectorised.stack import Stack, Step, Tensors
 from muster.training.base import single_sample_error
 
 
-class Normalisation(Layer):
+class NormLayer(Layer):
     """Scale and shift of normalised inputs, with a scale and shift for each client."""
 
     gives_away = True
 
-    def __init__(self, weight: Entry | None, bias: Entry | None) -> None:
+    def __init__(self, weight: SpecEntry | None, bias: SpecEntry | None) -> None:
         self._weight, self._bias = weight, bias
 
     @property
-    def entries(self) -> tuple[Entry, ...]:
+    def entries(self) -> tuple[SpecEntry, ...]:
         return tuple(entry for entry in (self._weight, self._bias) if entry is not None)
 
     def bind(self, stack: Stack) -> None:
@@ -62,10 +62,12 @@ class Normalisation(Layer):
         return self.inward(scaled) if inward else None
 
 
-class LayerNorm(Normalisation):
+class LayerNorm(NormLayer):
     """Normalises the last axes of each sample."""
 
-    def __init__(self, weight: Entry | None, bias: Entry | None, shape: tuple[int, ...], eps: float) -> None:
+    def __init__(
+        self, weight: SpecEntry | None, bias: SpecEntry | None, shape: tuple[int, ...], eps: float
+    ) -> None:
         super().__init__(weight, bias)
         self._shape, self._eps = list(shape), eps
 
@@ -88,7 +90,7 @@ class LayerNorm(Normalisation):
         return gradient.reshape(len(gradient), -1, *self._shape).sum(dim=1)
 
 
-class _Channelwise(Normalisation):
+class _Channelwise(NormLayer):
     """With one scale and shift for each channel: the third axis."""
 
     def fitted(self, parameter: torch.Tensor, axes: int) -> torch.Tensor:
@@ -101,7 +103,7 @@ class _Channelwise(Normalisation):
 class GroupNorm(_Channelwise):
     """Normalises groups of channels of each sample."""
 
-    def __init__(self, weight: Entry | None, bias: Entry | None, groups: int, eps: float) -> None:
+    def __init__(self, weight: SpecEntry | None, bias: SpecEntry | None, groups: int, eps: float) -> None:
         super().__init__(weight, bias)
         self._groups, self._eps = groups, eps
 
@@ -131,9 +133,9 @@ class BatchNorm(_Channelwise):
 
     def __init__(
         self,
-        weight: Entry | None,
-        bias: Entry | None,
-        running: Sequence[Entry],
+        weight: SpecEntry | None,
+        bias: SpecEntry | None,
+        running: Sequence[SpecEntry],
         eps: float,
         momentum: float,
     ) -> None:

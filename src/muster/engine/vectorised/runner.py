@@ -18,7 +18,7 @@ from muster.engine.tasks import ClientRecipe, SharedVectors, TaskRunner
 from muster.engine.vectorised.algorithms import Done, States, finish, pull_of
 from muster.engine.vectorised.chain import chain_of
 from muster.engine.vectorised.stack import Stack, one_or_each
-from muster.engine.vectorised.trainer import Cohort, Outcomes, needs_gradients, train_slice
+from muster.engine.vectorised.trainer import Outcomes, SliceData, needs_gradients, train_slice
 from muster.signals.base import Signal
 from muster.signals.losses import MeanLoss, mean_losses
 from muster.signals.start_loss import StartLoss
@@ -204,11 +204,11 @@ class SliceRunner(TaskRunner):
                     buffers[row] = flat
         return Stack(layout, values, torch.zeros_like(values) if with_gradients else None, buffers, origin)
 
-    def _cohort(self, task: ClientTask, skips: list[int]) -> Cohort:
+    def _cohort(self, task: ClientTask, skips: list[int]) -> SliceData:
         data, rows = self.runtime.data, range(len(task) if self._chain.draws else 0)
         assert task.seeds is not None
         samples, _ = data.train_index.of_many(task.clients)
-        return Cohort(
+        return SliceData(
             sizes=data.sizes[task.clients],
             orders=seeded(task.seeds),
             skips=skips,
@@ -234,7 +234,7 @@ class SliceRunner(TaskRunner):
         movements.index_copy_(0, slots, rows)
         return moved
 
-    def _reports(self, cohort: Cohort, work: _Work, states: States, task: ClientTask) -> dict[str, Floats]:
+    def _reports(self, cohort: SliceData, work: _Work, states: States, task: ClientTask) -> dict[str, Floats]:
         """clients × width, by signal."""
         if not task.signals:
             return {}
@@ -275,7 +275,7 @@ class SliceRunner(TaskRunner):
         steps = work.probed + work.outcomes.steps
         return self.runtime.training.progress(steps, task.rates, pulls, restart=work.restarts)
 
-    def _start_losses(self, cohort: Cohort) -> Floats:
+    def _start_losses(self, cohort: SliceData) -> Floats:
         self.runtime.model.load(self.memory.origin)
         samples = cohort.fetch(np.arange(cohort.sizes.sum()))
         return mean_losses(self.runtime.model.module, *samples, cohort.sizes)[:, None]

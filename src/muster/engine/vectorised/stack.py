@@ -9,11 +9,11 @@ from functools import cached_property
 import torch
 
 from muster.core.arrays import Floats
-from muster.core.parameters import Entry, ParameterSpec
+from muster.core.parameters import ParameterSpec, SpecEntry
 
 
 @dataclass(frozen=True)
-class Layout:
+class StackLayout:
     """Which tensors of the model are trained. Their columns are neighbours in a stack; the rest is shared."""
 
     spec: ParameterSpec
@@ -56,7 +56,7 @@ class Layout:
 class Stack:
     """What the clients of a slice are working on."""
 
-    layout: Layout
+    layout: StackLayout
     #: clients × trained numbers.
     values: torch.Tensor
     #: The same shape; None when steps are taken without storing gradients.
@@ -68,21 +68,21 @@ class Stack:
     #: How many of the first rows are still training.
     active: int = field(default=0)
 
-    def values_of(self, entry: Entry) -> torch.Tensor:
+    def values_of(self, entry: SpecEntry) -> torch.Tensor:
         """active clients × the tensor's shape; a view, to be written to where the tensor is trained."""
         columns = self.layout.trained.get(entry.name)
         if columns is None:
             return self.origin[entry.slice].view(1, *entry.shape).expand(self.active, *entry.shape)
         return self.values[: self.active, columns].view(self.active, *entry.shape)
 
-    def gradient_of(self, entry: Entry) -> torch.Tensor | None:
+    def gradient_of(self, entry: SpecEntry) -> torch.Tensor | None:
         """Where the tensor's gradients go; None where they are not stored."""
         columns = self.layout.trained.get(entry.name)
         if self.gradients is None or columns is None:
             return None
         return self.gradients[: self.active, columns].view(self.active, *entry.shape)
 
-    def buffer_of(self, entry: Entry) -> torch.Tensor:
+    def buffer_of(self, entry: SpecEntry) -> torch.Tensor:
         assert self.buffers is not None
         return self.buffers[: self.active, entry.slice].view(self.active, *entry.shape)
 
@@ -96,7 +96,7 @@ class Tensors:
     trained: bool
 
     @classmethod
-    def of(cls, stack: Stack, entry: Entry) -> Tensors:
+    def of(cls, stack: Stack, entry: SpecEntry) -> Tensors:
         return cls(stack.values_of(entry), stack.gradient_of(entry), entry.name in stack.layout.trained)
 
 
@@ -119,7 +119,7 @@ class Step(ABC):
         """
 
 
-class Store(Step):
+class KeepGradients(Step):
     """Keeps gradients for an optimiser."""
 
     def product(self, tensors: Tensors, left: torch.Tensor, right: torch.Tensor) -> None:

@@ -20,7 +20,7 @@ from muster.engine.vectorised.chain import Chain
 from muster.engine.vectorised.layers import Batch
 from muster.engine.vectorised.optimiser import RowOptimiser
 from muster.engine.vectorised.slices import batch_sizes
-from muster.engine.vectorised.stack import Stack, Store, descent
+from muster.engine.vectorised.stack import KeepGradients, Stack, descent
 from muster.training.base import LocalTraining
 
 #: Samples by their positions among those of the slice's clients: features and labels.
@@ -28,7 +28,7 @@ Fetch = Callable[[Ints], tuple[torch.Tensor, torch.Tensor]]
 
 
 @dataclass(frozen=True)
-class Cohort:
+class SliceData:
     """The clients of a slice, in descending order of the steps that they will do."""
 
     sizes: Ints
@@ -76,7 +76,7 @@ class Timetable:
     sizes: Ints
 
     @classmethod
-    def of(cls, cohort: Cohort, training: LocalTraining) -> Timetable:
+    def of(cls, cohort: SliceData, training: LocalTraining) -> Timetable:
         starts = np.cumsum(cohort.sizes) - cohort.sizes
         steps = [
             batch_sizes(size, training)[skip:]
@@ -104,7 +104,7 @@ def _all_batches(size: int, training: LocalTraining, rng: np.random.Generator) -
 
 def train_slice(
     chain: Chain,
-    cohort: Cohort,
+    cohort: SliceData,
     training: LocalTraining,
     stack: Stack,
     *,
@@ -135,7 +135,7 @@ def train_slice(
 class _Samples:
     """The samples of each step: taken out in the order of their use, or once and then rearranged step by step."""
 
-    def __init__(self, cohort: Cohort, timetable: Timetable, once: bool) -> None:
+    def __init__(self, cohort: SliceData, timetable: Timetable, once: bool) -> None:
         self._once, self._shape = once, timetable.positions.shape
         if once:
             self._features, self._labels = cohort.fetch(timetable.positions.reshape(-1))
@@ -178,7 +178,7 @@ class _Descent:
     ) -> None:
         self._chain, self._training, self._stack, self._pull = chain, training, stack, pull
         self._optimiser = None if stack.gradients is None else RowOptimiser(training, lr, stack.values, velocity)
-        self._update = descent(lr, training.weight_decay) if stack.gradients is None else Store()
+        self._update = descent(lr, training.weight_decay) if stack.gradients is None else KeepGradients()
 
     def narrow(self, active: int) -> None:
         """Only the first `active` clients go on."""
