@@ -36,7 +36,7 @@ def gram(rows: np.ndarray[Any, Any], centred: bool = False) -> Floats:
     products = np.zeros((len(rows), len(rows)))
     for start in range(0, rows.shape[1], _BLOCK):
         block = np.array(rows[:, start : start + _BLOCK], dtype=np.float64, order="C")
-        if centred:
+        if centred and len(block):  # nobody has no mean
             block -= block.mean(axis=0)
         products += block @ block.T
     return products

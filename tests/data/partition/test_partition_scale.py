@@ -14,6 +14,7 @@ SCHEMES: dict[str, dict[str, Any]] = {
     "dirichlet": {"min_size": 1, "on_small": "fill"},
     "multi-dirichlet": {"alphas": [5.0, 10.0], "min_share": 0.0},
     "classes-per-client": {"classes": 2},
+    "class-subsets": {"min_classes": 1, "max_classes": 3},
     "sampled-shards": {},
     "fixed-size-dirichlet": {"betas": [0.1], "size": 10, "max_tries": 1},
     "quantity-skew": {"min_size": 1},
