@@ -10,6 +10,8 @@ from muster.config.workloads import workload, workload_summaries
 from muster.data.federated import Dataset, FederatedData
 from muster.data.partition import schemes
 from muster.data.sources.base import sources
+from muster.experiment import from_dict
+from muster.experiment.runner import build_data
 
 pytestmark = [
     pytest.mark.realdata,
@@ -69,7 +71,7 @@ def test_speakers():
 @pytest.mark.parametrize("name", [n for n in workload_summaries() if workload(n)["data"]["source"] in HERE])
 def test_workloads(name):
     sections = workload(name)
-    data, partition = dict(sections["data"]), dict(sections["partition"])
-    fed = divided(loaded(data.pop("source"), **data), partition.pop("scheme"), partition)
+    light = {"data": sections["data"] | LIGHT.get(sections["data"]["source"], {})}
+    fed = build_data(from_dict({key: sections[key] for key in ("data", "partition")} | light))
     assert fed.clients >= sections["selection"]["clients_per_round"]
     assert fed.test_index is not None
