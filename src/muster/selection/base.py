@@ -90,6 +90,11 @@ class View:
     rng: np.random.Generator
     classes: int
     spec: ParameterSpec
+    #: Virtual seconds since the start of the run; 0 throughout where there are no devices.
+    now: float = 0.0
+    #: `forecast(begin, end)`: for each of `available`, in its own estimate, the share of the time from `begin` to
+    #: `end` during which it will be there. None: clients come and go by rounds, or nobody knows.
+    forecast: Callable[[float, float], Floats] | None = None
     #: A selector may leave here what should stay in the round's record, by name: numbers, texts, lists, arrays.
     notes: dict[str, Any] = field(default_factory=dict)
 

@@ -30,6 +30,8 @@ class History:
         self._rounds = np.zeros(clients, dtype=np.int64)
         self._last_round = np.full(clients, NEVER, dtype=np.int64)
         self._failures = np.zeros(clients, dtype=np.int64)
+        self._durations = np.full(clients, np.nan)
+        self._staleness = np.zeros(clients, dtype=np.int64)
         self._signals: dict[str, Floats] = {}
 
     @property
@@ -56,6 +58,19 @@ class History:
         """How often each client failed to answer or was refused."""
         return read_only(self._failures)
 
+    @property
+    def durations(self) -> Floats:
+        """Seconds that each client's last training took from request to answer; NaN: none is known.
+
+        Of a client that was given up on, it is how long the server had waited when that was more than it knew.
+        """
+        return read_only(self._durations)
+
+    @property
+    def staleness(self) -> Ints:
+        """How many aggregations each client's last used update had missed; 0 also for those never used."""
+        return read_only(self._staleness)
+
     def last(self, signal: str) -> Floats:
         """The last finite value that each client sent for a signal of one number; NaN: none so far."""
         if signal not in self._signals:
@@ -81,6 +96,8 @@ class History:
         self._rounds = grown(self._rounds, clients, 0)
         self._last_round = grown(self._last_round, clients, NEVER)
         self._failures = grown(self._failures, clients, 0)
+        self._durations = grown(self._durations, clients, np.nan)
+        self._staleness = grown(self._staleness, clients, 0)
         self._signals = {name: grown(values, clients, np.nan) for name, values in self._signals.items()}
 
     def trained(self, clients: Ints, round: int) -> None:
@@ -90,6 +107,21 @@ class History:
         self._rounds[first_in_round] += 1
         self._last_round[clients] = round
         self._trainings[clients] += 1
+
+    def took(self, clients: Ints, seconds: Floats) -> None:
+        """These clients' trainings took so long."""
+        self._own()
+        self._known[clients] = True
+        self._durations[clients] = seconds
+
+    def waited(self, clients: Ints, seconds: Floats) -> None:
+        """These clients had not answered after so long."""
+        self.took(clients, np.fmax(self._durations[clients], seconds))
+
+    def stale(self, clients: Ints, staleness: Ints) -> None:
+        """These clients' updates were used so many aggregations after their start."""
+        self._own()
+        self._staleness[clients] = staleness
 
     def failed(self, clients: Ints) -> None:
         self._own()
@@ -116,6 +148,8 @@ class History:
             "rounds": self._rounds[known],
             "last_round": self._last_round[known],
             "failures": self._failures[known],
+            "durations": self._durations[known],
+            "staleness": self._staleness[known],
             "signals": {name: values[known] for name, values in self._signals.items()},
         }
 
@@ -128,6 +162,9 @@ class History:
         self._rounds[known] = values["rounds"]
         self._last_round[known] = values["last_round"]
         self._failures[known] = values["failures"]
+        # Runs that were kept before there was a clock have neither.
+        self._durations[known] = values.get("durations", np.nan)
+        self._staleness[known] = values.get("staleness", 0)
         for name, rows in values["signals"].items():
             self._signals[name] = np.full((self.clients, *rows.shape[1:]), np.nan)
             self._signals[name][known] = rows

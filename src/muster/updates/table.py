@@ -84,12 +84,17 @@ class Updates:
     lr_factors: Floats = field(default_factory=lambda: _FACTOR)
     #: The version of the global model that each client started from: how many aggregations came before it.
     version: Ints = field(default_factory=lambda: _NONE)
+    #: How many aggregations there were since: 0 for an answer to the current model.
+    staleness: Ints = field(default_factory=lambda: _NONE)
     #: When each answer arrived, in virtual seconds.
     arrived: Floats = field(default_factory=lambda: _NO_TIME)
+    #: Of every version that is not the current model: version → w^v − w^t. So the model that a client sent is
+    #: w^t + drifts[version] + movement, with no drift for staleness 0.
+    drifts: Mapping[int, Vector] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         # A column that was left out has its one default for everybody.
-        for name in ("multiplicity", "lr", "lr_factors", "version", "arrived"):
+        for name in ("multiplicity", "lr", "lr_factors", "version", "staleness", "arrived"):
             column = getattr(self, name)
             if len(column) != len(self.clients):
                 object.__setattr__(self, name, np.full(len(self.clients), column[0]))
@@ -148,7 +153,10 @@ class Updates:
             return cls(nobody, nobody, np.empty((0, 0), dtype=np.float32), numbers)
         if len(parts) == 1:
             return parts[0]
-        return cls(**{f.name: _joined([getattr(part, f.name) for part in parts]) for f in fields(cls)})
+        columns = {
+            f.name: _joined([getattr(part, f.name) for part in parts]) for f in fields(cls) if f.name != "drifts"
+        }
+        return cls(**columns, drifts={v: drift for part in parts for v, drift in part.drifts.items()})
 
     def __len__(self) -> int:
         return len(self.clients)
@@ -165,7 +173,8 @@ class Updates:
 
     def rows(self, which: Ints | Bools | slice) -> Updates:
         """Only these rows; a slice gives views, ids and masks give copies."""
-        return Updates(**{f.name: _taken(getattr(self, f.name), which) for f in fields(self)})
+        columns = {f.name: _taken(getattr(self, f.name), which) for f in fields(self) if f.name != "drifts"}
+        return Updates(**columns, drifts=self.drifts)
 
     def __iter__(self) -> Iterator[Updates]:
         """Tables of one row each; vectors are views."""
