@@ -117,6 +117,16 @@ def flat(module: nn.Module) -> np.ndarray:
     return torch.cat([p.detach().flatten() for p in module.parameters()]).numpy()
 
 
+def wobble(config: Experiment, make_scheduler, end: np.ndarray) -> float:
+    """How far off the bare loop ends when it begins one rounding away: what rounding may cost."""
+    module = model(config)
+    with torch.no_grad():
+        for p in module.parameters():
+            p.copy_(torch.nextafter(p, torch.tensor(torch.inf)))
+    bare_loop(config, torch.optim.SGD(module.parameters(), lr=LR, momentum=0.9), module, make_scheduler)
+    return float(np.abs(flat(module) - end).max())
+
+
 @pytest.mark.parametrize("name", SCHEDULES)
 def test_equals_a_bare_loop_with_each_scheduler(name):
     options, make = SCHEDULES[name]
@@ -124,10 +134,11 @@ def test_equals_a_bare_loop_with_each_scheduler(name):
     module = model(config)
     losses = bare_loop(config, torch.optim.SGD(module.parameters(), lr=LR, momentum=0.9), module, make)
     result = muster.run(config, workers=0)
-    np.testing.assert_allclose(result.parameters, flat(module), atol=TOLERANCE)
+    tolerance = TOLERANCE + 4 * wobble(config, make, flat(module))
+    np.testing.assert_allclose(result.parameters, flat(module), atol=tolerance)
     np.testing.assert_allclose(result.series("loss")[1], losses, rtol=1e-5)
     constant = muster.run(experiment({"lr": LR, "momentum": 0.9}), workers=0)
-    assert not np.allclose(constant.parameters, flat(module), atol=100 * TOLERANCE)
+    assert not np.allclose(constant.parameters, flat(module), atol=20 * tolerance)
 
 
 @pytest.mark.parametrize("name", PER_BATCH)

@@ -1,10 +1,10 @@
 """Devices and availability as parts of a run."""
 
 import json
+from itertools import pairwise
 
 import pytest
 
-from muster.core.errors import ConfigError
 from muster.experiment import run
 
 
@@ -38,14 +38,14 @@ def test_devices_of_a_trace(tiny, tmp_path):
     assert fast < seconds(tiny, devices=devices) < 2 * fast
 
 
-def test_availability_by_time_waits_for_a_clock(tiny):
-    with pytest.raises(ConfigError, match="follows virtual time"):
-        run(tiny(availability={"method": "rhythm"}, devices={"method": "phones"}), workers=0)
+def test_availability_by_time_moves_with_the_clock(tiny):
+    result = run(tiny(availability={"method": "rhythm"}, devices={"method": "phones"}), workers=0)
+    assert all(later.began == earlier.ended for earlier, later in pairwise(result.records))
 
 
 @pytest.mark.parametrize(
     "devices", [{"method": "phones", "connection": "varying"}, {"method": "lognormal", "jitter": 0.1}]
 )
-def test_durations_that_vary_wait_for_a_clock(tiny, devices):
-    with pytest.raises(ConfigError, match="need a server with a clock"):
-        run(tiny(devices=devices), workers=0)
+def test_durations_that_vary_differ_from_round_to_round(tiny, devices):
+    result = run(tiny(devices=devices, selection={"clients_per_round": 12}, rounds=3), workers=0)
+    assert len({record.ended - record.began for record in result.records}) == 3

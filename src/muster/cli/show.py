@@ -18,6 +18,7 @@ from muster.core.registry import Registry
 from muster.data.partition.base import schemes
 from muster.data.sources.base import sources
 from muster.models.base import models
+from muster.pacing import pacings
 from muster.privacy.account import PrivacyAccount
 from muster.report.compare import Options, compare, for_terminal
 from muster.report.tables import readable_bytes
@@ -43,6 +44,7 @@ KINDS: dict[str, Registry[Any]] = {
     "signals": signals,
     "availability": availabilities,
     "devices": device_models,
+    "pacing": pacings,
     "trackers": trackers,
 }
 

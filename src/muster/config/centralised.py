@@ -19,6 +19,7 @@ SECTIONS: dict[str, Any] = {
     "aggregation": {"method": "fedavg"},
     "availability": {},
     "devices": {},
+    "pacing": {},
     "privacy": {},
     "filters": [],
 }

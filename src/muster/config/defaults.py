@@ -15,6 +15,7 @@ from muster.data.own import OWN, own_dataset
 from muster.data.partition.base import schemes
 from muster.data.sources.base import sources
 from muster.models.base import models
+from muster.pacing import pacings
 from muster.privacy.account import Privacy
 from muster.selection.base import selectors
 from muster.training.base import LocalTraining, algorithms
@@ -41,9 +42,10 @@ _COMPONENTS: dict[str, tuple[str, Registry[Any]]] = {
     "selection": ("method", selectors),
     "aggregation": ("method", aggregators),
     "availability": ("method", availabilities),
+    "pacing": ("method", pacings),
 }
 #: Sections that count for nothing when they say nothing.
-_ABSENT_IF_EMPTY = ("availability", "devices", "privacy")
+_ABSENT_IF_EMPTY = ("availability", "devices", "pacing", "privacy")
 
 
 def with_defaults(config: Mapping[str, Any], sections: Iterable[str]) -> dict[str, Any]:

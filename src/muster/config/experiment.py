@@ -23,6 +23,7 @@ from muster.core.component import Component
 from muster.core.errors import ConfigError, nearest
 from muster.core.registry import build
 from muster.data.federated import Dataset, FederatedData
+from muster.pacing import Pacing
 from muster.selection.base import Selector
 from muster.training.base import LocalAlgorithm
 from muster.updates.filters import Filter, filters
@@ -89,6 +90,7 @@ class Experiment:
     checkpoint: Section = field(default_factory=dict)
     availability: Section = field(default_factory=dict)
     devices: Section = field(default_factory=dict)
+    pacing: Section | Pacing = field(default_factory=dict)
     privacy: Section = field(default_factory=dict)
     tracking: Section = field(default_factory=dict)
 
@@ -105,6 +107,7 @@ class Experiment:
             "algorithm": (LocalAlgorithm,),
             "selection": (Selector,),
             "aggregation": (Aggregator,),
+            "pacing": (Pacing,),
         }
         for name, value in self.to_dict().items():
             if name in ("seed", "rounds") and not isinstance(value, int | np.integer):
@@ -151,9 +154,10 @@ class Experiment:
         """What is run in plain types, for reports and fingerprints; who watches it does not belong to it."""
         sections = self.as_run().to_dict()
         del sections["tracking"]
-        if not sections["filters"]:
-            # Runs without filters are described as they were before there were any.
-            del sections["filters"]
+        for later in ("filters", "pacing"):
+            # Runs without them are described as they were before there were any.
+            if not sections[later]:
+                del sections[later]
         return {name: plain_setting(value) for name, value in sections.items()}
 
     @property

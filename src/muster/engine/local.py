@@ -208,6 +208,7 @@ class LocalEngine(Engine):
         self._started.append(order)
 
     def collect(self) -> Iterator[Updates | Failed]:
+        self._provisional.close()
         while self._started:
             # Removed first: a training that is broken off is not begun again by the next one.
             yield from self._trained(self._started.pop(0))
@@ -217,7 +218,6 @@ class LocalEngine(Engine):
         clients = schedule(order.clients, self._data.sizes)
         memory = self._ready(len(clients) if order.keep_all else self._ring)
         memory.send(order.parameters, order.broadcast)
-        self._provisional.close()
         window = len(clients) if order.keep_all else memory.slots
         self._rows = np.sort(clients)
         # With the whole matrix, row i belongs to the i-th client by id; else a few buffers go round.

@@ -15,6 +15,7 @@ from muster.data.partition.base import schemes
 from muster.data.sources.base import sources
 from muster.experiment.runner import run
 from muster.models.base import models
+from muster.pacing import pacings
 from muster.selection.base import selectors
 from muster.signals.base import signals
 from muster.training.base import algorithms
@@ -27,6 +28,7 @@ for registry in (
     availabilities,
     device_models,
     models,
+    pacings,
     schemes,
     selectors,
     signals,

@@ -32,6 +32,7 @@ from muster.engine.choice import choose_engine
 from muster.engine.local import LocalEngine
 from muster.models.base import build_model
 from muster.models.flops import training_flops
+from muster.pacing import Pacing, Synchronous, pacings
 from muster.privacy.account import Privacy
 from muster.results.store import Recorder, Store
 from muster.results.store.environment import code_version, environment
@@ -83,6 +84,7 @@ class Parts:
     evaluation: EvaluationOptions
     availability: Availability | None
     devices: Devices | None
+    pacing: Pacing
     privacy: Privacy | None
 
     def server(self, observers: Sequence[Observer] = ()) -> Server:
@@ -96,6 +98,7 @@ class Parts:
             evaluate_every=self.evaluation.every,
             availability=self.availability,
             devices=self.devices,
+            pacing=self.pacing,
             privacy=self.privacy,
             observers=observers,
         )
@@ -120,14 +123,10 @@ def build_parts(
     _method(experiment.selection, "method", "selection", selectors)
     aggregator = _component(experiment.aggregation, "method", "aggregation", aggregators)
     filters = tuple(step for step in build_filters(experiment.filters) if step.side != "client")
+    pacing = _component(experiment.pacing or {"method": "synchronous"}, "method", "pacing", pacings)
     availability = None
     if experiment.availability:
         availability = _component(experiment.availability, "method", "availability", availabilities)
-        if availability.timed:
-            raise ConfigError(
-                "'availability.method' follows virtual time, and the server counts rounds only",
-                fix="choose always, bernoulli or dirichlet, which follow rounds",
-            )
     ingredients = build_ingredients(experiment)
     data, devices = ingredients.data, ingredients.devices
     if make_engine is None:
@@ -136,11 +135,11 @@ def build_parts(
                 'the clients bring their own data (data.source = "own"): none of them is on this machine',
                 fix="take the experiment to a Flower federation with `muster flower new`",
             )
-        selector = build_selector(experiment.selection, data.clients)
+        selector = build_selector(experiment.selection, data.clients, pacing)
         engine: Engine = local_engine(ingredients, workers)
     else:
         engine = make_engine(ingredients)
-        selector = build_selector(experiment.selection, engine.population.clients)
+        selector = build_selector(experiment.selection, engine.population.clients, pacing)
     return Parts(
         experiment,
         data,
@@ -152,6 +151,7 @@ def build_parts(
         evaluation,
         availability,
         devices,
+        pacing,
         privacy,
     )
 
@@ -177,11 +177,6 @@ def build_ingredients(experiment: Experiment) -> Ingredients:
         devices = from_config(
             experiment.devices, data.clients, experiment.seed, lambda: training_flops(module, sample)
         )
-        if devices.jitter is not None:
-            raise ConfigError(
-                "durations that vary from exchange to exchange need a server with a clock",
-                fix="leave 'devices.jitter' and 'devices.connection' out",
-            )
     return Ingredients(experiment, data, module, training, algorithm, devices, options, filters)
 
 
@@ -334,8 +329,12 @@ def build_data(experiment: Experiment) -> FederatedData:
     return FederatedData(dataset, partition.train, partition.test, kept_back)
 
 
-def build_selector(section: Section | Selector, clients: int) -> Selector:
+def build_selector(section: Section | Selector, clients: int, pacing: Pacing | None = None) -> Selector:
     """The selector; `fraction` may say what share of the clients a round has, instead of `clients_per_round`."""
+    return _asking(_selector(section, clients), pacing or Synchronous())
+
+
+def _selector(section: Section | Selector, clients: int) -> Selector:
     if isinstance(section, Selector):
         return section
     options = dict(section)
@@ -351,6 +350,22 @@ def build_selector(section: Section | Selector, clients: int) -> Selector:
             raise ConfigError("selection has both fraction and clients_per_round", fix="keep one of them")
         options["clients_per_round"] = max(1, math.floor(fraction * clients + 1e-9))
     return selectors.build(name, options, "selection")
+
+
+def _asking(selector: Selector, pacing: Pacing) -> Selector:
+    """The selector, choosing as many clients as the pacing asks where it uses the answers of fewer."""
+    count = getattr(selector, "clients_per_round", None)
+    wanted = count if isinstance(count, int) and count >= 1 else 1
+    if (asked := pacing.asked(wanted)) == wanted:
+        return selector
+    if count is None or not dataclasses.is_dataclass(selector):
+        raise ConfigError(
+            f"this pacing asks more clients than it uses, but {type(selector).__name__} has no clients_per_round "
+            "that it could raise",
+            fix="choose another selection, or another pacing",
+        )
+    raised: Selector = dataclasses.replace(selector, clients_per_round=asked)
+    return raised
 
 
 def _dataset(section: Section | Dataset) -> Dataset:

@@ -19,8 +19,8 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 from muster.core.arrays import Floats, Ints, Vector
 from muster.core.errors import MusterError
 from muster.engine.task import ClientTask, Place
-from muster.privacy.noise import Private, private
-from muster.signals.base import Signal, signals
+from muster.privacy.described import described, rebuilt
+from muster.signals.base import Signal
 from muster.updates.table import ANSWER_FIELDS, Updates
 
 #: Raised with every change that an older node would misunderstand.
@@ -150,34 +150,17 @@ def content(fields: Mapping[str, Any], arrays: ArrayRecord | None = None) -> Rec
 
 def signals_to_text(asked: Sequence[Signal]) -> str:
     """Names and options, as JSON."""
-    return json.dumps([_described(signal) for signal in asked])
-
-
-def _described(signal: Signal) -> dict[str, Any]:
-    if isinstance(signal, Private):
-        noise = {"mechanism": signal.mechanism, "epsilon": signal.epsilon, "delta": signal.delta}
-        return {**_described(signal.signal), "noise": noise}
-    options: dict[str, Any] = dataclasses.asdict(signal) if dataclasses.is_dataclass(signal) else {}
-    return {"name": signal.name, "options": options}
+    return json.dumps([described(signal) for signal in asked])
 
 
 def signals_from_text(text: str, classes: int) -> tuple[Signal, ...]:
     """The signals that a server asks for, built from the registry: nothing else can be named."""
     try:
-        return tuple(_rebuilt(entry, classes) for entry in json.loads(text))
+        return tuple(rebuilt(entry, classes) for entry in json.loads(text))
     except (ValueError, TypeError, KeyError) as error:
         raise WireError(f"the list of signals cannot be understood: {_short(text)} ({error!r})") from error
     except MusterError as error:
         raise WireError(f"the server asks for a signal that this client does not have: {error}") from error
-
-
-def _rebuilt(entry: dict[str, Any], classes: int) -> Signal:
-    signal = signals.build(entry["name"], entry["options"])
-    noise = entry.get("noise")
-    if noise is None:
-        return signal
-    # The bound that scales the noise is the client's own: a server cannot talk it down.
-    return private(signal, noise["mechanism"], float(noise["epsilon"]), float(noise["delta"]), classes)
 
 
 # --- orders ----------------------------------------------------------------------------------------------

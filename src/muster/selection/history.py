@@ -6,7 +6,7 @@ import copy
 
 import numpy as np
 
-from muster.core.arrays import Floats, Ints, State, read_only
+from muster.core.arrays import Bools, Floats, Ints, State, read_only
 from muster.core.component import grown
 
 #: Signals with more numbers than this are not remembered here: a method that needs them keeps them itself.
@@ -31,6 +31,7 @@ class History:
         self._last_round = np.full(clients, NEVER, dtype=np.int64)
         self._failures = np.zeros(clients, dtype=np.int64)
         self._durations = np.full(clients, np.nan)
+        self._given_up = np.zeros(clients, dtype=np.bool_)
         self._staleness = np.zeros(clients, dtype=np.int64)
         self._signals: dict[str, Floats] = {}
 
@@ -67,6 +68,11 @@ class History:
         return read_only(self._durations)
 
     @property
+    def given_up(self) -> Bools:
+        """Whose last training the server did not wait for: the duration is only known to be longer."""
+        return read_only(self._given_up)
+
+    @property
     def staleness(self) -> Ints:
         """How many aggregations each client's last used update had missed; 0 also for those never used."""
         return read_only(self._staleness)
@@ -97,6 +103,7 @@ class History:
         self._last_round = grown(self._last_round, clients, NEVER)
         self._failures = grown(self._failures, clients, 0)
         self._durations = grown(self._durations, clients, np.nan)
+        self._given_up = grown(self._given_up, clients, False)
         self._staleness = grown(self._staleness, clients, 0)
         self._signals = {name: grown(values, clients, np.nan) for name, values in self._signals.items()}
 
@@ -113,10 +120,12 @@ class History:
         self._own()
         self._known[clients] = True
         self._durations[clients] = seconds
+        self._given_up[clients] = False
 
     def waited(self, clients: Ints, seconds: Floats) -> None:
         """These clients had not answered after so long."""
         self.took(clients, np.fmax(self._durations[clients], seconds))
+        self._given_up[clients] = True
 
     def stale(self, clients: Ints, staleness: Ints) -> None:
         """These clients' updates were used so many aggregations after their start."""
@@ -149,6 +158,7 @@ class History:
             "last_round": self._last_round[known],
             "failures": self._failures[known],
             "durations": self._durations[known],
+            "given_up": self._given_up[known],
             "staleness": self._staleness[known],
             "signals": {name: values[known] for name, values in self._signals.items()},
         }
@@ -162,8 +172,9 @@ class History:
         self._rounds[known] = values["rounds"]
         self._last_round[known] = values["last_round"]
         self._failures[known] = values["failures"]
-        # Runs that were kept before there was a clock have neither.
+        # Runs that were kept before there was a clock have none of these.
         self._durations[known] = values.get("durations", np.nan)
+        self._given_up[known] = values.get("given_up", False)
         self._staleness[known] = values.get("staleness", 0)
         for name, rows in values["signals"].items():
             self._signals[name] = np.full((self.clients, *rows.shape[1:]), np.nan)

@@ -4,22 +4,25 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from muster.core.arrays import Floats, plain
-from muster.core.component import Population
-from muster.engine.base import AskOrder
+from muster.core.arrays import Floats, Ints, plain
+from muster.core.component import Population, grown
+from muster.engine.base import AskOrder, narrowed
 from muster.engine.task import Place
-from muster.selection.base import Ask
+from muster.selection.base import Ask, Train, View
+from muster.server.asynchrony import check_ask_fits, check_training_fits
 from muster.server.checks import check_plan, check_request
 from muster.server.ledger import Bookkeeper
 from muster.server.record import WIDEST_KEPT, Report, RoundRecord
-from muster.server.training import Training, aggregator_for
+from muster.server.training import Landing, aggregator_for, dispatch
 from muster.signals.base import Replies, Signal
+from muster.training.context import PROBE
 
 if TYPE_CHECKING:
     from muster.server.loop import Server
@@ -42,44 +45,119 @@ class Conversation:
         self.server, self.population, self.books, self.record = server, population, books, record
         self.round, self.iteration, self.exchange = round, 0, 0
         self.lr = server.engine.training.learning_rate(round, population.rounds, server.losses)
+        #: Samples of its training that a probe has done for each client already, in this round.
+        self._probed: Ints = np.zeros(0, dtype=np.int64)
+        #: Whether the server has waited for answers in this round.
+        self._landed = False
 
     def hold(self) -> None:
-        """Carry out requests until the selector has no more."""
-        view = self.server.view(self.population, self.round)
-        plan = self.server.selector.round(view)
-        check_plan(plan, self.server.selector)
+        """Carry out requests until the selector has no more and the server has waited for answers."""
+        server = self.server
+        self._wait_for_somebody()
+        cohorts = 0
+        while not self._landed:
+            view, before = server.view(self.population, self.round, cohorts), len(server.airspace)
+            if before and not (self._room() and len(view.available)):
+                break
+            self._follow(view)
+            cohorts += 1
+            if len(server.airspace) <= before:
+                break
+        if not self._landed and len(server.airspace):
+            self._land(None, None)
+
+    def _room(self) -> bool:
+        """Whether one more cohort like the last may start."""
+        airspace = self.server.airspace
+        return self.server.pacing.has_room(len(airspace), airspace.cohort)
+
+    def _wait_for_somebody(self) -> None:
+        """Where nobody is there and nobody at work, the clock goes on until somebody comes."""
+        server, clients = self.server, self.population.clients
+        if len(server.airspace):
+            return
+        moment = server.clock.next_arrival(clients)
+        if moment > server.clock.now:
+            self.record.events.append(f"nobody was there for {moment - server.clock.now:,.0f} s")
+            server.clock.advance(moment)
+
+    def _follow(self, view: View) -> None:
+        """Carry out the requests of one plan."""
+        server = self.server
+        plan = server.selector.round(view)
+        check_plan(plan, server.selector)
         replies: Replies | None = None
+        trained = False
         while True:
             try:
                 with self.server_time():
                     request = plan.send(replies)  # type: ignore[arg-type]
             except StopIteration:
-                self.record.notes = plain(view.notes)
+                self.record.notes |= plain(view.notes)
                 return
-            server = self.server
             aggregator = aggregator_for(request, server.aggregator)
             check_request(request, view, server.selector, aggregator, server.engine)
             for observer in server.observers:
                 observer.requested(request, self.round)
             if isinstance(request, Ask):
+                check_ask_fits(request, server.selector, server.pacing)
                 replies = self._ask(request)
             else:
-                replies = Training(self, request).carry_out()
-                self.iteration += 1
+                check_training_fits(request, server.selector, server.pacing, first=not trained)
+                trained = True
+                replies = self._train(request)
             self.exchange += 1
 
+    def _train(self, request: Train) -> Replies:
+        server, place = self.server, self.place()
+        number = dispatch(self, request)
+        self.iteration += 1
+        if server.pacing.in_flight is not None and self._room() and self._somebody_is_idle():
+            return no_replies(server.airspace.dispatch(number).order.report, self.population)
+        return self._land(request, number, place)
+
+    def _land(self, request: Train | None, number: int | None, place: Place | None = None) -> Replies:
+        """Wait as the pacing says, and make the next model."""
+        self._landed = True
+        history, cohort = self.server.history, self.server.airspace.cohort
+        durations = np.where(history.given_up, np.inf, history.durations)
+        wait = self.server.pacing.wait(cohort, durations[~np.isnan(durations)])
+        if number is None:  # nobody has just set out: whoever is under way is waited for
+            wait = replace(wait, own=False)
+        place = place or Place(self.round, max(self.iteration - 1, 0), self.exchange, self.population.rounds)
+        return Landing(self, wait, place, number).carry_out(request)
+
+    def _somebody_is_idle(self) -> bool:
+        return len(self.server.reachable(self.population, self.round)) > 0
+
     def _ask(self, request: Ask) -> Replies:
-        server = self.server
+        server, clients, exchange = self.server, request.clients, (self.round, self.exchange)
         signals = self.protected(request.signals)
         parameters = server.parameters if request.parameters is None else request.parameters
-        order = AskOrder(request.clients, parameters, self.place(), self.lr, signals)
-        replies, failures = server.engine.ask(order)
+        trips = server.clock.trips(
+            clients, self.books.passes(clients, signals), *self.books.question(signals), exchange=exchange
+        )
+        there = clients[trips.answers]
+        replies, failures = server.engine.ask(AskOrder(there, parameters, self.place(), self.lr, signals))
+        server.clock.advance(float(trips.ends.max(initial=0.0)))
         names = [signal.name for signal in signals]
-        self.books.asked(request.clients, replies.clients, signals)
+        self.books.asked(clients, replies.clients, signals)
         self.books.released(replies.clients, signals)
-        self.record.asks.append((names, len(request.clients), len(replies)))
-        self.remember(replies, [failure.client for failure in failures], trained=False)
+        self.record.asks.append((names, len(clients), len(replies)))
+        failed = [*clients[~trips.answers].tolist(), *(failure.client for failure in failures)]
+        self.remember(replies, failed, trained=False)
+        self._note_probes(replies.clients, signals)
         return replies
+
+    def _note_probes(self, clients: Ints, signals: tuple[Signal, ...]) -> None:
+        probes = tuple(signal for signal in signals if PROBE in signal.client_state)
+        if probes:
+            self._probed = grown(self._probed, self.population.clients, 0)
+            self._probed[clients] = self.books.passes(clients, probes)
+
+    def probed(self, clients: Ints) -> Ints:
+        """Samples of its training that each client has done already."""
+        return self._probed[clients] if len(self._probed) else np.zeros(len(clients), dtype=np.int64)
 
     def remember(self, replies: Replies, failed: list[int], *, trained: bool) -> None:
         kept = {name: rows.astype(np.float32) for name, rows in replies.values.items() if _is_narrow(rows)}
@@ -110,3 +188,9 @@ class Conversation:
 
 def _is_narrow(rows: Floats) -> bool:
     return rows.ndim == 1 or rows.shape[1] <= WIDEST_KEPT
+
+
+def no_replies(report: Sequence[Signal], population: Population) -> Replies:
+    """The replies of nobody."""
+    columns = {signal.name: narrowed(np.empty((0, signal.width(population)))) for signal in report}
+    return Replies(np.empty(0, dtype=np.int64), columns)

@@ -6,8 +6,9 @@ model. So every run accounts for its work, and comparisons can be made per unit 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field, fields
+from typing import NamedTuple
 
 import numpy as np
 
@@ -16,9 +17,8 @@ from muster.core.component import Population
 from muster.privacy.account import PrivacyAccount
 from muster.privacy.noise import Private
 from muster.signals.base import Signal
-from muster.training.base import LocalTraining
+from muster.training.base import LocalAlgorithm, LocalTraining
 from muster.updates.filters import Filter
-from muster.world.devices import Devices
 
 #: Numbers travel as float32.
 BYTES_PER_NUMBER = 4
@@ -40,10 +40,16 @@ class Costs:
     bytes_up: int = 0
     #: Time that the server spent on selection and aggregation (measured; differs between runs).
     server_seconds: float = 0.0
-    #: Time that the round would have taken on the modelled devices; 0 without a model of devices.
+    #: Time that passed on the virtual clock; 0 without a model of devices.
     virtual_seconds: float = 0.0
     #: Time that the round took on this machine, evaluation included (measured; differs between runs).
     seconds: float = 0.0
+    #: Trainings that were begun for nothing: the client left, was late, or its answer too stale to be used.
+    wasted_trainings: int = 0
+    #: Bytes that travelled for them, in both directions; they are counted in `bytes_down` and `bytes_up` too.
+    wasted_bytes: int = 0
+    #: Virtual seconds that clients spent on them.
+    wasted_seconds: float = 0.0
 
     def __add__(self, other: Costs) -> Costs:
         return Costs(*(getattr(self, f.name) + getattr(other, f.name) for f in fields(Costs)))
@@ -95,6 +101,13 @@ class Ledger:
         self.privacy.load_state_dict(values.get("privacy", {}))
 
 
+class Load(NamedTuple):
+    """Bytes that each client of a training receives and sends."""
+
+    down: int
+    up: int
+
+
 @dataclass(frozen=True)
 class Bookkeeper:
     """Turns exchanges into entries of the ledger."""
@@ -102,57 +115,73 @@ class Bookkeeper:
     ledger: Ledger
     population: Population
     training: LocalTraining
-    devices: Devices | None = None
+
+    def question(self, signals: tuple[Signal, ...]) -> Load:
+        """What a question costs each client that answers it."""
+        down = self.population.spec.bytes if any(signal.uses_model for signal in signals) else 0
+        return Load(down, BYTES_PER_NUMBER * sum(signal.width(self.population) for signal in signals))
 
     def asked(self, clients: Ints, answered: Ints, signals: tuple[Signal, ...]) -> None:
-        costs = self.ledger.current
-        down = self.population.spec.bytes if any(signal.uses_model for signal in signals) else 0
-        up = BYTES_PER_NUMBER * sum(signal.width(self.population) for signal in signals)
-        probed = self._passes(answered, signals)
-        costs.bytes_down += down * len(clients)
-        costs.bytes_up += up * len(answered)
-        costs.probe_samples += int(probed.sum())
+        costs, load = self.ledger.current, self.question(signals)
+        costs.bytes_down += load.down * len(clients)
+        costs.bytes_up += load.up * len(answered)
+        costs.probe_samples += int(self.passes(answered, signals).sum())
         for signal in signals:
             self.ledger.disclose(signal.discloses, len(answered))
-        self._pass_time(answered, probed, down, up)
 
-    def trained(
-        self,
-        clients: Ints,
-        answered: Ints,
-        *,
-        samples: Ints,
-        steps: int,
-        report: tuple[Signal, ...],
-        vectors_down: int,
-        vectors_up: int,
-        filters: Sequence[Filter] = (),
-    ) -> None:
-        """`vectors_*`: flat vectors of the model's size that each client receives and sends; the first of those
-        that it sends is the movement, after the `filters` of the client's side."""
-        costs, model = self.ledger.current, self.population.spec.bytes
+    def update(
+        self, report: tuple[Signal, ...], vectors_down: int, vectors_up: int, filters: Sequence[Filter] = ()
+    ) -> Load:
+        """What a training costs each client.
+
+        `vectors_*`: flat vectors of the model's size that it receives and sends; the first of those that it sends
+        is the movement, after the `filters` of the client's side.
+        """
+        if self.training.centralised:  # no model travels, because the data did before
+            return Load(0, 0)
+        model = self.population.spec.bytes
         extra = BYTES_PER_NUMBER * sum(s.width(self.population) for s in report if not s.in_update)
         movement = model
         for step in filters:
             movement = step.sent_bytes(movement, self.population.spec)
-        down, up = model * vectors_down, movement + model * (vectors_up - 1) + extra
-        told = MODEL_UPDATE
-        if self.training.centralised:  # no model travels, because the data did before
-            down, up, told = 0, 0, RAW_DATA
+        return Load(model * vectors_down, movement + model * (vectors_up - 1) + extra)
+
+    def dispatched(self, clients: Ints, load: Load) -> None:
+        """Clients were sent what they train on."""
+        self.ledger.current.bytes_down += load.down * len(clients)
+
+    def arrived(
+        self,
+        answered: Ints,
+        load: Load,
+        *,
+        samples: int,
+        steps: int,
+        report: tuple[Signal, ...],
+        filters: Sequence[Filter] = (),
+    ) -> None:
+        """Clients have answered a training, whether or not their updates are used."""
+        costs = self.ledger.current
         costs.client_trainings += len(answered)
         costs.local_steps += steps
-        costs.samples += int(samples.sum())
-        costs.probe_samples += int(self._passes(answered, tuple(s for s in report if not s.in_update)).sum())
-        costs.bytes_down += down * len(clients)
-        costs.bytes_up += up * len(answered)
-        self.ledger.disclose(told, len(answered))
+        costs.samples += samples
+        costs.probe_samples += int(self.passes(answered, tuple(s for s in report if not s.in_update)).sum())
+        costs.bytes_up += load.up * len(answered)
+        self.ledger.disclose(RAW_DATA if self.training.centralised else MODEL_UPDATE, len(answered))
         for step in filters:
             if step.discloses:
                 self.ledger.disclose(step.discloses, len(answered))
         for signal in report:
             if not signal.in_update:
                 self.ledger.disclose(signal.discloses, len(answered))
-        self._pass_time(answered, samples, down, up)
+
+    def wasted(self, trainings: int, load: Load, seconds: float, *, answered: bool) -> None:
+        """Trainings were begun for nothing; `answered`: the answers came all the same, and were thrown away."""
+        costs = self.ledger.current
+        costs.wasted_trainings += trainings
+        costs.wasted_seconds += seconds
+        costs.wasted_bytes += trainings * (load.down + (load.up if answered else 0))
+        costs.bytes_up += trainings * load.up if answered else 0
 
     def released(self, clients: Ints, signals: tuple[Signal, ...]) -> None:
         """What clients have told with noise counts, whether or not the server could use their answer."""
@@ -160,21 +189,24 @@ class Bookkeeper:
             if isinstance(signal, Private):
                 self.ledger.privacy.released(signal, clients, self.population.clients)
 
-    def _passes(self, clients: Ints, signals: tuple[Signal, ...]) -> Ints:
+    def passes(self, clients: Ints, signals: tuple[Signal, ...]) -> Ints:
         """Samples that each client runs through the model to measure the signals; evaluations share a pass."""
         batch = self.training.batch_size
-        distinct, which = np.unique(self.population.sizes[clients], return_inverse=True)
         shared = [signal for signal in signals if signal.evaluates]
         alone = [signal for signal in signals if not signal.evaluates]
-        per_size = [
-            max((signal.samples(size, batch) for signal in shared), default=0)
-            + sum(signal.samples(size, batch) for signal in alone)
-            for size in distinct.tolist()
-        ]
-        return np.array(per_size, dtype=np.int64)[which]
+        return self._by_size(
+            clients,
+            lambda size: (
+                max((signal.samples(size, batch) for signal in shared), default=0)
+                + sum(signal.samples(size, batch) for signal in alone)
+            ),
+        )
 
-    def _pass_time(self, clients: Ints, samples: Ints, down: int, up: int) -> None:
-        """An exchange lasts as long as its slowest client."""
-        if self.devices is not None and len(clients):
-            times = self.devices.times(clients, samples, down, up).sum(axis=1)
-            self.ledger.current.virtual_seconds += float(times.max())
+    def planned(self, clients: Ints, algorithm: LocalAlgorithm) -> Ints:
+        """Samples that each client will train on."""
+        training = self.training
+        return self._by_size(clients, lambda size: training.samples_for(size) + algorithm.extra_samples(size))
+
+    def _by_size(self, clients: Ints, count: Callable[[int], int]) -> Ints:
+        distinct, which = np.unique(self.population.sizes[clients], return_inverse=True)
+        return np.array([count(size) for size in distinct.tolist()], dtype=np.int64)[which]

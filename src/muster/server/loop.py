@@ -11,17 +11,20 @@ from dataclasses import replace
 import numpy as np
 
 from muster.aggregation.base import Aggregator
-from muster.core.arrays import State, Vector, read_only
+from muster.core.arrays import Ints, State, Vector, read_only
 from muster.core.component import Population
 from muster.core.errors import CheckpointError, ConfigError, TrainingError
 from muster.core.randomness import generator
 from muster.engine.base import Engine, Failed
+from muster.pacing import Pacing, Synchronous
 from muster.privacy.account import Privacy
 from muster.selection.base import Request, Selector, View
 from muster.selection.history import History
+from muster.server.asynchrony import check_pacing
 from muster.server.chain import check_filters
 from muster.server.checks import check_fit, check_signal
 from muster.server.conversation import Conversation
+from muster.server.flights import Airspace
 from muster.server.ledger import Bookkeeper, Ledger
 from muster.server.metrics import NAN, client_accuracies, group_table, summarise_metrics
 from muster.server.persistence import Persistence, Saved, Stage
@@ -31,6 +34,7 @@ from muster.updates.filters import Filter
 from muster.updates.guard import Guard
 from muster.updates.table import Updates
 from muster.world.availability import Availability
+from muster.world.clock import Clock
 from muster.world.devices import Devices
 
 
@@ -73,6 +77,7 @@ class Server:
         evaluate_every: int = 1,
         availability: Availability | None = None,
         devices: Devices | None = None,
+        pacing: Pacing | None = None,
         privacy: Privacy | None = None,
         observers: Sequence[Observer] = (),
     ) -> None:
@@ -80,7 +85,11 @@ class Server:
         self.seed, self.guard, self.evaluate_every = seed, guard or Guard(), evaluate_every
         #: Of the server's side, in this order, as part of `server_chain`. Those of clients are the engine's.
         self.filters = tuple(filters)
-        self.availability, self.devices, self.privacy = availability, devices, privacy
+        self.pacing, self.privacy = pacing or Synchronous(), privacy
+        #: Virtual time, with devices and sessions; and the clients at work in it.
+        self.clock, self.airspace = Clock(devices, availability, seed), Airspace()
+        #: How many aggregations the global model has behind it.
+        self.version = 0
         self.observers = tuple(observers)
         #: Those that want to hear of every single answer.
         self.listeners = tuple(o for o in self.observers if type(o).answered is not Observer.answered)
@@ -153,8 +162,15 @@ class Server:
         check_filters(self.filters, self.engine.filters, self.aggregator.clip_norm, self.engine.algorithm)
         self.engine.algorithm.check(population)
         self.engine.algorithm.check_training(self.engine.training)
-        if self.availability is not None:
-            self.availability.check(population)
+        if self.clock.availability is not None:
+            self.clock.availability.check(population)
+            if self.clock.availability.timed and self.clock.devices is None:
+                raise ConfigError(
+                    "clients come and go by time, but without devices no time passes",
+                    fix="add a section [devices], for example method = 'phones'",
+                )
+        self.pacing.check(population)
+        check_pacing(self.pacing, self.selector, self.aggregator, self.engine, self.clock.devices is not None)
         if self.privacy is not None:
             self.privacy.check(population)
 
@@ -169,29 +185,39 @@ class Server:
         population = replace(self.engine.population, rounds=rounds)
         self.history.grow(population.clients)
         self.ledger.open_round()
-        books = Bookkeeper(self.ledger, population, self.engine.training, self.devices)
-        record = RoundRecord(round + 1)
+        books = Bookkeeper(self.ledger, population, self.engine.training)
+        record = RoundRecord(round + 1, began=self.clock.now)
         Conversation(self, population, round, books=books, record=record).hold()
+        record.ended = self.clock.now
+        self.ledger.current.virtual_seconds = record.ended - record.began
         self.engine.end_round()
         self._measure(record, rounds)
-        record.events = self.engine.take_events()
+        record.events += self.engine.take_events()
         return record
 
-    def view(self, population: Population, round: int) -> View:
-        """What the selector may know at the start of a round."""
+    def reachable(self, population: Population, round: int) -> Ints:
+        """Who is there and not at work, ascending."""
         available = self.engine.reachable(round)
-        if self.availability is not None:
-            up = self.availability.available(round, population.clients, self.seed)
-            available = np.intersect1d(available, up, assume_unique=True)
+        if (there := self.clock.reachable(round, population.clients)) is not None:
+            available = np.intersect1d(available, there, assume_unique=True)
+        if len(self.airspace):
+            available = np.setdiff1d(available, self.airspace.flights.clients, assume_unique=True)
+        return available
+
+    def view(self, population: Population, round: int, cohort: int = 0) -> View:
+        """What the selector may know; `cohort`: how many cohorts have been chosen in this round already."""
+        available = self.reachable(population, round)
         return View(
             round=round,
             rounds=population.rounds,
             sizes=read_only(population.sizes),
             available=read_only(available),
             history=self.history,
-            rng=generator(self.seed, "selection", round),
+            rng=generator(self.seed, "selection", round, *([cohort] if cohort else [])),
             classes=population.classes,
             spec=population.spec,
+            now=self.clock.now,
+            forecast=self.clock.forecast(available),
         )
 
     @property
@@ -241,6 +267,7 @@ class Server:
             "engine": self.engine.state_dict(),
             "history": self.history.state_dict(),
             "privacy": self.ledger.privacy.state_dict(),
+            "time": {"now": self.clock.now, "version": self.version, "airspace": self.airspace.state_dict()},
         }
 
     def _restore(self, saved: Saved) -> None:
@@ -252,6 +279,10 @@ class Server:
             self.engine.load_state_dict(state["engine"])
             self.history.load_state_dict(state["history"])
             self.ledger.privacy.load_state_dict(state["privacy"])
+            # Runs that were kept before there was a clock had no time to go on from.
+            if (time := state.get("time")) is not None:
+                self.clock.now, self.version = time["now"], time["version"]
+                self.airspace.load_state_dict(time["airspace"], self.engine.population.classes)
         except (KeyError, TypeError, ValueError) as error:
             raise CheckpointError(
                 f"the checkpoint does not fit this version's components ({error!r})",

@@ -3,12 +3,31 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 
 from muster.core.arrays import Ints, State, Vector
 
 #: Signals with more numbers a client than this are not kept in records: they would outweigh everything else.
 WIDEST_KEPT = 16
+
+
+#: What became of a client's training: its update is in the model; the selector left it out; a filter refused it;
+#: the client failed, left before it had answered, was given up on, or answered to a model that was too old.
+Outcome: TypeAlias = Literal["used", "left out", "refused", "failed", "left", "late", "stale"]
+OUTCOMES: tuple[Outcome, ...] = get_args(Outcome)
+
+
+@dataclass
+class Flown:
+    """Trainings that ended while the server waited, in the order in which they did: when, and how."""
+
+    clients: list[int] = field(default_factory=list)
+    #: Virtual seconds at which each was told to train, and at which it answered, left or was given up on.
+    started: list[float] = field(default_factory=list)
+    ended: list[float] = field(default_factory=list)
+    #: How many aggregations came between.
+    staleness: list[int] = field(default_factory=list)
+    outcome: list[Outcome] = field(default_factory=list)
 
 
 @dataclass
@@ -27,6 +46,8 @@ class TrainingRecord:
     left_out: list[int] = field(default_factory=list)
     #: Filter → how many updates it saw, changed and refused; only filters that changed or refused some.
     filtered: dict[str, dict[str, int]] = field(default_factory=dict)
+    #: Who worked from when to when; empty where there is no virtual time.
+    flown: Flown = field(default_factory=Flown)
 
 
 class GroupAccuracy(NamedTuple):
@@ -70,6 +91,9 @@ class RoundRecord:
     reports: list[Report] = field(default_factory=list, compare=False, repr=False)
     #: Accuracy on each client's own test data, NaN for clients without; None: not evaluated in this round.
     client_accuracy: Vector | None = field(default=None, compare=False, repr=False)
+    #: Virtual seconds at which the round began and ended.
+    began: float = 0.0
+    ended: float = 0.0
 
     @property
     def failed(self) -> bool:
@@ -89,7 +113,9 @@ class RoundRecord:
 
     @classmethod
     def from_state(cls, values: dict[str, Any]) -> RoundRecord:
-        trainings = [TrainingRecord(**row) for row in values["trainings"]]
+        trainings = [
+            TrainingRecord(**{**row, "flown": Flown(**row.get("flown", {}))}) for row in values["trainings"]
+        ]
         for training in trainings:  # JSON has only strings as keys
             training.rejected = {int(client): why for client, why in training.rejected.items()}
             training.failed = {int(client): why for client, why in training.failed.items()}
@@ -103,4 +129,6 @@ class RoundRecord:
             groups,
             notes=dict(values.get("notes", {})),
             events=list(values.get("events", [])),
+            began=values.get("began", 0.0),
+            ended=values.get("ended", 0.0),
         )

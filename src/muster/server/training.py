@@ -1,4 +1,4 @@
-"""One training: who is told to train, which answers count, and what becomes of the global model."""
+"""One training: who is told to train, whose answers have arrived, which count, and what becomes of the model."""
 
 from __future__ import annotations
 
@@ -11,16 +11,20 @@ import numpy as np
 
 from muster.aggregation.base import Aggregated, Aggregator, StreamingAggregator
 from muster.aggregation.fedavg import FedAvg
-from muster.core.arrays import Floats, Ints
+from muster.core.arrays import Bools, Floats, Ints, Vector
 from muster.core.errors import TrainingError
 from muster.engine.base import Failed, TrainOrder, narrowed
+from muster.engine.task import Place
+from muster.pacing.base import Wait, landing
 from muster.selection.base import Train
 from muster.server.chain import server_chain
 from muster.server.checks import checked_mask
-from muster.server.record import TrainingRecord
+from muster.server.flights import Dispatch, positions
+from muster.server.record import Flown, Outcome, TrainingRecord
 from muster.signals.base import Replies, Signal
 from muster.updates.filters import Tally, passed_through, streams
 from muster.updates.table import Updates
+from muster.world import draws
 
 if TYPE_CHECKING:
     from muster.server.conversation import Conversation
@@ -33,51 +37,175 @@ def aggregator_for(request: object, own: Aggregator) -> Aggregator:
     return FedAvg() if isinstance(request, Train) and request.fedavg else own
 
 
-@dataclass
-class Training:
-    """Carries out one `Train` request: start, collect, filter, aggregate, settle, book."""
+def dispatch(talk: Conversation, request: Train) -> int:
+    """Tell clients to train on the model as it is now; the number of the request."""
+    server, books, clients = talk.server, talk.books, request.clients
+    aggregator = aggregator_for(request, server.aggregator)
+    order = TrainOrder(
+        clients=clients,
+        parameters=server.parameters,
+        place=talk.place(),
+        lr=talk.lr,
+        report=talk.protected(_distinct((*request.report, *aggregator.reports()))),
+        broadcast=aggregator.broadcast(talk.population.spec),
+        lr_factors=request.lr_factors,
+        pull_factors=request.pull_factors,
+    )
+    engine = server.engine
+    vectors = 1 if order.broadcast is None else 2, 1 + len(engine.algorithm.extra)
+    load = books.update(order.report, *vectors, engine.filters)
+    samples = np.maximum(books.planned(clients, engine.algorithm) - talk.probed(clients), 0)
+    place = order.place.round, order.place.exchange
+    trips = server.clock.trips(clients, samples, load.down, load.up, exchange=place)
+    # Which of two answers that arrive together is first is a matter of chance, not of ids.
+    ties = draws.uniform(draws.words(server.seed, "arrival", *place, clients=clients)[:, 0])
+    books.dispatched(clients, load)
+    return server.airspace.take_off(Dispatch(request, order, server.version, load), server.clock.now, trips, ties)
 
-    talk: Conversation
-    request: Train
+
+class Landing:
+    """Waits, and makes the next model from the answers that have arrived meanwhile."""
+
+    def __init__(self, talk: Conversation, wait: Wait, place: Place, number: int | None = None) -> None:
+        """`number`: of the training that waits; None: no training does."""
+        self.talk, self.place = talk, place
+        server = talk.server
+        airspace, clock, flights = server.airspace, server.clock, server.airspace.flights
+        staleness = airspace.staleness(flights, server.version)
+        limit = server.pacing.max_staleness
+        fresh = np.ones(len(flights), dtype=np.bool_) if limit is None else staleness <= limit
+        own = flights.dispatch == number
+        ended, moment = landing(
+            flights.ends, flights.ties, counts=flights.answers & fresh, own=own, wait=wait, now=clock.now
+        )
+        clock.advance(moment)
+        late = np.setdiff1d(np.flatnonzero(own), ended) if not server.pacing.late_count else ended[:0]
+        everyone = np.concatenate([ended, late])
+        # In the order in which they ended; given up on: at the end.
+        self.flights = airspace.land(everyone)
+        self.staleness, self.given_up = staleness[everyone], np.arange(len(everyone)) >= len(ended)
+        #: Whose work was for nothing, and why.
+        self.absent: dict[Outcome, Bools] = {
+            "late": self.given_up,
+            "left": ~self.given_up & ~self.flights.answers,
+            "stale": ~self.given_up & self.flights.answers & ~fresh[everyone],
+        }
+        self.arrived: Bools = ~np.logical_or.reduce(list(self.absent.values()))
+        self.parts = [
+            airspace.dispatch(n).of(np.sort(self.flights.clients[self.arrived & (self.flights.dispatch == n)]))
+            for n in np.unique(self.flights.dispatch[self.arrived]).tolist()
+        ]
+        #: What all of them report.
+        asked = [airspace.dispatch(n).order.report for n in np.unique(self.flights.dispatch).tolist()]
+        names = set.intersection(*({signal.name for signal in report} for report in asked)) if asked else set()
+        self.report = tuple(signal for signal in asked[0] if signal.name in names) if asked else ()
+
+    def carry_out(self, request: Train | None = None) -> Replies:
+        """What the clients reported whose updates count; `request`: the training that has waited."""
+        aggregation = Aggregation(self, request)
+        server, talk, record = self.talk.server, self.talk, aggregation.record
+        aggregation.carry_out()
+        self._note_absences(record)
+        worked = self.flights.clients[self.arrived]
+        seconds = (self.flights.ends - self.flights.started)[self.arrived]
+        server.history.took(worked, seconds)
+        talk.record.trainings.append(record)
+        server.history.trained(np.array(record.clients, dtype=np.int64), talk.round)
+        used = np.isin(self.flights.clients, record.clients) & self.arrived
+        server.history.stale(self.flights.clients[used], self.staleness[used])
+        if server.clock.devices is not None:
+            record.flown = self._flown(record)
+        server.airspace.forget()
+        replies = aggregation.replies(self.report)
+        talk.remember(replies, [*record.failed, *record.rejected], trained=True)
+        return replies
+
+    def _note_absences(self, record: TrainingRecord) -> None:
+        """Who left, was late, or answered to a model that was too old; and what they did for nothing."""
+        server, flights = self.talk.server, self.flights
+        now = server.clock.now
+        for kind, who in self.absent.items():
+            rows = np.flatnonzero(who)
+            for row in rows.tolist():
+                record_of = record.rejected if kind == "stale" else record.failed
+                record_of[int(flights.clients[row])] = self._reason(kind, row)
+            for number in np.unique(flights.dispatch[rows]).tolist():
+                some = rows[flights.dispatch[rows] == number]
+                spent = np.minimum(flights.ends[some], now) - flights.started[some]
+                load = server.airspace.dispatch(number).load
+                self.talk.books.wasted(len(some), load, float(spent.sum()), answered=kind == "stale")
+        late = self.absent["late"]
+        server.history.waited(flights.clients[late], now - flights.started[late])
+
+    def _reason(self, kind: str, row: int) -> str:
+        flights = self.flights
+        needed = f"{flights.needed[row]:.4g} s"
+        match kind:
+            case "late":
+                return (
+                    f"late: given up on after {self.talk.server.clock.now - flights.started[row]:.4g} of {needed}"
+                )
+            case "left":
+                return f"left after {flights.ends[row] - flights.started[row]:.4g} of {needed}"
+            case _:
+                return f"too stale: its model was {self.staleness[row]} aggregations old"
+
+    def _flown(self, record: TrainingRecord) -> Flown:
+        flights = self.flights
+        outcomes = np.full(len(flights), "failed", dtype=object)
+        named = {"used": record.clients, "left out": record.left_out, "refused": list(record.rejected)}
+        for outcome, clients in named.items():
+            outcomes[np.isin(flights.clients, clients)] = outcome
+        for outcome, who in self.absent.items():
+            outcomes[who] = outcome
+        return Flown(
+            flights.clients.tolist(),
+            flights.started.tolist(),
+            np.minimum(flights.ends, self.talk.server.clock.now).tolist(),
+            self.staleness.tolist(),
+            outcomes.tolist(),
+        )
+
+
+@dataclass
+class Aggregation:
+    """Carries out the trainings whose answers have arrived: start, collect, filter, aggregate, settle, book."""
+
+    landed: Landing
+    #: The training that waited, and may want to choose among the updates.
+    request: Train | None
     record: TrainingRecord = field(default_factory=lambda: TrainingRecord([], []))
     #: Numbers of the answers that count, and of those that do not but were computed and sent.
     _valid: list[Updates] = field(default_factory=list)
     _refused: list[Updates] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        server, talk, request = self.talk.server, self.talk, self.request
-        self.aggregator = aggregator_for(request, server.aggregator)
-        self.streams = isinstance(self.aggregator, StreamingAggregator) and request.keep is None
-        self.order = TrainOrder(
-            clients=request.clients,
-            parameters=server.parameters,
-            place=talk.place(),
-            lr=talk.lr,
-            report=talk.protected(_distinct((*request.report, *self.aggregator.reports()))),
-            broadcast=self.aggregator.broadcast(talk.population.spec),
-            keep_all=not self.streams,
-            lr_factors=request.lr_factors,
-            pull_factors=request.pull_factors,
-        )
+        self.talk, server = self.landed.talk, self.landed.talk.server
+        self.keep = None if self.request is None else self.request.keep
+        self.aggregator = aggregator_for(self.request, server.aggregator)
+        self.streams = isinstance(self.aggregator, StreamingAggregator) and self.keep is None
+        self.parts = self.landed.parts
+        self.clients: Ints = np.sort(self.landed.flights.clients[self.landed.arrived])
+        self.known = self._what_is_known()
         #: What every answer goes through.
         self.chain = server_chain(server.guard, server.filters, self.aggregator, server.aggregator.clip_norm)
         self.tally = Tally()
 
-    def carry_out(self) -> Replies:
-        """Train, aggregate, and tell the engine whose updates were used; what the clients reported."""
+    def carry_out(self) -> None:
+        """Train, aggregate, and tell the engine whose updates were used."""
         engine = self.talk.server.engine
         used: Ints = np.empty(0, dtype=np.int64)
-        try:
-            result = self._streamed() if self.streams else self._whole()
-            if result is not None:
-                self._take_over(result)
-                used = np.sort(result.clients[result.weights > 0])
-        finally:
-            # Also when the training was broken off: clients must not go on from what nobody has used.
-            engine.settle(used, np.setdiff1d(self.order.clients, used))
+        if len(self.clients):
+            try:
+                result = self._streamed() if self.streams else self._whole()
+                if result is not None:
+                    self._take_over(result)
+                    used = np.sort(result.clients[result.weights > 0])
+            finally:
+                # Also when the training was broken off: clients must not go on from what nobody has used.
+                engine.settle(used, np.setdiff1d(self.clients, used))
         self.record.filtered = self.tally.summary()
         self._book()
-        return self._replies(self.order.report)
 
     # --- from answers to the next model ------------------------------------------------------------------
 
@@ -96,21 +224,38 @@ class Training:
 
     def _whole(self) -> Aggregated | None:
         server = self.talk.server
-        extra: list[Updates] = []
+        # The engine keeps the movements of one order. Those of several are put together here.
+        matrix = (
+            None if self._in_engine else np.empty((len(self.clients), self.talk.population.spec.size), np.float32)
+        )
+        numbers: list[Updates] = []
         for updates in self._usable():
-            # Movements stay in the engine's matrix; further vectors are overwritten with the next part.
+            if matrix is not None:
+                matrix[np.searchsorted(self.clients, updates.clients)] = updates.movements
+            # Movements stay in the matrix; further vectors are overwritten with the next part.
             vectors = {name: rows.copy() for name, rows in updates.extra.items()}
-            extra.append(replace(updates.without_vectors(), extra=vectors))
+            numbers.append(replace(updates.without_vectors(), extra=vectors))
         with self.talk.server_time():
-            updates = Updates.concatenated(extra).by_client()
-            if self.request.keep is not None and len(updates):
-                mask = self.request.keep(self._replies(self.request.report))
+            updates = Updates.concatenated(numbers).by_client()
+            if self.keep is not None and self.request is not None and len(updates):
+                mask = self.keep(self.replies(self.request.report))
                 kept = checked_mask(mask, updates.clients, server.selector)
                 self.record.left_out, updates = updates.clients[~kept].tolist(), updates.rows(kept)
             if not len(updates):
                 return None
-            whole = replace(updates, movements=server.engine.matrix(updates.clients))
+            if matrix is None:
+                movements = server.engine.matrix(updates.clients)
+            elif len(updates) == len(matrix):
+                movements = matrix
+            else:
+                movements = matrix[np.searchsorted(self.clients, updates.clients)]
+            whole = replace(updates, movements=movements)
             return self.aggregator.aggregate(server.parameters, whole, self.talk.population.spec)
+
+    @property
+    def _in_engine(self) -> bool:
+        """Whether the engine keeps all movements until they are aggregated."""
+        return not self.streams and len(self.parts) == 1
 
     def _take_over(self, result: Aggregated) -> None:
         """Make an aggregation's result the global model."""
@@ -120,7 +265,9 @@ class Training:
                 "that are not finite",
                 fix="lower aggregation.server_lr; the model of the round before is in the checkpoint",
             )
-        self.talk.server.parameters = result.parameters
+        server = self.talk.server
+        server.parameters = result.parameters
+        server.version += 1
         ranks = np.argsort(result.clients)
         self.record.clients = result.clients[ranks].tolist()
         self.record.weights = result.weights[ranks].tolist()
@@ -130,15 +277,15 @@ class Training:
     def _usable(self) -> Iterator[Updates]:
         """The answers that all filters let through; the others are recorded, and what they cost is noted."""
         server, spec, round = self.talk.server, self.talk.population.spec, self.talk.round + 1
-        draws = streams(server.seed, self.order.place.round, self.order.place.iteration)
-        for answers in server.engine.train(self.order):
+        draws = streams(server.seed, self.landed.place.round, self.landed.place.iteration)
+        for answers in self._answers():
             for observer in server.listeners:
                 observer.answered(answers)
             if isinstance(answers, Failed):
                 self.record.failed[answers.client] = answers.reason
                 log.warning("round %d: client %d failed: %s", round, answers.client, answers.reason)
                 continue
-            arrived = self._known(answers)
+            arrived = self._with_what_is_known(answers)
             for name, changed in arrived.changed.items():
                 self.tally.book(name, len(arrived), changed=int(changed.sum()))
             result = passed_through(self.chain, arrived, spec, draws, self.tally)
@@ -149,34 +296,81 @@ class Training:
                 gone = np.isin(arrived.clients, list(result.refused))
                 self._refused.append(arrived.rows(gone).without_vectors())
             if len(result.updates):
-                if not self.streams:
+                if self._in_engine:
                     _write_back(result.updates, arrived)
                 self._valid.append(result.updates.without_vectors())
                 yield result.updates
 
-    def _known(self, answers: Updates) -> Updates:
-        """The answers, with what the request says about their clients."""
-        request, asked = self.request, self._positions(answers.clients)
-        weights, multiplicity, factors = request.weights, request.multiplicity, request.lr_factors
-        one = np.ones(len(answers))
-        lr_factors = one if factors is None else np.asarray(factors, dtype=np.float64)[asked]
+    def _answers(self) -> Iterator[Updates | Failed]:
+        engine, orders = self.talk.server.engine, [part.order for part in self.parts]
+        if len(orders) == 1:
+            return engine.train(replace(orders[0], keep_all=self._in_engine))
+        for order in orders:
+            engine.start(order)
+        return engine.collect()
+
+    def _what_is_known(self) -> Updates:
+        """What the server knows of the answers before they are there: a table without vectors, by id."""
+        server, landed, clients = self.talk.server, self.landed, self.clients
+        by_id = np.flatnonzero(landed.arrived)[np.argsort(landed.flights.clients[landed.arrived])]
+        parts = [self._of_request(part) for part in self.parts]
+        joined = Updates.concatenated(parts).by_client() if parts else Updates.concatenated([])
+        staleness = landed.staleness[by_id]
         return replace(
-            answers,
-            sizes=self.talk.population.sizes[answers.clients],
-            multiplicity=one.astype(np.int64) if multiplicity is None else np.asarray(multiplicity)[asked],
-            weights=None if weights is None else np.asarray(weights)[asked],
-            lr=self.order.lr * lr_factors,
-            lr_factors=lr_factors,
+            joined,
+            clients=clients,
+            version=server.version - staleness,
+            staleness=staleness,
+            arrived=landed.flights.ends[by_id],
+            drifts=self._drifts(),
         )
 
-    def _positions(self, clients: Ints) -> Ints:
-        """Where in the request each of `clients` is named."""
-        ranks = np.argsort(self.request.clients)
-        return ranks[np.searchsorted(self.request.clients, clients, sorter=ranks)]
+    def _of_request(self, part: Dispatch) -> Updates:
+        """What a request says about its clients."""
+        request, clients = part.request, part.order.clients
+        if len({other.request.weights is None for other in self.parts}) > 1:
+            raise TrainingError(
+                "some of the answers come with weights of the selection and others without: they cannot be mixed",
+                fix="use a selection that always gives weights, or one that never does",
+            )
+        one = np.ones(len(clients))
+        factors = one if request.lr_factors is None else np.asarray(request.lr_factors, dtype=np.float64)
+        multiplicity = one.astype(np.int64) if request.multiplicity is None else np.asarray(request.multiplicity)
+        return Updates(
+            clients,
+            self.talk.population.sizes[clients],
+            np.empty((len(clients), 0), dtype=np.float32),
+            {},
+            multiplicity=multiplicity,
+            weights=None if request.weights is None else np.asarray(request.weights),
+            lr=part.order.lr * factors,
+            lr_factors=factors,
+        )
+
+    def _drifts(self) -> dict[int, Vector]:
+        now = self.talk.server.parameters
+        old = {
+            part.version: part.order.parameters for part in self.parts if part.version != self.talk.server.version
+        }
+        return {version: parameters - now for version, parameters in old.items()}
+
+    def _with_what_is_known(self, answers: Updates) -> Updates:
+        known = self.known.rows(np.searchsorted(self.clients, answers.clients))
+        names = [signal.name for signal in self.landed.report]
+        return replace(
+            known,
+            # Read now: a federation may learn how many samples a client has from its answer.
+            sizes=self.talk.population.sizes[answers.clients],
+            movements=answers.movements,
+            numbers=answers.numbers,
+            reports={name: answers.reports[name] for name in names},
+            extra=answers.extra,
+            changed=answers.changed,
+        )
 
     # --- afterwards --------------------------------------------------------------------------------------
 
-    def _replies(self, report: Sequence[Signal]) -> Replies:
+    def replies(self, report: Sequence[Signal]) -> Replies:
         """What clients reported whose updates count, by id."""
         known = Updates.concatenated(self._valid).by_client()
         columns: dict[str, Floats] = {}
@@ -186,31 +380,26 @@ class Training:
         return Replies(known.clients, columns)
 
     def _book(self) -> None:
-        talk, server, order, record = self.talk, self.talk.server, self.order, self.record
-        talk.record.trainings.append(record)
+        talk = self.talk
         # A refused update was computed and sent like any other.
         worked = Updates.concatenated([*self._valid, *self._refused]).by_client()
-        talk.books.trained(
-            order.clients,
-            worked.clients,
-            samples=worked.numbers["samples"],
-            steps=int(worked.numbers["steps"].sum()),
-            report=order.report,
-            vectors_down=1 if order.broadcast is None else 2,
-            vectors_up=1 + len(server.engine.algorithm.extra),
-            filters=server.engine.filters,
-        )
-        talk.books.released(worked.clients, order.report)
-        server.history.trained(np.array(record.clients, dtype=np.int64), talk.round)
-        talk.remember(self._replies(order.report), [*record.failed, *record.rejected], trained=True)
+        for part in self.parts:
+            mine = worked.rows(np.isin(worked.clients, part.order.clients))
+            talk.books.arrived(
+                mine.clients,
+                part.load,
+                samples=int(mine.numbers["samples"].sum()),
+                steps=int(mine.numbers["steps"].sum()),
+                report=part.order.report,
+                filters=talk.server.engine.filters,
+            )
+            talk.books.released(mine.clients, part.order.report)
 
 
 def _write_back(filtered: Updates, arrived: Updates) -> None:
     """Put what filters made of rows where the engine's matrix has them: a filter may have worked on a copy."""
     if filtered.movements is not arrived.movements:
-        ranks = np.argsort(arrived.clients)
-        rows = ranks[np.searchsorted(arrived.clients, filtered.clients, sorter=ranks)]
-        arrived.movements[rows] = filtered.movements
+        arrived.movements[positions(arrived.clients, filtered.clients)] = filtered.movements
 
 
 def _distinct(signals: tuple[Signal, ...]) -> tuple[Signal, ...]:

@@ -50,7 +50,6 @@ class VectorisedEngine(LocalEngine):
         # A ring of as many places as slices may be under way, each with room for the longest.
         memory = self._ready(len(clients) if order.keep_all else min(len(parts), self._ring) * longest)
         memory.send(order.parameters, order.broadcast)
-        self._provisional.close()
         self._rows = np.sort(clients)
         while parts:
             crashed: list[Ints] = []

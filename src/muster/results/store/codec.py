@@ -17,9 +17,12 @@ import numpy as np
 
 from muster.core.arrays import Ints, Vector
 from muster.server.ledger import Costs
-from muster.server.record import GroupAccuracy, Report, RoundRecord, TrainingRecord
+from muster.server.record import OUTCOMES, Flown, GroupAccuracy, Report, RoundRecord, TrainingRecord
 
 COST_COLUMNS = tuple(field.name for field in fields(Costs))
+#: As the table has them: what a run disclosed stands between the first costs and those that came later.
+_LATER_COSTS = ("wasted_trainings", "wasted_bytes", "wasted_seconds")
+_FIRST_COSTS = tuple(name for name in COST_COLUMNS if name not in _LATER_COSTS)
 _COLUMNS_BYTES = 2
 
 
@@ -75,7 +78,18 @@ def rows_of(record: RoundRecord, costs: Costs, disclosed: dict[str, int], ended:
     accuracy = None if record.client_accuracy is None else pack_accuracies(record.client_accuracy)
     number = record.round
     return {
-        "rounds": [(number, ended, _json(record.asks), _json(record.groups), _json(record.notes), accuracy)],
+        "rounds": [
+            (
+                number,
+                ended,
+                _json(record.asks),
+                _json(record.groups),
+                _json(record.notes),
+                accuracy,
+                record.began,
+                record.ended,
+            )
+        ],
         "metrics": [(number, at, *item) for at, item in enumerate(record.metrics.items())],
         "selections": [
             (
@@ -93,8 +107,40 @@ def rows_of(record: RoundRecord, costs: Costs, disclosed: dict[str, int], ended:
             for report in record.reports
             for name, values in report.values.items()
         ],
-        "ledger": [(number, *(getattr(costs, name) for name in COST_COLUMNS), json.dumps(disclosed))],
+        "ledger": [
+            (
+                number,
+                *(getattr(costs, name) for name in _FIRST_COSTS),
+                json.dumps(disclosed),
+                *(getattr(costs, name) for name in _LATER_COSTS),
+            )
+        ],
+        "flights": [
+            (number, at, *_packed_flights(training.flown))
+            for at, training in enumerate(record.trainings)
+            if training.flown.clients
+        ],
     }
+
+
+def _packed_flights(flown: Flown) -> tuple[bytes, ...]:
+    return (
+        pack_ids(flown.clients),
+        pack_weights(flown.started),
+        pack_weights(flown.ended),
+        pack_ids(flown.staleness),
+        bytes(map(OUTCOMES.index, flown.outcome)),
+    )
+
+
+def _flown(row: Any) -> Flown:
+    return Flown(
+        unpack_ids(row["clients"]).tolist(),
+        unpack_weights(row["started"]),
+        unpack_weights(row["ended"]),
+        unpack_ids(row["staleness"]).tolist(),
+        [OUTCOMES[code] for code in row["outcomes"]],
+    )
 
 
 def events_of(record: RoundRecord) -> list[tuple[str, int | None, int | None, str]]:
@@ -123,6 +169,8 @@ class RecordReader:
             records[row["round"]].metrics[row["name"]] = math.nan if value is None else value
         for row in self._rows["selections"]:
             records[row["round"]].trainings.append(_training(row))
+        for row in self._rows["flights"]:
+            records[row["round"]].trainings[row["training"]].flown = _flown(row)
         for number, report in self._reports():
             records[number].reports.append(report)
         for row in self._rows["events"]:
@@ -150,7 +198,7 @@ class RecordReader:
 
 
 def _bare_record(row: Any) -> RoundRecord:
-    record = RoundRecord(row["round"])
+    record = RoundRecord(row["round"], began=row["virtual_began"], ended=row["virtual_ended"])
     record.asks = [(names, asked, answered) for names, asked, answered in json.loads(row["asks"] or "[]")]
     record.groups = [GroupAccuracy(*group) for group in json.loads(row["groups"] or "[]")]
     record.notes = json.loads(row["notes"] or "{}")

@@ -45,6 +45,7 @@ ROUND_TABLES = {
     "selections": "round, training",
     "reports": "round, exchange, signal",
     "ledger": "round",
+    "flights": "round, training",
     "events": "id",
 }
 #: What is left of a finished run's state: nobody goes on from it.

@@ -115,6 +115,25 @@ MIGRATIONS: list[tuple[str, ...]] = [
     ),
     # JSON: update filter → how many updates it saw, changed and refused
     ("ALTER TABLE selections ADD COLUMN filtered TEXT",),
+    # Virtual time: when rounds began and ended, who worked from when to when, and what was for nothing
+    (
+        "ALTER TABLE rounds ADD COLUMN virtual_began REAL NOT NULL DEFAULT 0",
+        "ALTER TABLE rounds ADD COLUMN virtual_ended REAL NOT NULL DEFAULT 0",
+        "ALTER TABLE ledger ADD COLUMN wasted_trainings INTEGER NOT NULL DEFAULT 0",
+        "ALTER TABLE ledger ADD COLUMN wasted_bytes INTEGER NOT NULL DEFAULT 0",
+        "ALTER TABLE ledger ADD COLUMN wasted_seconds REAL NOT NULL DEFAULT 0",
+        """CREATE TABLE flights (
+            experiment INTEGER NOT NULL REFERENCES experiments ON DELETE CASCADE,
+            round INTEGER NOT NULL,           -- in which the training ended
+            training INTEGER NOT NULL,        -- of the round, from 0
+            clients BLOB NOT NULL,            -- in the order in which their trainings ended
+            started BLOB NOT NULL,
+            ended BLOB NOT NULL,
+            staleness BLOB NOT NULL,
+            outcomes BLOB NOT NULL,           -- a byte each: position in OUTCOMES
+            PRIMARY KEY (experiment, round, training)
+        )""",
+    ),
 ]
 
 

@@ -63,6 +63,16 @@ class TimedAvailability(Availability):
         there, changes = self.states(now, who, seed)
         return np.where(there, changes - now, 0.0)
 
+    def presence(self, begin: float, end: float, who: Ints, seed: int) -> Floats:
+        """The share of the time from `begin` to `end` during which each of `who` expects to be there.
+
+        An estimate such as a device can make of itself: it knows when its present session or gap is over, and
+        takes it that the next one lasts.
+        """
+        there, changes = self.states(begin, who, seed)
+        until_change = np.clip(changes - begin, 0.0, end - begin) / (end - begin)
+        return np.where(there, until_change, 1.0 - until_change)
+
     def next_start(self, now: float, clients: int, seed: int) -> float:
         first = np.inf
         for part in draws.slices(clients):
@@ -86,6 +96,10 @@ class Watch:
         self._there = np.zeros(clients, dtype=np.bool_)
         #: When the state of each client changes next.
         self._changes = np.full(clients, -np.inf)
+
+    @property
+    def clients(self) -> int:
+        return len(self._there)
 
     def available(self, now: float) -> Ints:
         self._look(now)

@@ -1,0 +1,100 @@
+"""What a pacing decides: how long a training waits, and for how many answers.
+
+Selectors do not know it. They say who is to train; the pacing says when the server goes on with the answers that
+have arrived, and whether the others still count when they do.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import abstractmethod
+from dataclasses import dataclass
+
+import numpy as np
+
+from muster.core.arrays import Bools, Floats, Ints
+from muster.core.component import Component
+from muster.core.errors import ConfigError
+from muster.core.registry import Registry
+
+
+@dataclass(frozen=True)
+class Wait:
+    """What the server waits for: enough answers, or a moment, or that nobody is left who could answer."""
+
+    #: So many answers are enough.
+    answers: int
+    #: Only answers to this training count for that; False: those of everybody who is under way.
+    own: bool = True
+    #: After so many seconds the server goes on with what it has.
+    seconds: float = math.inf
+
+
+class Pacing(Component):
+    """Decides when a training counts as done. Implementations are frozen dataclasses without state.
+
+    >>> from muster.pacing import Pacing, Wait
+    >>> class Majority(Pacing):
+    ...     '''Go on when more than half have answered.'''
+    ...
+    ...     def wait(self, started, durations):
+    ...         return Wait(answers=started // 2 + 1)
+    >>> Majority().wait(10, np.empty(0)).answers
+    6
+    """
+
+    #: Whether clients that are late go on, and their answers count when they arrive. Else they are given up on.
+    late_count: bool = False
+    #: So many clients train at the same time: cohorts start for as long as there is room; None: one at a time.
+    in_flight: int | None = None
+    #: Answers to models that are older than so many aggregations are thrown away; None: none are.
+    max_staleness: int | None = None
+
+    def asked(self, wanted: int) -> int:
+        """How many clients are told to train where the answers of `wanted` are to be used."""
+        return wanted
+
+    @abstractmethod
+    def wait(self, started: int, durations: Floats) -> Wait:
+        """What a training of `started` clients waits for.
+
+        `durations`: seconds of the last training of every client that has trained; inf where the server did not
+        wait for the end.
+        """
+
+    def has_room(self, under_way: int, cohort: int) -> bool:
+        """Whether a cohort of this size may start while so many clients are at work."""
+        return self.in_flight is None or under_way + cohort <= self.in_flight
+
+
+def landing(
+    ends: Floats, ties: Floats, *, counts: Bools, own: Bools, wait: Wait, now: float
+) -> tuple[Ints, float]:
+    """Who of those under way has ended when the server goes on, in the order in which they did, and when that is.
+
+    One entry for each client under way: when it answers or leaves (`ends`), the order among those that end at the
+    same moment (`ties`), whether what then arrives is an answer that counts, and whether this training started it.
+    """
+    order = np.lexsort((ties, ends))
+    waited_for = own[order] if wait.own else np.ones(len(order), dtype=np.bool_)
+    enough = np.flatnonzero(np.cumsum(waited_for & counts[order]) >= wait.answers)
+    awaited = np.flatnonzero(waited_for)
+    if wait.answers <= 0 or not len(awaited):
+        return order[:0], now
+    last = enough[0] if len(enough) else awaited[-1]
+    moment, limit = max(now, float(ends[order[last]])), now + wait.seconds
+    if moment <= limit:
+        return order[: last + 1], moment
+    return order[ends[order] <= limit], limit
+
+
+def check_limit(max_staleness: int | None) -> None:
+    """Refuse a limit that is no number of aggregations."""
+    if max_staleness is not None and max_staleness < 0:
+        raise ConfigError(
+            f"bad value for 'pacing.max_staleness': {max_staleness}",
+            expected="zero or a positive number of aggregations",
+        )
+
+
+pacings: Registry[Pacing] = Registry("pacing", "muster.pacing")

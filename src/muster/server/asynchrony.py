@@ -1,0 +1,92 @@
+"""Which methods fit a pacing: what would silently mean something else with late answers is refused."""
+
+from __future__ import annotations
+
+from muster.aggregation.base import Aggregator
+from muster.core.errors import ConfigError
+from muster.engine.base import Engine
+from muster.engine.trial import TrialEngine
+from muster.pacing import Pacing, Synchronous
+from muster.pacing.base import pacings
+from muster.selection.base import Ask, Selector, Train
+from muster.training.base import algorithms
+
+
+def check_pacing(
+    pacing: Pacing, selector: Selector, aggregator: Aggregator, engine: Engine, has_devices: bool
+) -> None:
+    """Refuse, before round 1, a pacing that makes no sense without time or that these methods cannot bear."""
+    if isinstance(pacing, Synchronous):
+        return
+    name = pacings.name_of(pacing)
+    if not has_devices:
+        raise ConfigError(
+            f"the pacing '{name}' depends on how long clients take, and here nobody takes any time",
+            fix="add a section [devices], for example method = 'phones'",
+        )
+    if engine.sums_only:
+        raise ConfigError(
+            f"the pacing '{name}' does not work with secure aggregation: "
+            "the sum is of the whole cohort or of nobody",
+            fix="set flower.secure_aggregation = false, or leave the section [pacing] out",
+        )
+    if not pacing.late_count:
+        return
+    algorithm = algorithms.name_of(engine.algorithm)
+    if engine.algorithm.requires_aggregation is not None:
+        raise ConfigError(
+            f"the pacing '{name}' uses late answers, but the server's and the clients' halves of {algorithm} must "
+            "move together",
+            fix="use method = 'plain' or 'fedprox' in the section [algorithm], or a pacing without late answers",
+        )
+    if selector.gives_fedavg():
+        raise _not_late(selector, pacing, "it trains some rounds with another aggregation")
+    _try(selector, aggregator, engine, pacing)
+
+
+def _try(selector: Selector, aggregator: Aggregator, engine: Engine, pacing: Pacing) -> None:
+    """Run a copy of the methods on made-up clients, and see what they ask for."""
+    from muster.server.trial import requests_in_trial  # the trial is a run, and runs are checked here
+
+    trial = TrialEngine(engine.population.clients, training=engine.training, algorithm=engine.algorithm)
+    round = -1
+    for asked_in, request in requests_in_trial(selector, trial, aggregator):
+        if isinstance(request, Ask):
+            check_ask_fits(request, selector, pacing)
+        else:
+            check_training_fits(request, selector, pacing, first=asked_in != round)
+            round = asked_in
+
+
+def check_ask_fits(request: Ask, selector: Selector, pacing: Pacing) -> None:
+    """Refuse a question whose answer only counts for a training in the same round."""
+    if pacing.late_count and any(signal.client_state for signal in request.signals):
+        raise _not_late(selector, pacing, "its clients train on from what they did when they were asked")
+
+
+def check_training_fits(request: Train, selector: Selector, pacing: Pacing, *, first: bool) -> None:
+    """Refuse a training whose meaning depends on the answers of exactly its own clients."""
+    if not pacing.late_count:
+        return
+    if not first:
+        raise _not_late(
+            selector, pacing, "it trains more than once in a round, and looks at each training's answers"
+        )
+    if request.keep is not None:
+        raise _not_late(selector, pacing, "it decides after a training which of its updates are used")
+    if request.fedavg:
+        raise _not_late(selector, pacing, "it trains some rounds with another aggregation")
+    if pacing.in_flight is not None and len(request.clients) > pacing.in_flight:
+        raise ConfigError(
+            f"{type(selector).__name__} chose {len(request.clients)} clients at once, but pacing.in_flight lets "
+            f"{pacing.in_flight} train at the same time",
+            fix="raise pacing.in_flight, or lower selection.clients_per_round",
+        )
+
+
+def _not_late(selector: Selector, pacing: Pacing, why: str) -> ConfigError:
+    return ConfigError(
+        f"{type(selector).__name__} does not work with the pacing '{pacings.name_of(pacing)}', "
+        f"where answers may come in a later round: {why}",
+        fix="choose another selection, or the pacing synchronous, over-select or deadline (late = 'discard')",
+    )

@@ -1,0 +1,98 @@
+"""The clock of a simulated federation: virtual seconds, who is there, and how long exchanges take.
+
+Nothing waits for it and it looks at no real clock: moments follow from devices, sessions and seed alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from muster.core.arrays import Bools, Floats, Ints
+from muster.core.errors import TrainingError
+from muster.world.availability import Availability, TimedAvailability, Watch
+from muster.world.devices import Devices
+
+
+@dataclass(frozen=True)
+class Trips:
+    """What becomes of requests that were sent at one moment, one entry a client."""
+
+    #: When each client answers, or leaves without an answer.
+    ends: Floats
+    answers: Bools
+    #: Seconds that each would need from the request to its answer.
+    needed: Floats
+
+
+class Clock:
+    """Virtual time, and what is in it. It only goes forward."""
+
+    def __init__(self, devices: Devices | None, availability: Availability | None, seed: int) -> None:
+        self.devices, self.availability = devices, availability
+        self.now = 0.0
+        self._seed = seed
+        self._watch: Watch | None = None
+
+    def advance(self, moment: float) -> None:
+        """It is later now, or as late as it was."""
+        self.now = max(self.now, moment)
+
+    def reachable(self, round: int, clients: int) -> Ints | None:
+        """Who is there now, ascending; None: everybody."""
+        if self.availability is None:
+            return None
+        if isinstance(self.availability, TimedAvailability):
+            return self._watching(clients).available(self.now)
+        return self.availability.available(round, clients, self._seed)
+
+    def trips(
+        self,
+        clients: Ints,
+        samples: npt.ArrayLike,
+        down: npt.ArrayLike,
+        up: npt.ArrayLike,
+        *,
+        exchange: tuple[int, int],
+    ) -> Trips:
+        """What becomes of a request that these clients get now: so many bytes, samples, and bytes back."""
+        needed = np.zeros(len(clients))
+        if self.devices is not None:
+            needed = self.devices.times(clients, samples, down, up, exchange=exchange).sum(axis=1)
+        stays = np.full(len(clients), np.inf)
+        if isinstance(self.availability, TimedAvailability):
+            watch = self._watch
+            stays = (
+                self.availability.until(self.now, clients, self._seed)
+                if watch is None
+                else watch.until(self.now, clients)
+            )
+        return Trips(self.now + np.minimum(needed, stays), needed <= stays, needed)
+
+    def next_arrival(self, clients: int) -> float:
+        """The first moment from now on at which somebody is there."""
+        if not isinstance(self.availability, TimedAvailability):
+            return self.now
+        moment = self._watching(clients).next_start(self.now)
+        if not np.isfinite(moment):
+            raise TrainingError(
+                f"at {self.now:,.0f} virtual seconds nobody is there, and nobody will come again",
+                fix="check the sessions of the trace, or train fewer rounds",
+            )
+        return moment
+
+    def forecast(self, who: Ints) -> Callable[[float, float], Floats] | None:
+        """How each of `who` sees its own near future; None: clients come and go by rounds."""
+        availability = self.availability
+        if not isinstance(availability, TimedAvailability):
+            return None
+        return lambda begin, end: availability.presence(begin, end, who, self._seed)
+
+    def _watching(self, clients: int) -> Watch:
+        assert isinstance(self.availability, TimedAvailability)
+        if self._watch is None or self._watch.clients != clients:
+            self._watch = Watch(self.availability, clients, self._seed)
+        return self._watch

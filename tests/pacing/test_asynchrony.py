@@ -1,0 +1,273 @@
+"""The server with time: against a slow simulation of events, against the synchronous server, in bad weather."""
+
+from __future__ import annotations
+
+import heapq
+import json
+from dataclasses import dataclass
+
+import numpy as np
+import pytest
+
+from muster.aggregation.fedavg import FedAvg
+from muster.aggregation.simprox import SimProx
+from muster.core.component import state
+from muster.core.errors import ConfigError, TrainingError
+from muster.engine.trial import TrialEngine
+from muster.experiment import run
+from muster.pacing.buffered import Buffered
+from muster.pacing.deadline import Deadline
+from muster.pacing.over_select import OverSelect
+from muster.pacing.synchronous import Synchronous
+from muster.selection.base import Plan, Selector, Train, View
+from muster.selection.random import RandomSelection
+from muster.server import Server
+from muster.world.devices.base import Devices
+
+CLIENTS = 30
+
+
+@dataclass
+class InTurn(Selector):
+    """The next clients in turn who are idle: simple enough to be played by hand."""
+
+    clients_per_round: int = 3
+    turn: int = state(lambda: 0)
+
+    def round(self, fed: View) -> Plan:
+        chosen: list[int] = []
+        idle = set(fed.available.tolist())
+        while len(chosen) < self.clients_per_round:
+            if self.turn % fed.clients in idle - set(chosen):
+                chosen.append(self.turn % fed.clients)
+            self.turn += 1
+        yield Train(np.sort(chosen))
+
+
+def devices(seed: int = 3, equal: bool = False) -> Devices:
+    speed = np.full(CLIENTS, 20.0) if equal else np.random.default_rng(seed).lognormal(3, 1.0, CLIENTS)
+    return Devices(speed, np.full(CLIENTS, 1e12), np.full(CLIENTS, 1e12))
+
+
+def trial(equal: bool = False) -> TrialEngine:
+    return TrialEngine(CLIENTS, sizes=np.full(CLIENTS, 40) if equal else None)
+
+
+def movement(engine: TrialEngine, client: int, round: int) -> np.ndarray:
+    return engine._moved(np.array([client]), round)[0].astype(np.float64)
+
+
+@pytest.mark.parametrize("k", [1, 2, 3, 5])
+def test_buffered_is_what_a_slow_simulation_of_events_gives(k):
+    in_flight, rounds, world, engine = 12, 25, devices(), trial()
+    server = Server(InTurn(), FedAvg(), engine, devices=world, pacing=Buffered(in_flight, k=k))
+    result = server.run(rounds)
+
+    sizes, transmission = engine.population.sizes, 2 * engine.population.spec.bytes / 1e12
+    model, turn, now = np.zeros(engine.population.spec.size), 0, 0.0
+    queue: list[tuple[float, int, int, int, float]] = []
+    for round in range(rounds):
+        version = round  # one aggregation a round
+        while len(queue) + 3 <= in_flight:
+            busy, cohort = {event[1] for event in queue}, []
+            while len(cohort) < 3:
+                if turn % CLIENTS not in busy and turn % CLIENTS not in cohort:
+                    cohort.append(turn % CLIENTS)
+                turn += 1
+            for client in cohort:
+                end = now + sizes[client] / world.speed[client] + transmission
+                heapq.heappush(queue, (end, client, version, round, now))
+        landed = [heapq.heappop(queue) for _ in range(k)]
+        now = landed[-1][0]
+        flown = result.records[round].trainings[0].flown
+        assert flown.clients == [event[1] for event in landed]
+        assert flown.ended == pytest.approx([event[0] for event in landed], rel=1e-9)
+        assert flown.started == pytest.approx([event[4] for event in landed], abs=1e-9)
+        assert flown.staleness == [version - event[2] for event in landed]
+        weights = {event[1]: sizes[event[1]] / sum(sizes[e[1]] for e in landed) for event in landed}
+        record = result.records[round].trainings[0]
+        assert dict(zip(record.clients, record.weights, strict=True)) == pytest.approx(weights)
+        model += sum(weights[event[1]] * movement(engine, event[1], event[3]) for event in landed)
+    assert max(s for r in result.records for s in r.trainings[0].flown.staleness) > 1
+    np.testing.assert_allclose(result.parameters, model, atol=1e-4)
+
+
+@pytest.mark.parametrize("aggregator", [FedAvg, SimProx])
+def test_with_equal_devices_and_as_many_in_flight_as_taken_buffered_is_synchronous(aggregator):
+    runs = []
+    for pacing in (Synchronous(), Buffered(in_flight=4, k=4), Deadline(seconds=1e6, late="use"), OverSelect(1.0)):
+        selector, engine = RandomSelection(clients_per_round=4), trial(equal=True)
+        runs.append(Server(selector, aggregator(), engine, devices=devices(equal=True), pacing=pacing).run(8))
+    first = runs[0]
+    for other in runs[1:]:
+        assert other.parameters.tobytes() == first.parameters.tobytes()
+        assert other.selections == first.selections
+        assert [r.ended for r in other.records] == [r.ended for r in first.records]
+
+
+def test_the_same_bits_with_real_clients(tiny):
+    equal = {"method": "lognormal", "compute_spread": 0.0, "network_spread": 0.0, "samples_per_second": 50.0}
+    made = [
+        run(tiny(devices=equal, partition={"scheme": "iid", "clients": 12}, rounds=3, pacing=pacing), workers=0)
+        for pacing in ({}, {"method": "buffered", "in_flight": 5, "k": 5})
+    ]
+    assert made[0].parameters.tobytes() == made[1].parameters.tobytes()
+
+
+def test_who_is_first_among_equals_is_not_a_matter_of_ids():
+    firsts = np.zeros(CLIENTS)
+    for seed in range(60):
+        server = Server(
+            RandomSelection(clients_per_round=20),
+            FedAvg(),
+            trial(equal=True),
+            devices=devices(equal=True),
+            pacing=OverSelect(2.0),
+            seed=seed,
+        )
+        firsts[server.run(1).records[0].trainings[0].clients] += 1
+    low, high = firsts[: CLIENTS // 2].sum(), firsts[CLIENTS // 2 :].sum()
+    assert abs(low - high) < 4 * np.sqrt(60 * 10 / 4)
+
+
+def test_over_selection_takes_the_fastest_and_books_the_rest():
+    server = Server(InTurn(6), FedAvg(), trial(), devices=devices(), pacing=OverSelect(2.0))
+    result = server.run(1)
+    record, costs = result.records[0].trainings[0], result.ledger.total()
+    times = server.engine.population.sizes[:6] / devices().speed[:6]
+    assert record.clients == sorted(np.argsort(times)[:3].tolist())
+    assert sorted(record.failed) == sorted(np.argsort(times)[3:].tolist())
+    assert "given up on" in next(iter(record.failed.values()))
+    assert costs.virtual_seconds == pytest.approx(np.sort(times)[2])
+    assert (costs.client_trainings, costs.wasted_trainings) == (3, 3)
+    assert costs.wasted_seconds == pytest.approx(3 * np.sort(times)[2])
+    assert costs.bytes_down == 6 * server.engine.population.spec.bytes
+    assert costs.bytes_up == 3 * server.engine.population.spec.bytes
+    assert costs.wasted_bytes == 3 * server.engine.population.spec.bytes
+
+
+def test_a_deadline_that_nobody_meets_is_recorded_and_then_stops_the_run():
+    server = Server(InTurn(), FedAvg(), trial(), devices=devices(), pacing=Deadline(seconds=1e-3))
+    with pytest.raises(TrainingError, match=r"late: given up on after 0\.001"):
+        server.run(50)
+    assert len(server.records) > 1
+    assert all(record.failed for record in server.records)
+    assert server.clock.now == pytest.approx(1e-3 * len(server.records))
+    assert (server.parameters == 0).all()
+
+
+def test_late_answers_are_used_when_they_arrive():
+    discarded, used = (
+        Server(InTurn(), FedAvg(), trial(), devices=devices(), pacing=Deadline(seconds=4.0, late=late)).run(20)
+        for late in ("discard", "use")
+    )
+    lost, kept = discarded.ledger.total(), used.ledger.total()
+    assert lost.wasted_trainings > 5
+    assert kept.wasted_trainings == 0
+    assert kept.client_trainings > lost.client_trainings
+    assert max(s for r in used.records for t in r.trainings for s in t.flown.staleness) > 0
+
+
+def test_what_is_too_stale_is_thrown_away_and_booked():
+    pacing = Buffered(in_flight=12, k=1, max_staleness=3)
+    server = Server(InTurn(), FedAvg(), trial(), devices=devices(), pacing=pacing)
+    result = server.run(60)
+    flown = [t.flown for r in result.records for t in r.trainings]
+    outcomes = [(s, o) for f in flown for s, o in zip(f.staleness, f.outcome, strict=True)]
+    assert {o for s, o in outcomes if s > 3} == {"stale"}
+    assert {o for s, o in outcomes if s <= 3} == {"used"}
+    assert result.ledger.total().wasted_trainings == sum(o == "stale" for _, o in outcomes) > 0
+    assert all(len(r.trainings[0].clients) == 1 for r in result.records)
+
+
+def test_models_are_kept_only_while_somebody_works_on_them():
+    server = Server(InTurn(), FedAvg(), trial(), devices=devices(), pacing=Buffered(in_flight=9, k=3))
+    server.run(40)
+    assert len(server.airspace) == 6
+    assert server.airspace.versions <= 6
+
+
+# --- sessions --------------------------------------------------------------------------------------------
+
+
+def trace(tmp_path, *sessions: tuple[list[float], list[float]], finish: float = 1000.0) -> dict[str, str]:
+    file = tmp_path / "trace.json"
+    entries = [
+        {"id": i, "ms_per_sample": 100.0, "kbps": 1e6, "active": list(a), "inactive": list(b), "finish": finish}
+        for i, (a, b) in enumerate(sessions)
+    ]
+    file.write_text(json.dumps(entries))
+    return {"method": "sessions", "file": str(file)}
+
+
+def on_trace(tiny, tmp_path, sessions, **changes):
+    availability = trace(tmp_path, *sessions)
+    devices = {"method": "trace", "file": availability["file"], "reference_flops": 1.0, "flops_per_sample": 1.0}
+    return tiny(availability=availability, devices=devices, partition={"scheme": "iid", "clients": 12}, **changes)
+
+
+def test_a_client_whose_session_ends_drops_out(tiny, tmp_path):
+    # 100 ms a sample, about 120 samples each: 12 s. Every other device is gone after 5 s.
+    sessions = [([0.0], [5.0 if i % 2 else 1000.0]) for i in range(12)]
+    experiment = on_trace(tiny, tmp_path, sessions, rounds=1, selection={"clients_per_round": 12})
+    result = run(experiment, workers=0)
+    record, costs = result.records[0].trainings[0], result.ledger.total()
+    assert len(record.clients) == 6
+    assert all(reason.startswith("left after 5 of") for reason in record.failed.values())
+    assert costs.wasted_trainings == 6
+    assert costs.wasted_seconds == pytest.approx(30.0)
+    assert record.flown.outcome.count("left") == 6
+
+
+def test_the_clock_goes_on_to_the_next_session(tiny, tmp_path):
+    sessions = [([100.0 + i], [900.0]) for i in range(12)]
+    result = run(on_trace(tiny, tmp_path, sessions, rounds=1), workers=0)
+    assert "nobody was there for 100 s" in result.records[0].events
+    assert result.records[0].began == 0
+    assert result.records[0].ended > 100
+
+
+def test_a_day_without_anybody_is_waited_out(tiny, tmp_path):
+    # Sessions of 50 s at the start of a period of 2 days: 12 s a round, then nobody until the period is over.
+    sessions = [([0.0], [50.0]) for _ in range(12)]
+    experiment = on_trace(tiny, tmp_path, sessions, rounds=6)
+    file = json.loads((tmp_path / "trace.json").read_text())
+    (tmp_path / "trace.json").write_text(json.dumps([{**entry, "finish": 172_800.0} for entry in file]))
+    result = run(experiment, workers=0)
+    assert any(event.startswith("nobody was there for") for record in result.records for event in record.events)
+    assert result.records[-1].ended > 172_800
+
+
+def test_varying_durations_are_the_same_again(tiny):
+    devices = {"method": "lognormal", "jitter": 0.5}
+    first, second = (run(tiny(devices=devices), workers=0) for _ in range(2))
+    assert [r.ended for r in first.records] == [r.ended for r in second.records]
+    assert len({r.ended - r.began for r in first.records}) == 3
+
+
+# --- what does not fit -----------------------------------------------------------------------------------
+
+BUFFERED = {"method": "buffered", "in_flight": 10}
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"selection": {"method": "terraform", "clients_per_round": 10}}, "trains more than once in a round"),
+        ({"selection": {"method": "fedpns", "clients_per_round": 5}}, "which of its updates are used"),
+        ({"selection": {"method": "probe-fairness", "clients_per_round": 5}}, "train on from what they did"),
+        ({"selection": {"method": "feddiverse", "clients_per_round": 5}}, "another aggregation"),
+        ({"algorithm": {"method": "scaffold"}, "aggregation": {"method": "scaffold"}}, "must move together"),
+        ({"algorithm": {"method": "feddyn"}, "aggregation": {"method": "feddyn"}}, "must move together"),
+        ({"devices": {}}, "nobody takes any time"),
+        ({"devices": {}, "pacing": {}, "availability": {"method": "rhythm"}}, "without devices no time passes"),
+        ({"pacing": {"method": "bufered"}}, "buffered"),
+        ({"pacing": {"method": "buffered", "in_flight": 5, "k": 6}}, "in_flight"),
+        ({"pacing": {"method": "buffered", "in_flight": 3}}, "5 clients at once"),
+        ({"pacing": {"method": "over-select"}, "selection": {"method": "round-robin"}}, "clients_per_round"),
+    ],
+)
+def test_what_makes_no_sense_with_late_answers_is_refused_before_round_1(tiny, changes, message):
+    experiment = tiny(**{"devices": {"method": "lognormal"}, "pacing": BUFFERED} | changes)
+    with pytest.raises(ConfigError, match=message):
+        run(experiment, workers=0)
