@@ -30,6 +30,7 @@ from muster.cli.running import (
 )
 from muster.cli.runs import export, runs_app
 from muster.cli.sweep import sweep
+from muster.cli.ui import ui
 from muster.console.output import err, out
 
 app = typer.Typer(
@@ -52,6 +53,7 @@ app.command()(report)
 app.command()(plot)
 app.command()(reproduce)
 app.command()(node)
+app.command()(ui)
 
 Workers = Annotated[
     int | None,
