@@ -68,15 +68,16 @@ def _certainty(comparison: Comparison, best: Case, rival: Case, comparisons: int
     options = comparison.options
     own, theirs = pairs(best, rival, lambda run: value(run, options.metric, last=options.last))
     if len(own) < 2:
-        return f"With one seed nobody can say whether that is chance; at least {seeds_needed(comparisons)} would tell."
+        return f"One seed: whether that is chance, only more can tell, at least {seeds_needed(comparisons)}."
     test = paired_test(own, theirs)
     wins = int(np.sum(better(options.metric).value * test.differences > 0))
     ahead = f"Ahead of {rival.name} in {wins} of {len(own)} seeds"
     if test.smallest_p * comparisons > LEVEL:
         return f"{ahead}: too few to be sure, it takes at least {seeds_needed(comparisons)}."
     p = min(1.0, test.p * comparisons)
+    corrected = f", corrected for {comparisons} comparisons" if comparisons > 1 else ""
     sure = "more than chance explains" if p <= LEVEL else "which chance explains as well"
-    return f"{ahead}: {sure} (p {'≤' if p <= 1 else '='} {p:.3g}, corrected for {comparisons} comparisons)."
+    return f"{ahead}: {sure} (p ≤ {p:.3g}{corrected})."
 
 
 def _seeds(case: Case) -> list[str]:

@@ -259,10 +259,7 @@ def _answering(view: Callable[[Request], Any]) -> Callable[[Request], Any]:
             content = plain_json(explained(error))
         except Exception:
             log.exception("the page could not answer %s", request.url.path)
-            content = plain_json(
-                {"problem": "the page could not answer this", "expected": "", "fix": "see the log"}
-            )
-            status = 500
+            content, status = plain_json({"problem": "the page could not answer this", "fix": "see its log"}), 500
         return Response(content, status, media_type=_JSON)
 
     return answer

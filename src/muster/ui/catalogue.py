@@ -48,7 +48,8 @@ class Entry:
         if self.status != "running" or not self.pace:
             return None
         passed = max(0.0, now - self.last_round_ended) if self.last_round_ended else 0.0
-        return max(0.0, self.pace * (self.facts["rounds"] - self.facts["done"]) - passed)
+        rounds: int = self.facts["rounds"] - self.facts["done"]
+        return max(0.0, self.pace * rounds - passed)
 
 
 class Catalogue:
@@ -156,10 +157,13 @@ class Catalogue:
             entry.sweeps = tuple(members.get(run, ()))
 
     def _read_metrics(self, connection: sqlite3.Connection, runs: Sequence[int]) -> None:
-        statement = """SELECT m.experiment, m.name, m.value FROM experiments e
-            JOIN metrics m ON m.experiment = e.id AND m.round = (
-                SELECT round FROM metrics WHERE experiment = e.id AND value IS NOT NULL ORDER BY round DESC LIMIT 1)
-            WHERE e.id IN ({})"""
+        last = (
+            "SELECT round FROM metrics WHERE experiment = e.id AND value IS NOT NULL ORDER BY round DESC LIMIT 1"
+        )
+        statement = (
+            "SELECT m.experiment, m.name, m.value FROM experiments e "
+            f"JOIN metrics m ON m.experiment = e.id AND m.round = ({last}) WHERE e.id IN ({{}})"
+        )
         for row in _in_chunks(connection, statement, runs):
             self.entries[row[0]].metrics[row[1]] = row[2]
 

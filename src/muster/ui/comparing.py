@@ -19,7 +19,8 @@ from muster.core.parameters import ParameterSpec
 from muster.report.compare import Options, compare
 from muster.report.compare.measures import UNITS, curve, metric_column, spends
 from muster.report.headline import headline
-from muster.report.render import to_data
+from muster.report.render import cell_text
+from muster.report.tables import Table
 from muster.results.cases import Case, differing, flat
 from muster.results.store.codec import RecordReader
 from muster.selection.history import History
@@ -123,23 +124,35 @@ def comparison_view(results: Sequence[Result], options: Options, per: str) -> di
 
 def compared(results: Sequence[Result], options: Options, per: str) -> dict[str, Any]:
     """The runs of one problem. The only place that knows where the statistics come from."""
+    column = metric_column(options.metric)
     comparison = compare(results, replace(options, tables=_TABLES, sort=True))
     return {
         "headline": headline(comparison),
         "baseline": comparison.baseline.name,
-        "tables": {name: to_data(table) for name, table in comparison.tables.items()},
+        "tables": {name: _table(table) for name, table in comparison.tables.items()},
         "remarks": list(comparison.remarks),
         "lines": [line for case in comparison.cases for line in _lines(case, options.metric, per)],
-        "units": [
-            unit for unit in UNITS if any(spends(run, unit) for case in comparison.cases for run in case.runs)
-        ],
-        "column": {
-            "title": metric_column(options.metric).title,
-            "percent": metric_column(options.metric).unit == "%",
-        },
+        "units": [unit for unit in UNITS if any(spends(run, unit) for run in results if run.records)],
+        "column": {"title": column.title, "percent": column.unit == "%"},
         "fingerprints": {
             case.name: [run.provenance.fingerprint for run in case.runs] for case in comparison.cases
         },
+    }
+
+
+def _table(table: Table) -> dict[str, Any]:
+    """A table as texts: numbers look as in every other table of the package."""
+    return {
+        "title": table.title,
+        "columns": [{"heading": column.heading, "number": not column.textual} for column in table.columns],
+        "rows": [
+            [
+                {"text": cell_text(cell, column), "mark": cell.mark.value if cell.mark else ""}
+                for cell, column in zip(row, table.columns, strict=True)
+            ]
+            for row in table.rows
+        ],
+        "notes": list(table.notes),
     }
 
 
@@ -160,8 +173,8 @@ def _lines(case: Case, metric: str, per: str) -> Iterator[dict[str, Any]]:
 def band(runs: Sequence[tuple[Floats, Floats]], points: int = _POINTS) -> tuple[Floats, Floats, Floats, Floats]:
     """Work, mean, lowest and highest over runs, each keeping its value until its next evaluation.
 
-    Where runs have ended or not begun yet, nothing is made up: the band is over those that are there, and ends with
-    the shortest.
+    Nothing is made up where runs have not begun yet or have ended: the band begins with the last and ends with the
+    first of them.
     """
     start = max(float(work[0]) for work, _ in runs)
     end = min(float(work[-1]) for work, _ in runs)

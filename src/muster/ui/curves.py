@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import sqlite3
 from collections.abc import Sequence
 from typing import Any
@@ -28,7 +29,7 @@ def thinned(values: Floats, stretches: int = STRETCHES) -> Ints:
         return known
     edges = np.linspace(0, len(known), stretches + 1).astype(np.int64)
     kept = [known[0], known[-1]]
-    for start, end in zip(edges[:-1], edges[1:], strict=True):
+    for start, end in itertools.pairwise(edges.tolist()):
         part = values[known[start:end]]
         kept += [known[start + int(part.argmin())], known[start + int(part.argmax())]]
     return np.unique(np.array(kept, dtype=np.int64))
@@ -70,8 +71,9 @@ def curves(
 def metric_names(connection: sqlite3.Connection, run: int) -> list[str]:
     """The metrics of a run in their order: those of its last evaluated round."""
     rows = connection.execute(
-        "SELECT name FROM metrics WHERE experiment = ?1 AND round = (SELECT round FROM metrics WHERE experiment = ?1 "
-        "AND value IS NOT NULL ORDER BY round DESC LIMIT 1) ORDER BY position",
+        "SELECT name FROM metrics WHERE experiment = ?1 AND round = "
+        "(SELECT round FROM metrics WHERE experiment = ?1 AND value IS NOT NULL ORDER BY round DESC LIMIT 1) "
+        "ORDER BY position",
         (run,),
     )
     return [row[0] for row in rows]

@@ -1,7 +1,7 @@
 """Reading a store while others write it: connections that cannot change anything, and what to say when that fails.
 
-The page outlives every trouble: a store that is missing, locked, damaged or newer is a message, and the next look may
-find it well again.
+The page outlives every trouble: a store that is missing, locked, damaged or newer is a message, and the next look
+may find it well again.
 """
 
 from __future__ import annotations

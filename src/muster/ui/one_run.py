@@ -1,4 +1,4 @@
-"""Everything about one run but its curves and its clients: facts, costs, disclosures, events, time, how to repeat it."""
+"""One run but for its curves and its clients: facts, costs, disclosures, events, time, how to repeat it."""
 
 from __future__ import annotations
 
@@ -141,7 +141,8 @@ def timeline(
     rows = connection.execute(
         "SELECT f.round, f.clients, f.started, f.ended, f.staleness, f.outcomes FROM flights f "
         "JOIN rounds r ON r.experiment = f.experiment AND r.round = f.round "
-        "WHERE f.experiment = ? AND r.virtual_ended >= ? AND r.virtual_began <= ? ORDER BY f.round DESC, f.training",
+        "WHERE f.experiment = ? AND r.virtual_ended >= ? AND r.virtual_began <= ? "
+        "ORDER BY f.round DESC, f.training",
         (run, start or 0.0, whole if end is None else end),
     )
     found: dict[str, list[Any]] = {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from importlib import import_module
 from statistics import fmean
 
 from muster.core.errors import ConfigError, nearest
@@ -71,7 +72,7 @@ class Options:
                 raise ConfigError(f"unknown table '{name}'", expected=nearest(name, TABLES))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Comparison:
     """Cases side by side."""
 
@@ -82,6 +83,15 @@ class Comparison:
     tables: Mapping[str, Table]
     #: What does not fit together, was left out, or cannot be concluded.
     remarks: tuple[str, ...] = field(default=())
+
+    def __repr__(self) -> str:
+        return f"Comparison({', '.join(case.name for case in self.cases)}; {self.options.metric})"
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: who is best, and the scores."""
+        # Looked up by name: it is made of comparisons.
+        shown: str = import_module("muster.report.notebook").comparison_html(self)
+        return shown
 
 
 def compare(results: Sequence[Result], options: Options | None = None) -> Comparison:

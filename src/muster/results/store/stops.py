@@ -21,9 +21,14 @@ STOPS = "stops"
 _FINGERPRINT = re.compile(r"[0-9a-f]{8,64}")
 
 
+def is_fingerprint(word: str) -> bool:
+    """Whether a word can be a run's fingerprint."""
+    return _FINGERPRINT.fullmatch(word) is not None
+
+
 def stop_file(folder: Path, fingerprint: str) -> Path:
     """Where a request to stop a run of a workspace lies."""
-    if not _FINGERPRINT.fullmatch(fingerprint):
+    if not is_fingerprint(fingerprint):
         raise OutputError(f"'{fingerprint}' is no fingerprint", expected="8 to 64 hexadecimal digits")
     return folder / STOPS / fingerprint
 
@@ -57,6 +62,6 @@ class StopOnRequest(Observer):
     def wants_stop(self) -> bool:
         try:
             self._path.unlink()
-        except OSError:  # nobody has asked, or the request cannot be taken away: then it was not for this run
+        except OSError:  # nobody has asked
             return False
         return True

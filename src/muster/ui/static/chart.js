@@ -29,8 +29,13 @@ export class Chart {
     Object.assign(this, { x, lines, unit });
     const ends = lines.map((line) => `${line.name} ${this.text(lastKnown(line.values))}`).join("; ");
     this.box.setAttribute("aria-label", `${this.label} over ${unitNames[unit] || unit}. At the end: ${ends}.`);
-    if (same) this.plot.setData(this.data());
+    if (same) { this.plot.setData(this.data()); this.showEnd(); }
     else this.draw();
+  }
+
+  // While nobody points at a round, the legend tells the end.
+  showEnd() {
+    if (this.plot && this.plot.cursor.idx == null && this.x.length) this.plot.setLegend({ idx: this.x.length - 1 }, false);
   }
 
   data() {
@@ -66,7 +71,7 @@ export class Chart {
       scales: { x: { time: false }, y: this.range ? { range: this.range } : {} },
       axes: [
         { ...axis, values: (_, values) => values.map((value) => unitText(this.unit, value)), space: 70 },
-        { ...axis, size: 58, values: (_, values) => values.map((value) => this.text(value)) },
+        { ...axis, size: 64, values: (_, values) => values.map((value) => this.text(value)) },
       ],
       legend: { live: true },
       cursor: { drag: { x: true, y: false }, points: { size: 7 } },
@@ -74,6 +79,8 @@ export class Chart {
         if (plot.select.width > 4) this.onzoom(plot.posToVal(plot.select.left, "x"), plot.posToVal(plot.select.left + plot.select.width, "x"));
       }] } : {},
     }, this.data(), this.inside);
+    this.plot.over.addEventListener("mouseleave", () => setTimeout(() => this.showEnd(), 50));
+    this.showEnd();
   }
 
   width() { return Math.max(240, Math.floor(this.box.clientWidth)); }

@@ -12,7 +12,7 @@ export async function compareView(box, params) {
   const wanted = Object.fromEntries(KEYS.map((key) => [key, params.get(key) || ""]));
   let charts = [], found = null, sweeps = [], metrics = [], timer = null, places = new Map();
   const tools = h("div", { class: "tools" }), parts = h("div", {}), said = h("span", { class: "quiet", role: "status" });
-  replace(box, h("h1", {}, "Compare"), tools, parts);
+  replace(box, h("h1", {}, "Compare"), h("details", { class: "options", open: innerWidth > 700 }, h("summary", {}, "What is compared, and how"), tools), parts);
 
   function keep() {
     const words = new URLSearchParams(Object.entries(wanted).filter(([, value]) => value));
@@ -72,19 +72,11 @@ export async function compareView(box, params) {
   }
 
   function dataTable(name, content) {
-    const text = (cell, column) => {
-      if (typeof cell.value === "string") return cell.value;
-      if (cell.value === null || cell.value === undefined) return "–";
-      const digits = column.scale === 100 ? 1 : null;
-      const shown = (value) => (digits === null ? number(value * column.scale, 4) : (value * column.scale).toFixed(digits));
-      return `${cell.above ? "> " : ""}${shown(cell.value)}${cell.spread ? ` ± ${shown(cell.spread)}` : ""}${cell.note ? ` (${cell.note})` : ""}`;
-    };
-    const titles = content.columns.map((column, place) => `${place ? (content.rows.some((row) => typeof row[place].value === "string") ? "" : "#") : ""}${column.title}${column.unit ? `, ${column.unit}` : ""}`);
-    const rows = content.rows.filter((row) => fits("methods", String(row[0].value))).map((row) => row.map((cell, place) => {
-      const words = text(cell, content.columns[place]);
-      return cell.mark === "best" ? h("strong", {}, words) : cell.mark === "second" ? h("u", {}, words) : words;
-    }));
-    return h("details", { open: name === "scores" || name === "significance" }, h("summary", {}, content.title), table(titles, rows, content.title), content.notes.length ? h("p", { class: "quiet" }, content.notes.join(" ")) : null);
+    const titles = content.columns.map((column) => `${column.number ? "#" : ""}${column.heading}`);
+    const rows = content.rows.filter((row) => fits("methods", row[0].text)).map((row) => row.map(({ text, mark }) =>
+      (mark === "best" ? h("strong", {}, text) : mark === "second" ? h("u", {}, text) : text)));
+    return h("details", { open: name === "scores" || name === "significance" }, h("summary", {}, content.title), table(titles, rows, content.title),
+      content.notes.length ? h("p", { class: "quiet" }, content.notes.join(" ")) : null);
   }
 
   async function load() {

@@ -10,6 +10,7 @@ const FIRST = ["accuracy", "client_accuracy_mean", "client_accuracy_worst_tenth"
 export async function curvesPart(box, facts) {
   if (!facts.metric_names.length) return waiting(box);
   const shares = facts.metric_names.filter(isShare), others = facts.metric_names.filter((name) => !isShare(name));
+  const order = [...FIRST, ...shares.filter((name) => !FIRST.includes(name))];
   let unit = "round", window = null, shown = shares.filter((name) => FIRST.includes(name));
   const controls = h("div", { class: "tools" }), note = h("p", { class: "quiet" });
   const zoomed = (from, to) => { if (unit === "round") { window = [Math.max(1, Math.floor(from)), Math.ceil(to)]; load(); } };
@@ -38,7 +39,7 @@ export async function curvesPart(box, facts) {
     const x = unit === "round" ? found.rounds : found.work[unit];
     const units = ["round", ...Object.keys(found.work)];
     if (!controls.contains(document.activeElement) || !controls.childElementCount || Boolean(window) !== controls.querySelectorAll("button").length > 0) paintControls(units);
-    accuracy.set(x, shown.map((name) => ({ name: metricName(name), values: found.metrics[name], place: shares.indexOf(name) })), unit);
+    accuracy.set(x, shown.map((name) => ({ name: metricName(name), values: found.metrics[name], place: order.indexOf(name) })), unit);
     for (const [name, chart] of rest) chart.set(x, [{ name: metricName(name), values: found.metrics[name], place: 1 }], unit);
     note.textContent = found.thinned ? "Long curves are thinned out: of every stretch its lowest and its highest point are shown. Drag across rounds to look closer." : "";
   }

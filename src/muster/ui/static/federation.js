@@ -25,7 +25,7 @@ export async function federationPart(box, facts) {
   const { clients: places, matrix } = found.compared;
   const most = Math.max(0.05, ...matrix.map((row) => Math.max(...row)));
   const apart = new Cells({
-    columns: places.length, rows: places.length, height: Math.min(420, Math.max(200, 8 * places.length)), label: "How different the labels of two clients are", hint: "Point at a cell: two clients. Those that are alike stand next to each other.",
+    columns: places.length, rows: places.length, height: 300, label: "How different the labels of two clients are", hint: "Point at a cell: two clients. Those that are alike stand next to each other.",
     palette: () => colour("c0"), colour: (column, row, own) => shade(own, matrix[row][column] / most),
     say: (column, row) => `Clients ${clients.names[places[row]] ?? places[row]} and ${clients.names[places[column]] ?? places[column]}: ${number(matrix[row][column], 3)} bits apart.`,
   });
@@ -46,7 +46,7 @@ export async function federationPart(box, facts) {
       h("p", { class: "quiet axis" }, `One column a client, one row a class${clients.names.length > MOST ? `; ${MOST} of ${number(clients.names.length)} clients, evenly spaced` : ""}`), mix.box),
     h("div", { class: "cards" },
       h("div", { class: "card" }, h("h3", {}, "Class imbalance over size"), scatter.box),
-      h("div", { class: "card" }, h("h3", {}, "How different two clients' labels are"), apart.box)),
+      h("div", { class: "card" }, h("h3", {}, "How different two clients' labels are"), h("div", { class: "square" }, apart.box))),
     h("div", { class: "cards" },
       h("div", { class: "card" }, table(["skew (0: none, 1: total)", "#all data", "#clients, mean"], found.metrics, "Skew")),
       h("div", { class: "card" }, table(["labels of a client against all data", "#mean", "#largest"], found.divergences, "Divergences"), h("p", { class: "quiet" }, `By chance alone, clients of these sizes would be ${number(found.chance, 3)} bits from all data on average.`)),

@@ -69,7 +69,7 @@ const THEMES = ["system", "light", "dark"];
 function setTheme(theme) {
   if (theme === "system") document.documentElement.removeAttribute("data-theme");
   else document.documentElement.dataset.theme = theme;
-  document.getElementById("theme").textContent = `Theme: ${theme}`;
+  document.querySelector("#theme .label").textContent = `Theme: ${theme}`;
   document.dispatchEvent(new Event("theme"));
 }
 

@@ -7,8 +7,8 @@ import { Grid, sorted } from "./grid.js";
 
 const FIRST_METRICS = ["accuracy", "client_accuracy_worst_tenth", "worst_group_accuracy", "loss"];
 const FACTS = {
-  name: { title: "run", width: 210 },
-  status: { title: "status", width: 130 },
+  name: { title: "run", width: innerWidth < 700 ? 150 : 190 },
+  status: { title: "status", width: 125 },
   progress: { title: "rounds", width: 150 },
   left: { title: "time left", number: true, width: 100, text: (row) => (row.status === "running" ? duration(row.left) : "") },
   method: { title: "selection", width: 140 },
@@ -75,8 +75,8 @@ export async function runsView(box, params) {
     if (key === "status") return { key, ...FACTS.status, value: (row) => row.status, cell: (row) => statusSign(row.status) };
     if (key === "progress") return { key, ...FACTS.progress, value: (row) => row.done / (row.rounds || 1), cell: (row) => progressBar(row.done, row.rounds) };
     if (FACTS[key]) return { key, text: (row) => (known(row[key]) ? String(row[key]) : "–"), ...FACTS[key], value: (row) => row[key] };
-    if (metrics.includes(key)) return { key, title: metricName(key), number: true, width: 130, value: (row) => row.metrics[key], text: (row) => metricText(key, row.metrics[key]) };
-    return { key, title: key, width: Math.max(110, 9 * key.length), value: (row) => asNumber(row.settings[key]), text: (row) => row.settings[key] ?? "–" };
+    if (metrics.includes(key)) return { key, title: metricName(key), number: true, width: Math.max(100, 9 * metricName(key).length), value: (row) => row.metrics[key], text: (row) => metricText(key, row.metrics[key]) };
+    return { key, title: key, width: Math.max(110, 10 * key.length), value: (row) => asNumber(row.settings[key]), text: (row) => row.settings[key] ?? "–" };
   }
 
   const asNumber = (text) => (text !== undefined && text !== "" && !Number.isNaN(Number(text)) ? Number(text) : text);
@@ -84,9 +84,10 @@ export async function runsView(box, params) {
   function shownColumns() {
     if (wanted.columns) return wanted.columns;
     const first = FIRST_METRICS.filter((name) => metrics.includes(name)).slice(0, 3);
-    if (innerWidth < 700) return [...ON_PHONE, ...first.slice(0, 1)];
-    const told = settings.filter((key) => !key.startsWith("selection.") && !key.startsWith("rounds")).slice(0, 3);
-    return ["name", "status", "progress", ...first, ...SHOWN.slice(3), ...told];
+    if (innerWidth < 700) return ["name", ...first.slice(0, 1), ...ON_PHONE.slice(1)];
+    const told = settings.filter((key) => !/^(selection|rounds|devices)/.test(key)).slice(0, 2);
+    const moving = rows.some((row) => row.status === "running");
+    return ["name", "status", "progress", ...(moving ? ["left"] : []), ...first, ...told, ...SHOWN.slice(4)];
   }
 
   function matcher(text) {
