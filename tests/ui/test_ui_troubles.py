@@ -90,7 +90,7 @@ def test_a_watcher_hears_of_new_rounds_new_runs_and_troubles(copy, make_experime
     assert watcher.look()["reload"]
     assert watcher.look() is None, "nothing has happened"
     with Store(copy) as store:
-        store.plan([make_experiment(name="new")])
+        store.plan([make_experiment(seed=99)])
         assert watcher.look()["reload"]
         store.connection.execute("UPDATE experiments SET done = 3, status = 'stopped' WHERE id = 1")
         news = watcher.look()

@@ -14,7 +14,9 @@ from muster.config.toml import to_toml, toml_value
 from muster.core.errors import OutputError
 from muster.report import html
 from muster.report.compare import Comparison, Options, compare
+from muster.report.compare.remarks import DIFFERENT_PROBLEMS
 from muster.report.gallery import MOST_LINES, MOST_MAPS, drawn, gallery
+from muster.report.headline import headline
 from muster.report.render import to_html
 from muster.report.warnings import warnings
 from muster.results.cases import Case, seed_of
@@ -42,18 +44,22 @@ def report_page(
     title = title or _title(comparison)
     sections = [
         *_warned([*remarks, *comparison.remarks, *warnings(results)]),
-        Section("runs", "What was run", _runs(results)),
         Section("tables", "Tables", _tables(comparison)),
+        Section("runs", "What was run", _runs(results, comparison)),
         Section("pictures", "Pictures", _pictures(comparison)),
         Section("settings", "Settings", _settings(results, comparison)),
         Section("environment", "Environment", _environment(results)),
         Section("repeat", "How to repeat it", _repeat(comparison)),
     ]
-    links = "".join(f'<a href="#{section.id}">{section.title}</a>' for section in sections)
-    made = f"Written {datetime.now(UTC):%Y-%m-%d %H:%M} UTC with Muster {__version__}."
-    body = "\n".join(f'<h2 id="{part.id}">{part.title}</h2>\n{part.body}' for part in sections)
-    head = f"<h1>{html.marked(title)}</h1>\n<p>{html.marked(_summary(results, comparison))}</p>"
-    return html.page(title, f'{head}\n<p class="quiet">{made}</p>\n<nav>{links}</nav>\n{body}')
+    return html.rendered(
+        "report.html",
+        title=title,
+        headline=_headline(comparison),
+        summary=_summary(results, comparison),
+        made=f"Written {datetime.now(UTC):%Y-%m-%d %H:%M} UTC with Muster {__version__}.",
+        sections=sections,
+        cases=[case.name for case in comparison.cases],
+    )
 
 
 def write_report(
@@ -107,12 +113,25 @@ def _component(run: Result, section: str, key: str) -> object:
     return settings.get(key, settings.get("data", settings.get("object", "?"))) if settings else "?"
 
 
-def _runs(results: Sequence[Result]) -> str:
+def _headline(comparison: Comparison) -> list[str]:
+    """Who is best; nobody where the cases are not about the same problem."""
+    if any(remark.startswith(DIFFERENT_PROBLEMS) for remark in comparison.remarks):
+        return [
+            "Different problems stand side by side here, so nobody is called the best.",
+            "Choose the runs of one problem with --where to see who is.",
+        ]
+    return headline(comparison)
+
+
+def _runs(results: Sequence[Result], comparison: Comparison) -> str:
+    places = {id(run): place for place, case in enumerate(comparison.cases) for run in case.runs}
+    kinds = []
     header = ("run", "seed", "rounds", "status", "accuracy", "trainings", "time", "fingerprint", "ended")
     rows = []
     place = {name: number for number, name in reversed(list(enumerate(run.name for run in results)))}
     for run in sorted(results, key=lambda run: (place[run.name], seed_of(run))):
         origin, costs = run.provenance, run.ledger.total()
+        kinds.append(f"case-{places[id(run)]}" if id(run) in places else "")
         seconds = origin.seconds or costs.seconds
         rows.append(
             [
@@ -127,7 +146,7 @@ def _runs(results: Sequence[Result]) -> str:
                 f"{datetime.fromtimestamp(origin.ended, UTC):%Y-%m-%d\u00a0%H:%M}" if origin.ended else "–",
             ]
         )
-    return html.table(header, rows, numbers=(1, 2, 4, 5, 6))
+    return html.table(header, rows, numbers=(1, 2, 4, 5, 6), kinds=kinds)
 
 
 def _percent(run: Result) -> str:
@@ -144,7 +163,11 @@ def _warned(found: Sequence[str]) -> Iterator[Section]:
 
 
 def _tables(comparison: Comparison) -> str:
-    return "\n".join(f"<h3>{escaping.escape(t.title)}</h3>\n{to_html(t)}" for t in comparison.tables.values())
+    places = {case.name: place for place, case in enumerate(comparison.cases)}
+    return "\n".join(
+        f"<h3>{escaping.escape(table.title)}</h3>\n{to_html(table, places)}"
+        for table in comparison.tables.values()
+    )
 
 
 def _pictures(comparison: Comparison) -> str:

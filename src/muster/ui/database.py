@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from muster.core.errors import MusterError, StoreError
+from muster.core.errors import StoreError
 from muster.results.store import DATABASE
 from muster.results.store.claims import Claims
 from muster.results.store.schema import open_to_read
@@ -36,10 +36,6 @@ def reading(folder: Path) -> Iterator[sqlite3.Connection]:
             connection.close()
     except sqlite3.Error as error:
         raise _explained(path, error) from error
-    except MusterError as error:
-        if isinstance(error, StoreError):
-            raise
-        raise StoreError(error.problem, expected=error.expected, fix=error.fix) from error
 
 
 def _explained(path: Path, error: sqlite3.Error) -> StoreError:

@@ -81,7 +81,7 @@ export async function compareView(box, params) {
 
   async function load() {
     const { methods, problems, ...asked } = wanted;
-    const focused = tools.contains(document.activeElement) ? document.activeElement : null;
+    const focused = tools.contains(document.activeElement) ? document.activeElement.closest(".field")?.firstChild.textContent : null;
     try {
       found = await ask("compare", asked);
       paintTools();
@@ -93,7 +93,7 @@ export async function compareView(box, params) {
       paintTools();
       replace(parts, trouble(error));
     }
-    if (focused) tools.querySelectorAll("select, input, button")[0]?.focus({ preventScroll: true });
+    if (focused) [...tools.querySelectorAll(".field")].find((own) => own.firstChild.textContent === focused)?.lastChild.focus({ preventScroll: true });
   }
 
   replace(parts, loading());
