@@ -2,8 +2,8 @@
 
     python benchmarks/ui.py [--runs 10000] [--rounds 10000] [--only list,run,idle,watch] [--out results/ui.json]
 
-Processor time of the server is what counts: it is what a busy machine measures as well as a quiet one. Wall time is
-told beside it. Watching: the same experiment in turns with and without a page that watches it.
+Processor time of the server is what counts: a busy machine measures it as well as a quiet one. Wall time is told
+beside it. Watching: the same experiment in turns with and without a page that watches it.
 """
 
 from __future__ import annotations
@@ -57,7 +57,9 @@ def fill(folder: Path, runs: int, rounds: int, clients: int, cohort: int) -> Non
         connection.execute("BEGIN IMMEDIATE")
         for number in range(runs):
             row = store._ensure(f"{number:016x}", described(number, rounds))
-            _write_rounds(connection, row["id"], rounds, clients, cohort, rng)
+            for number_of_round in range(1, rounds + 1):
+                record = _record(number_of_round, clients, cohort, rng, tested=rounds > 100)
+                _write_round(connection, row["id"], record)
             connection.execute(
                 "UPDATE experiments SET status = 'complete', done = ?, started = 1, ended = 2 WHERE id = ?",
                 (rounds, row["id"]),
@@ -65,20 +67,22 @@ def fill(folder: Path, runs: int, rounds: int, clients: int, cohort: int) -> Non
         connection.execute("COMMIT")
 
 
-def _write_rounds(
-    connection: Any, run: int, rounds: int, clients: int, cohort: int, rng: np.random.Generator
-) -> None:
-    for number in range(1, rounds + 1):
-        values = dict(zip(METRICS, rng.random(len(METRICS)).tolist(), strict=True))
-        ids = np.sort(rng.choice(clients, cohort, replace=False)).tolist()
-        record = RoundRecord(number, [TrainingRecord(ids, [1 / cohort] * cohort)], metrics=values)
-        if number % 10 == 0 and rounds > 100:
-            record.client_accuracy = rng.random(clients).astype(np.float32)
-        costs = Costs(cohort, cohort * 10, cohort * 100, 0, 10**6, 10**6, 0.01, 0.0, 0.1)
-        for table, rows in rows_of(record, costs, {"model update": cohort}, 0.0).items():
-            if rows:
-                places = ", ".join("?" * (1 + len(rows[0])))
-                connection.executemany(f"INSERT INTO {table} VALUES ({places})", [(run, *row) for row in rows])
+def _record(number: int, clients: int, cohort: int, rng: np.random.Generator, *, tested: bool) -> RoundRecord:
+    values = dict(zip(METRICS, rng.random(len(METRICS)).tolist(), strict=True))
+    ids = np.sort(rng.choice(clients, cohort, replace=False)).tolist()
+    record = RoundRecord(number, [TrainingRecord(ids, [1 / cohort] * cohort)], metrics=values)
+    if tested and number % 10 == 0:
+        record.client_accuracy = rng.random(clients).astype(np.float32)
+    return record
+
+
+def _write_round(connection: Any, run: int, record: RoundRecord) -> None:
+    cohort = len(record.trainings[0].clients)
+    costs = Costs(cohort, cohort * 10, cohort * 100, 0, 10**6, 10**6, 0.01, 0.0, 0.1)
+    for table, rows in rows_of(record, costs, {"model update": cohort}, 0.0).items():
+        if rows:
+            places = ", ".join("?" * (1 + len(rows[0])))
+            connection.executemany(f"INSERT INTO {table} VALUES ({places})", [(run, *row) for row in rows])
 
 
 class Server:

@@ -220,10 +220,15 @@ def make_app(page: Page) -> Guard:
 
     @contextlib.asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
-        task = asyncio.create_task(views.watcher.watch())
+        # Thousands of runs take a second to read for the first time: before somebody waits for them.
+        tasks = [
+            asyncio.create_task(asyncio.to_thread(views.watcher.look)),
+            asyncio.create_task(views.watcher.watch()),
+        ]
         yield
         closing.set()
-        task.cancel()
+        for task in tasks:
+            task.cancel()
 
     async def changes(_: Request) -> Response:
         return StreamingResponse(views.watcher.stream(closing.is_set), media_type="text/event-stream")
