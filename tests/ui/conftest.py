@@ -36,7 +36,7 @@ def experiment(**changes: Any) -> muster.Experiment:
 RUNS = {
     "random": {"seed": 0},
     "random again": {"seed": 1},
-    "terraform": {"selection": {"method": "terraform"}},
+    "terraform": {"selection": {"method": "terraform", "min_clients": 2}},  # trains several times in a round
     EVIL: {"devices": {"method": "lognormal"}, "seed": 7},
 }
 

@@ -26,6 +26,7 @@ from muster.results.store.codec import RecordReader
 from muster.selection.history import History
 from muster.server.ledger import Ledger
 from muster.server.origin import Provenance
+from muster.server.record import TrainingRecord
 from muster.server.result import Result
 from muster.ui.catalogue import Entry
 
@@ -71,9 +72,16 @@ def _read(connection: sqlite3.Connection, entry: Entry) -> Result:
             (entry.facts["id"], entry.facts["done"]),
         ).fetchall()
     reader = RecordReader(rows)
+    records = reader.records()
+    # Whether a method trains several times in a round decides which accuracies can be told apart.
+    for number, trainings in connection.execute(
+        "SELECT round, count(*) FROM selections WHERE experiment = ? AND round <= ? GROUP BY round",
+        (entry.facts["id"], entry.facts["done"]),
+    ):
+        records[number - 1].trainings = [TrainingRecord([], []) for _ in range(trainings)]
     return Result(
         parameters=np.empty(0, dtype=np.float32),
-        records=reader.records(),
+        records=records,
         ledger=Ledger(reader.costs(), reader.disclosed()),
         history=History(0),
         spec=ParameterSpec(()),

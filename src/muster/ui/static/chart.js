@@ -80,7 +80,7 @@ export class Chart {
       }] } : {},
     }, this.data(), this.inside);
     this.plot.over.addEventListener("mouseleave", () => setTimeout(() => this.showEnd(), 50));
-    this.showEnd();
+    setTimeout(() => this.showEnd()); // uPlot draws when the script is through, and empties its legend then
   }
 
   width() { return Math.max(240, Math.floor(this.box.clientWidth)); }

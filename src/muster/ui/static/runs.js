@@ -75,8 +75,8 @@ export async function runsView(box, params) {
     if (key === "status") return { key, ...FACTS.status, value: (row) => row.status, cell: (row) => statusSign(row.status) };
     if (key === "progress") return { key, ...FACTS.progress, value: (row) => row.done / (row.rounds || 1), cell: (row) => progressBar(row.done, row.rounds) };
     if (FACTS[key]) return { key, text: (row) => (known(row[key]) ? String(row[key]) : "–"), ...FACTS[key], value: (row) => row[key] };
-    if (metrics.includes(key)) return { key, title: metricName(key), number: true, width: Math.max(100, 9 * metricName(key).length), value: (row) => row.metrics[key], text: (row) => metricText(key, row.metrics[key]) };
-    return { key, title: key, width: Math.max(110, 10 * key.length), value: (row) => asNumber(row.settings[key]), text: (row) => row.settings[key] ?? "–" };
+    if (metrics.includes(key)) return { key, title: metricName(key), number: true, width: Math.max(100, 9 * metricName(key).length + 24), value: (row) => row.metrics[key], text: (row) => metricText(key, row.metrics[key]) };
+    return { key, title: key, width: Math.max(110, 9 * key.length + 24), value: (row) => asNumber(row.settings[key]), text: (row) => row.settings[key] ?? "–" };
   }
 
   const asNumber = (text) => (text !== undefined && text !== "" && !Number.isNaN(Number(text)) ? Number(text) : text);
