@@ -63,7 +63,7 @@ def _scores(result: Result) -> list[tuple[str, str]]:
     return found
 
 
-def _sparklines(lines: Sequence[tuple[np.ndarray, np.ndarray]]) -> str:  # type: ignore[type-arg]
+def _sparklines(lines: Sequence[tuple[np.ndarray, np.ndarray]]) -> str:
     """Curves without axes; nothing where no line has two points."""
     drawn = [(work, values) for work, values in lines if len(work) > 1]
     if not drawn:
