@@ -127,7 +127,7 @@ def quickstart(
     from muster.experiment.quickstart import experiments
     from muster.experiment.runner import checked_folder
     from muster.experiment.runner import run as run_experiment
-    from muster.report.plots import plot_curves, save_figure
+    from muster.report.plots import plot_curves, plot_selection_map, save_figure
 
     checked_folder(folder)
     results = []
@@ -137,9 +137,13 @@ def quickstart(
         result.save(folder / experiment.title)
         results.append(result)
     show_comparison(results)
-    picture = folder / "comparison.png"
-    save_figure(plot_curves(results, title="Digits, 40 clients of very different label mixes"), picture)
-    out.print(f"Picture: {picture}", soft_wrap=True)
+    title = "Digits, 40 clients: the first have nearly one class each, the last nearly all"
+    for name, figure in (
+        ("comparison.png", plot_curves(results, title=title)),
+        ("who-was-chosen.png", plot_selection_map(results)),
+    ):
+        save_figure(figure, folder / name)
+        out.print(f"Picture: {folder / name}", soft_wrap=True)
     out.print(f"Results: {folder}/*/metrics.csv", soft_wrap=True)
 
 
