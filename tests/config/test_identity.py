@@ -52,7 +52,7 @@ def test_compare_tells_runs_apart_that_have_different_fingerprints(made: Any, co
 
 
 def test_fingerprints_of_earlier_runs_still_hold() -> None:
-    """Stores name their runs by them: a run that was begun before goes on, unless it relied on a changed default."""
+    """Stores name runs by them: one that was begun before goes on, unless it relied on a changed default."""
     plain, vectorised, chosen = (
         Experiment(engine={"kind": kind}, training={"lr": 0.01, "batch_size": 64}).described()
         for kind in ("processes", "vectorised", "auto")
