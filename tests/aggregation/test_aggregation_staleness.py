@@ -17,7 +17,7 @@ from muster.aggregation.staleness import discounts, hinge, polynomial
 from muster.core.errors import ConfigError
 
 ages = arrays(np.int64, st.integers(1, 8), elements=st.integers(0, 200))
-DISCOUNTING = [name for name in aggregators if issubclass(aggregators.get(name), DiscountingAggregator)]  # type: ignore[arg-type]
+DISCOUNTING = [name for name in aggregators if issubclass(aggregators.get(name), DiscountingAggregator)]
 
 
 def textbook(kind: str, age: int, a: float, b: int) -> float:

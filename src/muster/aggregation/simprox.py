@@ -112,7 +112,8 @@ class Received:
     def model(self, row: int) -> Vector:
         if self.shifts is None or self.shifts.which[row] < 0:
             return self.current
-        return self.current + self.shifts.vectors[self.shifts.which[row]]
+        model: Vector = self.current + self.shifts.vectors[self.shifts.which[row]]
+        return model
 
 
 @aggregators.register("simprox")

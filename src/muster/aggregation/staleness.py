@@ -25,8 +25,7 @@ def polynomial(staleness: Ints, a: float = 0.5) -> Floats:
     >>> polynomial(np.array([0, 1, 3])).round(4).tolist()
     [1.0, 0.7071, 0.5]
     """
-    factors: Floats = (1.0 + staleness) ** -a
-    return factors
+    return np.power(1.0 + staleness.astype(np.float64), -a)
 
 
 def hinge(staleness: Ints, a: float = 10.0, b: int = 4) -> Floats:
