@@ -1,7 +1,7 @@
 """Fixtures for tests of aggregators: layouts, cohorts of updates, quadratic federations with a known optimum."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pytest
@@ -15,6 +15,9 @@ from muster.pacing import Pacing
 from muster.pacing.buffered import Buffered
 from muster.selection.random import RandomSelection
 from muster.server import Server
+from muster.server.ledger import Ledger
+from muster.server.loop import Observer
+from muster.server.record import RoundRecord
 from muster.server.result import Result
 from muster.world.devices.base import Devices
 
@@ -133,12 +136,28 @@ class QuadraticEngine(TrialEngine):
         return super()._answers(order, clients)
 
 
+class Trail(Observer):
+    """The models of a run, one a round."""
+
+    def started(self, server: Server, rounds: int, done: int) -> None:
+        self.server, self.models = server, []
+
+    def round_ended(self, record: RoundRecord, ledger: Ledger) -> None:
+        self.models.append(self.server.parameters)
+
+
 @dataclass
 class Asynchronous:
     """A quadratic federation through the real server, with clients of different speed."""
 
     problem: Quadratic
     speeds: tuple[float, ...] = (10.0, 3.0, 1.0)
+    trail: Trail = field(default_factory=Trail)
+
+    @property
+    def centre(self) -> np.ndarray:
+        """Where the last run has been in its last rounds, on average: single answers push it about."""
+        return np.mean(self.trail.models[-150:], axis=0)
 
     def run(
         self,
@@ -159,6 +178,7 @@ class Asynchronous:
             devices=Devices(np.array(self.speeds), fast, fast),
             pacing=pacing or Buffered(in_flight=clients, k=1),
             evaluate_every=10_000,
+            observers=[self.trail],
         )
         return server.run(rounds)
 
