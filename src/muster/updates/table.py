@@ -155,9 +155,7 @@ class Updates:
             return cls(nobody, nobody, np.empty((0, 0), dtype=np.float32), numbers)
         if len(parts) == 1:
             return parts[0]
-        columns = {
-            f.name: _joined([getattr(part, f.name) for part in parts]) for f in fields(cls) if f.name != "drifts"
-        }
+        columns = {name: _joined([getattr(part, name) for part in parts]) for name in _COLUMNS}
         return cls(**columns, drifts={v: drift for part in parts for v, drift in part.drifts.items()})
 
     def __len__(self) -> int:
@@ -175,7 +173,7 @@ class Updates:
 
     def rows(self, which: Ints | Bools | slice) -> Updates:
         """Only these rows; a slice gives views, ids and masks give copies."""
-        columns = {f.name: _taken(getattr(self, f.name), which) for f in fields(self) if f.name != "drifts"}
+        columns = {name: _taken(getattr(self, name), which) for name in _COLUMNS}
         return Updates(**columns, drifts=self.drifts)
 
     def __iter__(self) -> Iterator[Updates]:
@@ -220,6 +218,10 @@ class Updates:
         for row in np.flatnonzero(which >= 0).tolist():
             moved[row] += drifts[which[row]]
         return moved
+
+
+#: What has one entry, or one row, a client.
+_COLUMNS = tuple(f.name for f in fields(Updates) if f.name != "drifts")
 
 
 def normalised(weights: Floats) -> Floats:
