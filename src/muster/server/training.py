@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from muster.aggregation.base import Aggregated, Aggregator, StreamingAggregator
+from muster.aggregation.base import Aggregated, Aggregator, StreamingAggregator, buffers_of
 from muster.aggregation.fedavg import FedAvg
 from muster.core.arrays import Bools, Floats, Ints, Vector
 from muster.core.errors import TrainingError
+from muster.core.parameters import ParameterSpec
 from muster.engine.base import Failed, TrainOrder, narrowed
 from muster.engine.task import Place
 from muster.pacing.base import Wait, landing
@@ -310,10 +311,11 @@ class Aggregation:
                 gone = np.isin(arrived.clients, list(result.refused))
                 self._refused.append(arrived.rows(gone).without_vectors())
             if len(result.updates):
+                usable = _statistics_from_current(result.updates, spec)
                 if self._in_engine:
-                    _write_back(result.updates, arrived)
-                self._valid.append(result.updates.without_vectors())
-                yield result.updates
+                    _write_back(usable, arrived)
+                self._valid.append(usable.without_vectors())
+                yield usable
 
     def _answers(self) -> Iterator[Updates | Failed]:
         engine, orders = self.talk.server.engine, [part.order for part in self.parts]
@@ -407,6 +409,20 @@ class Aggregation:
                 filters=talk.server.engine.filters,
             )
             talk.books.released(mine.clients, part.order.report)
+
+
+def _statistics_from_current(updates: Updates, spec: ParameterSpec) -> Updates:
+    """Running statistics of answers to older models, seen from the current one.
+
+    They are estimates that are averaged. Were their movements added up instead, ten clients that started together
+    and answer one by one would move them ten times as far as each of them found right: a variance below zero.
+    """
+    buffers = buffers_of(spec)
+    if buffers.start == buffers.stop or not updates.staleness.any():
+        return updates
+    movements = updates.movements if updates.movements.flags.writeable else updates.movements.copy()
+    movements[:, buffers] = updates.seen_from_current(buffers)
+    return replace(updates, movements=movements)
 
 
 def _write_back(filtered: Updates, arrived: Updates) -> None:
