@@ -15,6 +15,7 @@ from muster.cli.deploy import deploy_app
 from muster.cli.flower import flower_app
 from muster.cli.inspect import inspect
 from muster.cli.node import node
+from muster.cli.replay import replay
 from muster.cli.report import plot, report
 from muster.cli.reproduce import reproduce
 from muster.cli.running import (
@@ -51,6 +52,7 @@ app.command()(compare)
 app.command()(report)
 app.command()(plot)
 app.command()(reproduce)
+app.command()(replay)
 app.command()(node)
 
 Workers = Annotated[

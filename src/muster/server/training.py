@@ -108,7 +108,8 @@ class Landing:
         for part in self._by_request(self.absent["late"] | self.absent["stale"]):
             clock.give_up(part, server.engine)
         #: What all of them report.
-        asked = [airspace.dispatch(n).order.report for n in np.unique(self.flights.dispatch).tolist()]
+        numbers = np.unique(self.flights.dispatch).tolist() or ([] if number is None else [number])
+        asked = [airspace.dispatch(n).order.report for n in numbers]
         names = set.intersection(*({signal.name for signal in report} for report in asked)) if asked else set()
         self.report = tuple(signal for signal in asked[0] if signal.name in names) if asked else ()
 
