@@ -15,7 +15,7 @@ pytestmark = [pytest.mark.flower, pytest.mark.timeout(600)]
 class Slow(Observer):
     """Keeps clients in the middle of their first training until so many rounds have ended."""
 
-    def __init__(self, folder, clients, rounds: int, place: str = "0.0.0") -> None:
+    def __init__(self, folder, clients, rounds: int, place: str) -> None:
         self.holds, self.rounds = [folder / f"hold-{client}-{place}" for client in clients], rounds
         for hold in self.holds:
             hold.touch()
@@ -34,8 +34,8 @@ def run_with_slow(federation, task, mischief):
     """Runs an experiment in which clients are slow, and repeats it."""
     made: list[Slow] = []
 
-    def run_it(*settings: str, clients: tuple[int, ...], rounds: int = 1):
-        slow = Slow(mischief, clients, rounds)
+    def run_it(*settings: str, clients: tuple[int, ...], rounds: int = 1, place: str = "0.0.0"):
+        slow = Slow(mischief, clients, rounds, place)
         made.append(slow)
         mine = task(*settings, out=f"out-{len(made)}")
         result = run_on_link(mine, federation.link, [slow])
@@ -70,16 +70,17 @@ def test_every_pacing_with_slow_clients_and_the_same_bits_when_repeated(run_with
     assert any("answered exchange 0.0.0 too late: dropped" in event for event in told)
 
     # A deadline: who is late is given up on, or counts later.
-    for late, method in (("discard", "power-of-choice"), ("use", "oort")):
+    for late, method, place in (("discard", "power-of-choice", "0.0.1"), ("use", "oort", "0.0.0")):
         result = run_with_slow(
             "pacing.method=deadline",
-            *("pacing.seconds=8.0", f"pacing.late={late}", f"selection.method={method}", "rounds=3"),
+            *("pacing.seconds=15.0", f"pacing.late={late}", f"selection.method={method}", "rounds=3"),
             clients=(2,),
+            place=place,
         )
         first, *others = result.records
         assert 2 not in first.trainings[0].clients
         assert first.trainings[0].clients
-        assert first.ended - first.observed.moments[-1] == pytest.approx(8.0)
+        assert first.ended - first.observed.moments[-1] == pytest.approx(15.0)
         if late == "discard":
             assert outcomes(result, 1)[2] == "late"
         else:
