@@ -43,6 +43,9 @@ class Scripted(Live):
     def give_up(self, order) -> None:
         raise AssertionError
 
+    def too_late(self):
+        raise AssertionError
+
 
 def airspace_of(clock: RealClock, clients: int) -> Airspace:
     everybody = np.arange(clients)

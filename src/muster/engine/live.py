@@ -66,3 +66,7 @@ class Live(ABC):
     @abstractmethod
     def give_up(self, order: TrainOrder) -> None:
         """Nobody waits for these clients any more: should they answer, that is told as an event."""
+
+    @abstractmethod
+    def too_late(self) -> list[tuple[Place, int]]:
+        """Who has answered which order after it was given up, since the last call."""

@@ -110,6 +110,8 @@ class FlowerEngine(Engine, Live):
         #: The training that is being collected, or was last.
         self._cohort: CohortMovements | None = None
         self._under_way: list[_UnderWay] = []
+        #: (exchange, client) → the training whose answer nobody waits for any more.
+        self._given_up: dict[tuple[str, int], Place] = {}
         self._events: list[str] = []
         self._check_evaluation()
         self._presence.wait_for(self._wanted(), self._options.wait)
@@ -289,8 +291,14 @@ class FlowerEngine(Engine, Live):
         training, clients = self._training_at(order.place), order.clients.tolist()
         for client in clients:
             training.arrived.pop(client, None)
+        awaited = set(training.sent.waiting.values()).intersection(clients)
+        self._given_up |= {(training.sent.group, client): order.place for client in awaited}
         self._mail.give_up(training.sent, clients)
         self._forget_what_is_done()
+
+    def too_late(self) -> list[tuple[Place, int]]:
+        dropped, self._mail.dropped = self._mail.dropped, []
+        return [(self._given_up.pop(who), who[1]) for who in dropped if who in self._given_up]
 
     def _training_at(self, place: Place) -> _UnderWay:
         return next(training for training in self._under_way if training.order.place == place)

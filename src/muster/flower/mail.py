@@ -64,7 +64,7 @@ class Sent:
 class _Overdue:
     """A message that was not answered in time."""
 
-    whom: str
+    client: int
     group: str
     expires: float
 
@@ -85,6 +85,8 @@ class Mail:
         self._clock, self._sleep = clock, sleep
         self._overdue: dict[str, _Overdue] = {}
         self.events: list[str] = []
+        #: (exchange, client) of the answers that came too late.
+        self.dropped: list[tuple[str, int]] = []
 
     def now(self) -> float:
         return self._clock()
@@ -137,7 +139,7 @@ class Mail:
         """Do not wait for the answers of these clients any more."""
         for message in [message for message, client in sent.waiting.items() if client in clients]:
             client = sent.waiting.pop(message)
-            self._overdue[message] = _Overdue(f"client {client}", sent.group, self._clock() + self.deadline)
+            self._overdue[message] = _Overdue(client, sent.group, self._clock() + self.deadline)
 
     def pause(self) -> None:
         """Wait until the next look."""
@@ -180,7 +182,8 @@ class Mail:
         for reply in self.pull(list(self._overdue)):
             overdue = self._overdue.pop(reply.metadata.reply_to_message_id, None)
             if overdue is not None and reply.has_content():
-                self.events.append(f"{overdue.whom} answered exchange {overdue.group} too late: dropped")
+                self.events.append(f"client {overdue.client} answered exchange {overdue.group} too late: dropped")
+                self.dropped.append((overdue.group, overdue.client))
         now = self._clock()
         self._overdue = {id: overdue for id, overdue in self._overdue.items() if overdue.expires > now}
 

@@ -17,6 +17,7 @@ from muster.core.arrays import Ints
 from muster.engine.base import Engine, Failed, TrainOrder
 from muster.engine.live import Problem
 from muster.server.flights import Airspace, Dispatch, Flights
+from muster.server.ledger import Load
 from muster.server.record import Observed
 from muster.updates.table import Updates
 from muster.world.clock import Clock, Trips
@@ -100,6 +101,10 @@ class ServerClock(Clock):
             engine.start(order)
         return engine.collect()
 
-    def give_up(self, dispatch: Dispatch, engine: Engine) -> None:
-        """Nobody waits for these clients any more."""
+    def give_up(self, dispatch: Dispatch, *, answered: bool) -> None:
+        """The answers of these clients are not wanted any more; `answered`: they are there already."""
         return
+
+    def too_late(self) -> list[Load]:
+        """What those sent who answered after they had been given up, since the last call."""
+        return []

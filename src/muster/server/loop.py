@@ -197,6 +197,8 @@ class Server:
         books = Bookkeeper(self.ledger, population, self.engine.training)
         record = RoundRecord(round + 1, began=self.clock.now)
         record.events += self.clock.begin_round(round, self.engine)
+        for load in self.clock.too_late():
+            books.too_late(load)
         Conversation(self, population, round, books=books, record=record).hold()
         record.ended, record.observed = self.clock.now, self.clock.observed
         self.ledger.current.virtual_seconds = record.ended - record.began

@@ -19,6 +19,7 @@ from muster.engine.live import Live, Problem
 from muster.engine.task import Place
 from muster.server.clocks import Decision, Landed, ServerClock
 from muster.server.flights import Airspace, Dispatch
+from muster.server.ledger import Load
 from muster.server.record import Observed
 from muster.updates.table import Updates
 from muster.world.availability import Availability
@@ -38,6 +39,8 @@ class RealClock(ServerClock):
         self._observed = Observed()
         #: Why those have no answer who have arrived without one, until they land.
         self._problems: dict[tuple[Place, int], Problem] = {}
+        #: What those would send who were given up on.
+        self._given_up: dict[tuple[Place, int], Load] = {}
         #: The airspace of a checkpoint, whose orders must be sent again.
         self._again: Airspace | None = None
 
@@ -107,8 +110,14 @@ class RealClock(ServerClock):
     def collect(self, engine: Engine, orders: Sequence[TrainOrder]) -> Iterator[Updates | Failed]:
         return self._live.answers(orders)
 
-    def give_up(self, dispatch: Dispatch, engine: Engine) -> None:
+    def give_up(self, dispatch: Dispatch, *, answered: bool) -> None:
+        if not answered:
+            place = dispatch.order.place
+            self._given_up |= {(place, client): dispatch.load for client in dispatch.order.clients.tolist()}
         self._live.give_up(dispatch.order)
+
+    def too_late(self) -> list[Load]:
+        return [self._given_up.pop(who) for who in self._live.too_late() if who in self._given_up]
 
     def _note_arrivals(self, airspace: Airspace, look: float) -> None:
         arrivals = self._live.arrivals()

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -187,15 +187,17 @@ def _flights(records: Sequence[RoundRecord]) -> dict[int, deque[_Flight]]:
     flights: dict[int, deque[_Flight]] = {}
     for training in (training for record in records for training in record.trainings):
         reasons, flown = {**training.failed, **training.rejected}, training.flown
-        for client, *rest in zip(flown.clients, flown.started, flown.ended, flown.outcome, strict=True):
-            flights.setdefault(client, deque()).append(_Flight(*rest, reason=reasons.get(client, "")))
+        rows = zip(flown.clients, flown.started, flown.ended, flown.outcome, strict=True)
+        for client, started, ended, outcome in rows:
+            flight = _Flight(started, ended, outcome, reasons.get(client, ""))
+            flights.setdefault(client, deque()).append(flight)
     return flights
 
 
 def _of(order: TrainOrder, clients: Ints) -> TrainOrder:
     """The part of an order that concerns some of its clients."""
     at = positions(order.clients, clients)
-    factors = {
+    factors: dict[str, Any] = {
         name: None if getattr(order, name) is None else getattr(order, name)[at]
         for name in ("lr_factors", "pull_factors")
     }

@@ -53,7 +53,7 @@ def time(monkeypatch):
 def slow(six, fake_grid, time):
     """Makes experiments and grids whose nodes take their time: (client, message) → seconds."""
 
-    class SlowGrid(fake_grid):
+    class SlowGrid(fake_grid):  # type: ignore[misc, valid-type]
         def __init__(self, *args: Any, **kwargs: Any) -> None:
             super().__init__(*args, **kwargs)
             self.seconds: Callable[[int, Message], float] = lambda client, message: SECONDS[client]
@@ -117,7 +117,11 @@ def test_the_first_answers_count_and_the_others_are_booked_and_told(slow):
     costs = result.ledger.rounds[0]
     assert (costs.wasted_trainings, costs.client_trainings) == (3, 3)
     assert costs.wasted_seconds == pytest.approx(9.0, abs=6 * POLL)
-    # They came all the same, and are told.
+    # They came all the same, and are told and booked: three when round 3 began, the models of round 1.
+    assert costs.wasted_bytes == 3 * costs.bytes_down // 6
+    later = result.ledger.rounds[2]
+    assert later.wasted_bytes == 3 * costs.bytes_down // 6 + 3 * costs.bytes_up // 3
+    assert later.bytes_up == 2 * costs.bytes_up
     assert any("client 3 answered exchange 0.0.0 too late: dropped" in event for event in events(result))
 
 
@@ -249,7 +253,7 @@ def test_a_client_that_never_answers_ends_with_its_own_deadline(slow):
 
 
 def test_answers_that_are_too_stale_are_not_kept(slow, monkeypatch):
-    engines = []
+    engines: list[FlowerEngine] = []
     monkeypatch.setattr(FlowerEngine, "begin_round", remembering(FlowerEngine.begin_round, engines))
     pacing = {"method": "buffered", "in_flight": 6, "k": 1, "max_staleness": 0}
     experiment, grid = slow(pacing, rounds=8, selection=random(2))
