@@ -37,6 +37,7 @@ from muster.privacy.account import Privacy
 from muster.results.store import Recorder, Store
 from muster.results.store.environment import code_version, environment
 from muster.selection.base import Selector, selectors
+from muster.server.clocks import ServerClock
 from muster.server.loop import Observer, Server
 from muster.server.origin import Provenance
 from muster.server.result import Result
@@ -87,7 +88,7 @@ class Parts:
     pacing: Pacing
     privacy: Privacy | None
 
-    def server(self, observers: Sequence[Observer] = ()) -> Server:
+    def server(self, observers: Sequence[Observer] = (), clock: ServerClock | None = None) -> Server:
         return Server(
             self.selector,
             self.aggregator,
@@ -100,6 +101,7 @@ class Parts:
             devices=self.devices,
             pacing=self.pacing,
             privacy=self.privacy,
+            clock=clock,
             observers=observers,
         )
 
