@@ -33,7 +33,7 @@ from muster.server.result import Result
 from muster.updates.filters import Filter
 from muster.updates.guard import Guard
 from muster.updates.table import Updates
-from muster.world.availability import Availability
+from muster.world.availability import Availability, TimedAvailability
 from muster.world.clock import Clock
 from muster.world.devices import Devices
 
@@ -142,7 +142,9 @@ class Server:
             raise ConfigError(f"rounds is {rounds}", expected="at least 1")
         if self.evaluate_every < 1:
             raise ConfigError(f"evaluate_every is {self.evaluate_every}", expected="at least 1")
-        population = replace(self.engine.population, rounds=rounds)
+        population = self.engine.population
+        timed = population.timed_availability or isinstance(self.clock.availability, TimedAvailability)
+        population = replace(population, rounds=rounds, timed_availability=timed)
         self.guard.check()
         self.engine.training.check()
         self.selector.check(population)
@@ -218,6 +220,7 @@ class Server:
             spec=population.spec,
             now=self.clock.now,
             forecast=self.clock.forecast(available),
+            late_answers=self.pacing.late_count,
         )
 
     @property
