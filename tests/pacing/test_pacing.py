@@ -73,7 +73,7 @@ def test_bad_options_are_refused(pacing, message):
 
 
 def test_every_pacing_is_listed():
-    assert set(pacings.names()) == {"synchronous", "over-select", "deadline", "buffered"}
+    assert set(pacings.names()) == {"synchronous", "over-select", "deadline", "buffered", "pisces"}
 
 
 def slow_landing(ends, ties, *, counts, own, wait, now):

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from muster.core.arrays import Floats, Ints
+from muster.core.arrays import Bools, Floats, Ints
 from muster.selection.history import History
 
 _CLIENT, _TRAININGS, _FAILURES, _NOTE = range(4)
@@ -21,7 +21,7 @@ def nobody() -> Floats:
     return np.zeros((0, 4))
 
 
-def sent_off(awaited: Floats, clients: Ints, history: History, note: Floats | float = 0.0) -> Floats:
+def sent_off(awaited: Floats, clients: Ints, history: History, note: Floats | Bools | float = 0.0) -> Floats:
     """These clients are awaited too; `note`: what the selector wants to remember of each until then."""
     rows = np.empty((len(clients), 4))
     rows[:, _CLIENT], rows[:, _NOTE] = clients, note
@@ -52,10 +52,16 @@ class News:
     awaited: Floats
 
 
-def heard_of(awaited: Floats, history: History) -> News:
-    """What the history says of those who are awaited."""
+def heard_of(awaited: Floats, history: History, idle: Ints | None = None) -> News:
+    """What the history says of those who are awaited.
+
+    Who is `idle` (ascending) without news never set out: a combination of selectors has sent another in its place.
+    """
     ordered = awaited[np.argsort(awaited[:, _CLIENT])]
     clients, notes = under_way(ordered)
     answered = history.trainings[clients] > ordered[:, _TRAININGS]
     failed = ~answered & (history.failures[clients] > ordered[:, _FAILURES])
-    return News(clients[answered], notes[answered], clients[failed], ordered[~answered & ~failed])
+    gone = answered | failed
+    if idle is not None and len(idle):
+        gone |= idle[np.minimum(np.searchsorted(idle, clients), len(idle) - 1)] == clients
+    return News(clients[answered], notes[answered], clients[failed], ordered[~gone])

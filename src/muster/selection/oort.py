@@ -305,7 +305,7 @@ class Oort(Selector):
 
     def _catch_up(self, fed: View, replies: Replies | None = None) -> tuple[Floats, bool]:
         """Learn from all answers since the last time: rewards of exploited clients, and whether there was news."""
-        news = heard_of(self.awaited, fed.history)
+        news = heard_of(self.awaited, fed.history, fed.available if replies is None else None)
         self.awaited = news.awaited
         losses = fed.history.last(self._loss.name)[news.answered]
         if replies is not None and self._loss.name in replies.values:

@@ -88,7 +88,7 @@ class FakeFederation:
         seconds: npt.ArrayLike | None = None,
         presence: npt.ArrayLike | None = None,
     ) -> None:
-        """`seconds`: how long each client trains; `presence`: the share of time for which each expects to be there.
+        """`seconds`: how long each client trains; `presence`: the share of time that each expects to be there.
 
         Without them no time passes, and nobody says when it will be there.
         """
