@@ -36,6 +36,7 @@ class PiscesPace(Pacing):
     max_staleness: int | None = None
 
     late_count = True
+    fills = True
     looks_at_durations = True
 
     def check(self, population: Population) -> None:
@@ -60,3 +61,6 @@ class PiscesPace(Pacing):
         if unknown is None:
             unknown = float(durations[np.isfinite(durations)].max(initial=0.0))
         return Wait(1, own=False, least=aggregation_interval(under_way, self.bound or self.in_flight, unknown))
+
+    def has_room(self, under_way: int, cohort: int) -> bool:
+        return under_way + cohort <= self.in_flight

@@ -58,7 +58,8 @@ class Pisces(Selector):
     exploration: float = 0.9
     exploration_decay: float = 0.98
     exploration_min: float = 0.3
-    #: Whoever has sent so many losses out of the ordinary is not chosen again; 0: nobody is suspected.
+    #: Whoever has sent so many losses out of the ordinary is chosen only when nobody else is there; 0: nobody is
+    #: suspected.
     credits: int = 5
     #: A loss is compared with those of clients that set out in the same round, or fewer than so many before.
     compared_rounds: int = 5
@@ -142,6 +143,9 @@ class Pisces(Selector):
         trusted = fed.available
         if self.credits:
             trusted = trusted[self.offences[trusted] < self.credits]
+        if not len(trusted):
+            # No time would pass if nobody set out, and nobody else would ever come.
+            trusted = fed.available
         old, new = trusted[self.explored[trusted]], trusted[~self.explored[trusted]]
         explore = min(len(new), int(fed.rng.binomial(self.clients_per_round, self.epsilon)))
         exploit = min(len(old), self.clients_per_round - explore)

@@ -110,7 +110,10 @@ class Landing:
             for n in np.unique(self.flights.dispatch[self.arrived]).tolist()
         ]
         #: What all of them report.
-        asked = [airspace.dispatch(n).order.report for n in np.unique(self.flights.dispatch).tolist()]
+        numbers = np.unique(self.flights.dispatch).tolist()
+        if not numbers and number is not None:  # nobody was told to train: what they would have reported
+            numbers = [number]
+        asked = [airspace.dispatch(n).order.report for n in numbers]
         names = set.intersection(*({signal.name for signal in report} for report in asked)) if asked else set()
         self.report = tuple(signal for signal in asked[0] if signal.name in names) if asked else ()
 
