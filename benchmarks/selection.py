@@ -60,7 +60,7 @@ SPECIAL = (
     Case("power-of-choice", "rpow-d", {"variant": "rpow-d"}),
     Case("size-weighted", "with replacement", {"replace": True}),
     Case("size-weighted", "without replacement"),
-    Case("oort", "no speeds"),
+    Case("oort", "no speeds", {"speed": "none"}),
     Case("oort", "speeds asked for", {"speed": "asked"}),
     Case("terraform", "100 in the pool"),
     Case("terraform", "everybody in the pool", everybody=True),

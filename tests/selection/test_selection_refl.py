@@ -12,6 +12,7 @@ from muster.engine.trial import TrialEngine
 from muster.experiment import run
 from muster.pacing.buffered import Buffered
 from muster.pacing.deadline import Deadline
+from muster.selection.base import selectors
 from muster.selection.refl import Refl, expected_stragglers, smoothed
 from muster.server import Server
 from muster.server.loop import Observer
@@ -37,6 +38,33 @@ def test_worked_example(federation):
     assert fed.play(Refl(clients_per_round=2)).trained.tolist() == [1, 3]
     assert fed.play(Refl(clients_per_round=3)).trained.tolist() == [1, 2, 3]
     assert fed.play(Refl(clients_per_round=2), available=[0, 2, 4]).trained.tolist() == [0, 2]
+
+
+def test_some_of_those_who_are_there_may_be_asked(federation):
+    presence = np.linspace(0, 1, 40)
+    chosen = [
+        federation(40, presence=presence, seed=seed).play(Refl(clients_per_round=2, candidates=10)).trained
+        for seed in range(50)
+    ]
+    first, second = np.transpose(chosen)
+    assert len(np.unique(first)) > 5
+    # The lowest two of ten numbers between 0 and 1 are 1/11 and 2/11 on average.
+    assert presence[first].mean() == pytest.approx(1 / 11, abs=0.05)
+    assert presence[second].mean() == pytest.approx(2 / 11, abs=0.05)
+
+
+def test_within_another_methods_choice_it_looks_at_those(federation):
+    pool = {"method": "sliding-window", "clients_per_round": 4}
+    selector = selectors.build("within", {"pool": pool, "inner": Refl(clients_per_round=2, hold_off=0)})
+    presence = np.random.default_rng(1).random(12)
+    fed = federation(12, presence=presence)
+    for played in fed.run(selector, 3):
+        assert len(played.trained) == 2
+    outer = federation(12, presence=presence).play(selectors.build(pool.pop("method"), pool)).trained
+    first = federation(12, presence=presence).play(
+        selectors.build("within", {"pool": {"method": "sliding-window"} | pool, "inner": Refl(2)})
+    )
+    assert first.trained.tolist() == sorted(outer[np.argsort(presence[outer])[:2]].tolist())
 
 
 def test_who_will_be_there_throughout_comes_last_and_the_lot_decides_among_the_others(federation):
@@ -90,9 +118,9 @@ def seen_intervals(fed, selector, rounds):
     """The intervals for which a selector asks."""
     seen = []
 
-    def forecast(begin, end):
+    def forecast(begin, end, clients):
         seen.append((begin, end))
-        return np.zeros(fed.clients)
+        return np.zeros(len(clients))
 
     for _ in range(rounds):
         view = fed.view()
@@ -143,6 +171,7 @@ def test_stragglers_that_are_expected():
         {"first_estimate": np.inf},
         {"hold_off": -1},
         {"least_target": -0.1},
+        {"candidates": 1},
         {"clients_per_round": 0},
     ],
 )

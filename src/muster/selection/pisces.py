@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from muster.core.arrays import Bools, Floats, Ints
+from muster.core.arrays import Bools, Floats, Ints, Vector
 from muster.core.component import Population, grown, state
 from muster.core.errors import ConfigError
 from muster.selection._awaited import heard_of, nobody, sent_off, under_way
@@ -73,7 +73,7 @@ class Pisces(Selector):
     loss: Floats = state(lambda: np.zeros(0))
     explored: Bools = state(lambda: np.zeros(0, dtype=np.bool_))
     #: clients × memory: staleness of the last answers, the latest first; NaN: there were not so many.
-    staleness: Floats = state(lambda: np.zeros((0, 0)))
+    staleness: Vector = state(lambda: np.zeros((0, 0), dtype=np.float32))
     #: Outliers that each client has sent.
     offences: Ints = state(lambda: np.zeros(0, dtype=np.int64))
     #: Who is under way, with a note in which round it set out.
@@ -125,7 +125,7 @@ class Pisces(Selector):
     def _welcome(self, fed: View) -> None:
         clients = fed.clients
         if not self.staleness.shape[1]:
-            self.staleness = np.zeros((0, self.staleness_memory))
+            self.staleness = np.zeros((0, self.staleness_memory), dtype=np.float32)
         self.loss = grown(self.loss, clients, 0.0)
         self.explored = grown(self.explored, clients, False)
         self.staleness = grown(self.staleness, clients, np.nan)

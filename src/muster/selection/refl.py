@@ -43,6 +43,8 @@ class Refl(Selector):
     #: "share": by the share of the next round for which a client will be there; "throughout": only whether it will
     #: be there throughout counts, and among equals the lot.
     rank: Literal["share", "throughout"] = "share"
+    #: So many of those who are there, drawn by lot, are asked how they see the next round; None: all.
+    candidates: int | None = None
     #: For so many rounds after it was chosen, a client is chosen only when there are not enough others.
     hold_off: int = 5
     #: "adaptive": as many fewer as answers of earlier rounds are expected to arrive during this one.
@@ -69,6 +71,11 @@ class Refl(Selector):
             raise ConfigError(
                 f"refl: first_estimate is {self.first_estimate}", expected="a positive number of seconds"
             )
+        if self.candidates is not None and self.candidates < self.clients_per_round:
+            raise ConfigError(
+                f"refl: candidates is {self.candidates}",
+                expected=f"at least {self.clients_per_round}, as are chosen",
+            )
         if self.hold_off < 0:
             raise ConfigError(f"refl: hold_off is {self.hold_off}", expected="zero or a positive number of rounds")
         if not population.timed_availability:
@@ -84,7 +91,8 @@ class Refl(Selector):
         self.awaited = heard_of(self.awaited, fed.history, fed.available).awaited
         interval = self._interval(fed)
         count = self._count(fed, interval)
-        clients = fed.available[lowest(self._order(fed, interval), count, fed.rng)]
+        asked = fed.available if self.candidates is None else fed.sample(self.candidates)
+        clients = asked[lowest(self._order(fed, asked, interval), count, fed.rng)]
         self.chosen_in[clients] = fed.round
         if fed.late_answers:
             self.awaited = sent_off(self.awaited, clients, fed.history, fed.now)
@@ -111,15 +119,15 @@ class Refl(Selector):
         late = expected_stragglers(fed.history.durations[clients], started, fed.now, interval)
         return max(1, math.ceil(self.least_target * self.clients_per_round), self.clients_per_round - late)
 
-    def _order(self, fed: View, interval: float) -> Floats:
-        """For each available client: small, if it should go now."""
-        soon = np.zeros(len(fed.available))
+    def _order(self, fed: View, asked: Ints, interval: float) -> Floats:
+        """For each of those who were asked: small, if it should go now."""
+        soon = np.zeros(len(asked))
         # A trial of this method, before a run, has no time.
         if fed.forecast is not None and interval > 0:
-            soon = fed.forecast(fed.now + interval, fed.now + 2 * interval)
+            soon = fed.forecast(fed.now + interval, fed.now + 2 * interval, asked)
             if self.rank == "throughout":
                 soon = (soon >= 1.0).astype(np.float64)
-        chosen = self.chosen_in[fed.available]
+        chosen = self.chosen_in[asked]
         resting = (chosen != NEVER) & (fed.round - chosen < self.hold_off)
         # Shares are 1 at most: who rests comes after everybody else.
         return np.where(resting, soon + 2.0, soon)

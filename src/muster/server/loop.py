@@ -219,7 +219,7 @@ class Server:
             classes=population.classes,
             spec=population.spec,
             now=self.clock.now,
-            forecast=self.clock.forecast(available),
+            forecast=self.clock.forecast(),
             late_answers=self.pacing.late_count,
         )
 

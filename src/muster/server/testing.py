@@ -138,7 +138,7 @@ class FakeFederation:
             classes=self.classes,
             spec=self.spec,
             now=self.now,
-            forecast=None if presence is None else lambda begin, end: presence[there],
+            forecast=None if presence is None else lambda begin, end, clients: presence[clients],
         )
 
     def play(
