@@ -119,9 +119,11 @@ class Conversation:
     def _land(self, request: Train | None, number: int | None, place: Place | None = None) -> Replies:
         """Wait as the pacing says, and make the next model."""
         self._landed = True
-        history, cohort = self.server.history, self.server.airspace.cohort
+        history, airspace = self.server.history, self.server.airspace
         durations = np.where(history.given_up, np.inf, history.durations)
-        wait = self.server.pacing.wait(cohort, durations[~np.isnan(durations)])
+        wait = self.server.pacing.wait_for(
+            airspace.cohort, durations[~np.isnan(durations)], history.durations[airspace.flights.clients]
+        )
         if number is None:  # nobody has just set out: whoever is under way is waited for
             wait = replace(wait, own=False)
         place = place or Place(self.round, max(self.iteration - 1, 0), self.exchange, self.population.rounds)

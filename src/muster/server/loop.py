@@ -35,7 +35,7 @@ from muster.server.result import Result
 from muster.updates.filters import Filter
 from muster.updates.guard import Guard
 from muster.updates.table import Updates
-from muster.world.availability import Availability
+from muster.world.availability import Availability, TimedAvailability
 from muster.world.devices import Devices
 
 
@@ -146,7 +146,9 @@ class Server:
             raise ConfigError(f"rounds is {rounds}", expected="at least 1")
         if self.evaluate_every < 1:
             raise ConfigError(f"evaluate_every is {self.evaluate_every}", expected="at least 1")
-        population = replace(self.engine.population, rounds=rounds)
+        population = self.engine.population
+        timed = population.timed_availability or isinstance(self.clock.availability, TimedAvailability)
+        population = replace(population, rounds=rounds, timed_availability=timed)
         self.guard.check()
         self.engine.training.check()
         self.selector.check(population)
@@ -229,7 +231,8 @@ class Server:
             classes=population.classes,
             spec=population.spec,
             now=self.clock.now,
-            forecast=self.clock.forecast(available),
+            forecast=self.clock.forecast(),
+            late_answers=self.pacing.late_count,
         )
 
     @property
