@@ -62,6 +62,15 @@ class Observer:
 MANY_CLIENTS = 2000
 
 
+_DIVERGED = "lower the learning rate, clip gradients, or raise guard.max_norm"
+#: What to do when nobody's answer counts in time, by how the reason begins.
+_TOO_SLOW = {
+    "late": "give clients more time (pacing.seconds, pacing.quantile), or less to do (training.epochs)",
+    "left": "give clients less to do (training.epochs, a smaller model), or look at [devices] and [availability]",
+    "too stale": "raise pacing.max_staleness, or lower pacing.in_flight",
+}
+
+
 class Server:
     """Runs rounds: any selector, any aggregator, any engine."""
 
@@ -197,12 +206,18 @@ class Server:
 
     def reachable(self, population: Population, round: int) -> Ints:
         """Who is there and not at work, ascending."""
-        available = self.engine.reachable(round)
-        if (there := self.clock.reachable(round, population.clients)) is not None:
-            available = np.intersect1d(available, there, assume_unique=True)
-        if len(self.airspace):
-            available = np.setdiff1d(available, self.airspace.flights.clients, assume_unique=True)
-        return available
+        available, clients = self.engine.reachable(round), population.clients
+        there, busy = self.clock.reachable(round, clients), self.airspace.flights.clients
+        if there is None and not len(busy):
+            return available
+        # Marks, not sets: with millions of clients sorting would take longer than everything else.
+        free = np.ones(clients, dtype=np.bool_) if there is None else there
+        if len(available) < clients:
+            known = np.zeros(clients, dtype=np.bool_)
+            known[available] = True
+            free &= known
+        free[busy] = False
+        return np.flatnonzero(free)
 
     def view(self, population: Population, round: int, cohort: int = 0) -> View:
         """What the selector may know; `cohort`: how many cohorts have been chosen in this round already."""
@@ -250,10 +265,11 @@ class Server:
             return None
         last = recent[-1].trainings[-1] if recent[-1].trainings else TrainingRecord([], [])
         reasons = {**last.failed, **last.rejected}
-        example = next(iter(reasons.items()), (None, "nobody was selected"))
+        client, reason = next(iter(reasons.items()), (None, "nobody was selected"))
+        fix = next((advice for start, advice in _TOO_SLOW.items() if reason.startswith(start)), _DIVERGED)
         return TrainingError(
-            f"{limit} rounds in a row had no valid update (last reason: client {example[0]}: {example[1]})",
-            fix="lower the learning rate, clip gradients, or raise guard.max_norm; the model before is kept",
+            f"{limit} rounds in a row had no valid update (last reason: client {client}: {reason})",
+            fix=f"{fix}; the model before is kept",
         )
 
     # --- checkpoints -------------------------------------------------------------------------------------

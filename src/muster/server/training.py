@@ -107,8 +107,9 @@ class Landing:
         aggregation.carry_out()
         self._note_absences(record)
         worked = self.flights.clients[self.arrived]
-        seconds = (self.flights.ends - self.flights.started)[self.arrived]
-        server.history.took(worked, seconds)
+        # What was needed, not the difference of two moments: its rounding would make a client late for a deadline
+        # that is its own last duration.
+        server.history.took(worked, self.flights.needed[self.arrived])
         talk.record.trainings.append(record)
         server.history.trained(np.array(record.clients, dtype=np.int64), talk.round)
         used = np.isin(self.flights.clients, record.clients) & self.arrived
