@@ -80,7 +80,9 @@ class StopAfter(Observer):
         return self.left <= 0
 
 
-@pytest.mark.parametrize("selection", SELECTIONS)
+@pytest.mark.parametrize(
+    "selection", [pytest.param(name, marks=[] if name == "oort" else pytest.mark.slow) for name in SELECTIONS]
+)
 @pytest.mark.parametrize("pacing", PACINGS)
 def test_stopped_in_mid_flight_and_resumed(tiny, tmp_path, pacing, selection):
     experiment = timed(tiny, pacing, selection, rounds=9)

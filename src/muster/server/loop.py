@@ -7,6 +7,7 @@ import math
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import islice
 
 import numpy as np
 
@@ -260,7 +261,9 @@ class Server:
     def _nothing_works(self) -> TrainingError | None:
         """The error to stop with, when too many rounds in a row had no valid update."""
         limit = self.guard.max_failed_rounds
-        recent = self.records[-limit:]
+        # A round in which nobody's training ended has not failed: those under way may still answer.
+        ended = (record for record in reversed(self.records) if not record.only_waited)
+        recent = list(islice(ended, limit))[::-1]
         if len(recent) < limit or not all(record.failed for record in recent):
             return None
         last = recent[-1].trainings[-1] if recent[-1].trainings else TrainingRecord([], [])
