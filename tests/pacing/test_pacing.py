@@ -111,3 +111,8 @@ def test_landing_is_what_happens_event_by_event(flights, answers, own_only, seco
     slow, slow_moment = slow_landing(ends, ties, counts=counts, own=own, wait=wait, now=1.0)
     assert moment == slow_moment
     assert [(ends[i], ties[i]) for i in taken] == [(ends[i], ties[i]) for i in slow]
+
+
+def test_how_many_train_at_the_same_time_has_no_default():
+    with pytest.raises(ConfigError, match=r"pacing\.in_flight"):
+        pacings.build("buffered", {"k": 3}, "pacing")

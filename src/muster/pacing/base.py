@@ -45,8 +45,8 @@ class Pacing(Component):
 
     #: Whether clients that are late go on, and their answers count when they arrive. Else they are given up on.
     late_count: bool = False
-    #: So many clients train at the same time: cohorts start for as long as there is room; None: one at a time.
-    in_flight: int | None = None
+    #: Whether cohorts start for as long as there is room for one more. Else a training waits before the next.
+    fills: bool = False
     #: Answers to models that are older than so many aggregations are thrown away; None: none are.
     max_staleness: int | None = None
     #: Whether `wait` looks at the durations of earlier trainings.
@@ -66,7 +66,7 @@ class Pacing(Component):
 
     def has_room(self, under_way: int, cohort: int) -> bool:
         """Whether a cohort of this size may start while so many clients are at work."""
-        return self.in_flight is None or under_way + cohort <= self.in_flight
+        return True
 
 
 def landing(

@@ -76,10 +76,10 @@ def check_training_fits(request: Train, selector: Selector, pacing: Pacing, *, f
         raise _not_late(selector, pacing, "it decides after a training which of its updates are used")
     if request.fedavg:
         raise _not_late(selector, pacing, "it trains some rounds with another aggregation")
-    if pacing.in_flight is not None and len(request.clients) > pacing.in_flight:
+    if not pacing.has_room(0, len(request.clients)):
         raise ConfigError(
-            f"{type(selector).__name__} chose {len(request.clients)} clients at once, but pacing.in_flight lets "
-            f"{pacing.in_flight} train at the same time",
+            f"{type(selector).__name__} chose {len(request.clients)} clients at once: more than the pacing "
+            f"'{pacings.name_of(pacing)}' lets train at the same time",
             fix="raise pacing.in_flight, or lower selection.clients_per_round",
         )
 

@@ -125,7 +125,7 @@ class Conversation:
         request = self._that_fit(request)
         number = dispatch(self, request)
         self.iteration += 1
-        if server.pacing.in_flight is not None and self._room() and self._somebody_is_idle():
+        if server.pacing.fills and self._room() and self._somebody_is_idle():
             return no_replies(server.airspace.dispatch(number).order.report, self.population)
         return self._land(request, number, place)
 

@@ -191,6 +191,8 @@ class Bookkeeper:
 
     def passes(self, clients: Ints, signals: tuple[Signal, ...]) -> Ints:
         """Samples that each client runs through the model to measure the signals; evaluations share a pass."""
+        if not signals:
+            return np.zeros(len(clients), dtype=np.int64)
         batch = self.training.batch_size
         shared = [signal for signal in signals if signal.evaluates]
         alone = [signal for signal in signals if not signal.evaluates]

@@ -32,6 +32,9 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("muster")
 
+#: Columns of the update table that the server fills in, beside sizes and weights.
+_OF_THE_SERVER = ("multiplicity", "lr", "lr_factors", "version", "staleness", "arrived")
+
 
 def aggregator_for(request: object, own: Aggregator) -> Aggregator:
     """The run's own, unless a training is to be plain FedAvg: then a fresh one, which has no state."""
@@ -55,13 +58,24 @@ def dispatch(talk: Conversation, request: Train) -> int:
     engine = server.engine
     vectors = 1 if order.broadcast is None else 2, 1 + len(engine.algorithm.extra)
     load = books.update(order.report, *vectors, engine.filters)
-    samples = np.maximum(books.planned(clients, engine.algorithm) - talk.probed(clients), 0)
+    samples: Ints | int = 0
+    if server.clock.devices is not None:  # else nothing takes time
+        samples = np.maximum(books.planned(clients, engine.algorithm) - talk.probed(clients), 0)
     place = order.place.round, order.place.exchange
     trips = server.clock.trips(clients, samples, load.down, load.up, exchange=place)
-    # Which of two answers that arrive together is first is a matter of chance, not of ids.
-    ties = draws.uniform(draws.words(server.seed, "arrival", *place, clients=clients)[:, 0])
     books.dispatched(clients, load)
-    return server.airspace.take_off(Dispatch(request, order, server.version, load), server.clock.now, trips, ties)
+    return server.airspace.take_off(
+        Dispatch(request, order, server.version, load), server.clock.now, trips, _ties(talk, order)
+    )
+
+
+def _ties(talk: Conversation, order: TrainOrder) -> Floats:
+    """Which of two answers that arrive together is first: a matter of chance, not of ids."""
+    server, place = talk.server, order.place
+    if server.clock.devices is None:  # everybody answers at once, and no order is kept
+        return np.zeros(len(order.clients))
+    words = draws.words(server.seed, "arrival", place.round, place.exchange, clients=order.clients)
+    return draws.uniform(words[:, 0])
 
 
 class Landing:
@@ -358,17 +372,15 @@ class Aggregation:
         return {version: parameters - now for version, parameters in old.items()}
 
     def _with_what_is_known(self, answers: Updates) -> Updates:
-        known = self.known.rows(np.searchsorted(self.clients, answers.clients))
-        names = [signal.name for signal in self.landed.report]
+        known, at = self.known, np.searchsorted(self.clients, answers.clients)
         return replace(
-            known,
+            answers,
             # Read now: a federation may learn how many samples a client has from its answer.
             sizes=self.talk.population.sizes[answers.clients],
-            movements=answers.movements,
-            numbers=answers.numbers,
-            reports={name: answers.reports[name] for name in names},
-            extra=answers.extra,
-            changed=answers.changed,
+            reports={signal.name: answers.reports[signal.name] for signal in self.landed.report},
+            weights=None if known.weights is None else known.weights[at],
+            drifts=known.drifts,
+            **{name: getattr(known, name)[at] for name in _OF_THE_SERVER},
         )
 
     # --- afterwards --------------------------------------------------------------------------------------
@@ -387,7 +399,8 @@ class Aggregation:
         # A refused update was computed and sent like any other.
         worked = Updates.concatenated([*self._valid, *self._refused]).by_client()
         for part in self.parts:
-            mine = worked.rows(np.isin(worked.clients, part.order.clients))
+            alone = len(self.parts) == 1
+            mine = worked if alone else worked.rows(np.isin(worked.clients, part.order.clients))
             talk.books.arrived(
                 mine.clients,
                 part.load,

@@ -153,9 +153,7 @@ class Updates:
             return cls(nobody, nobody, np.empty((0, 0), dtype=np.float32), numbers)
         if len(parts) == 1:
             return parts[0]
-        columns = {
-            f.name: _joined([getattr(part, f.name) for part in parts]) for f in fields(cls) if f.name != "drifts"
-        }
+        columns = {name: _joined([getattr(part, name) for part in parts]) for name in _COLUMNS}
         return cls(**columns, drifts={v: drift for part in parts for v, drift in part.drifts.items()})
 
     def __len__(self) -> int:
@@ -173,7 +171,7 @@ class Updates:
 
     def rows(self, which: Ints | Bools | slice) -> Updates:
         """Only these rows; a slice gives views, ids and masks give copies."""
-        columns = {f.name: _taken(getattr(self, f.name), which) for f in fields(self) if f.name != "drifts"}
+        columns = {name: _taken(getattr(self, name), which) for name in _COLUMNS}
         return Updates(**columns, drifts=self.drifts)
 
     def __iter__(self) -> Iterator[Updates]:
@@ -192,6 +190,10 @@ class Updates:
         """Normalised weights: as the selector asked, else by sample counts or equal; multiplicities counted."""
         own = self.sizes.astype(np.float64) if kind == "samples" else np.ones(len(self))
         return normalised(self.multiplicity * (own if self.weights is None else self.weights))
+
+
+#: What has one entry, or one row, a client.
+_COLUMNS = tuple(f.name for f in fields(Updates) if f.name != "drifts")
 
 
 def normalised(weights: Floats) -> Floats:
