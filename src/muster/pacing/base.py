@@ -51,6 +51,8 @@ class Pacing(Component):
     fills: bool = False
     #: Answers to models that are older than so many aggregations are thrown away; None: none are.
     max_staleness: int | None = None
+    #: Whether `wait` looks at the durations of earlier trainings.
+    looks_at_durations: bool = False
 
     def asked(self, wanted: int) -> int:
         """How many clients are told to train where the answers of `wanted` are to be used."""
@@ -61,7 +63,7 @@ class Pacing(Component):
         """What a training of `started` clients waits for.
 
         `durations`: seconds of the last training of every client that has trained; inf where the server did not
-        wait for the end.
+        wait for the end. Empty unless `looks_at_durations`.
         """
 
     def wait_for(self, started: int, durations: Floats, under_way: Floats) -> Wait:

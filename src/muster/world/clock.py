@@ -41,13 +41,15 @@ class Clock:
         """It is later now, or as late as it was."""
         self.now = max(self.now, moment)
 
-    def reachable(self, round: int, clients: int) -> Ints | None:
-        """Who is there now, ascending; None: everybody."""
+    def reachable(self, round: int, clients: int) -> Bools | None:
+        """Whether each client is there now, as marks that may be changed; None: everybody is."""
         if self.availability is None:
             return None
         if isinstance(self.availability, TimedAvailability):
-            return self._watching(clients).available(self.now)
-        return self.availability.available(round, clients, self._seed)
+            return self._watching(clients).there(self.now)
+        marks = np.zeros(clients, dtype=np.bool_)
+        marks[self.availability.available(round, clients, self._seed)] = True
+        return marks
 
     def trips(
         self,
