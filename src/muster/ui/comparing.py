@@ -90,7 +90,7 @@ def _read(connection: sqlite3.Connection, entry: Entry) -> Result:
     )
 
 
-_LEFT_OUT = ("asks", "groups", "notes", "client_accuracy")
+_LEFT_OUT = ("asks", "groups", "notes", "client_accuracy", "observed")
 
 
 def problem_of(config: dict[str, Any]) -> str:
