@@ -37,7 +37,9 @@ class Participation:
     def read_on(self, connection: sqlite3.Connection, run: int, done: int) -> None:
         """Take in the rounds after those that are known."""
         if done < self.done:  # rolled back
-            self.__init__()  # type: ignore[misc]
+            self.done = 0
+            for column in (self.rounds, self.clients, self.weights, self.fates):
+                column.clear()
         rows = connection.execute(
             "SELECT round, clients, weights, left_out FROM selections WHERE experiment = ? AND round > ? "
             "AND round <= ? ORDER BY round, training",
@@ -253,7 +255,3 @@ def _accuracies_of(connection: sqlite3.Connection, run: int, client: int) -> dic
 
 def _finite(value: float) -> float | None:
     return value if np.isfinite(value) else None
-
-
-def in_their_order(clients: int) -> Ints:
-    return np.arange(clients)
