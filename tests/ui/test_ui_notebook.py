@@ -13,6 +13,9 @@ from muster.core.errors import ConfigError
 from muster.ui import notebook
 
 
+pytestmark = pytest.mark.slow
+
+
 def asked(address: str, path: str):
     parts = urlsplit(address)
     token = parts.query.removeprefix("token=")
