@@ -12,7 +12,6 @@ import muster
 from muster.core.errors import ConfigError
 from muster.ui import notebook
 
-
 pytestmark = pytest.mark.slow
 
 
