@@ -13,13 +13,13 @@ from muster.training.base import algorithms
 
 
 def check_pacing(
-    pacing: Pacing, selector: Selector, aggregator: Aggregator, engine: Engine, has_devices: bool
+    pacing: Pacing, selector: Selector, aggregator: Aggregator, engine: Engine, time_passes: bool
 ) -> None:
     """Refuse, before round 1, a pacing that makes no sense without time or that these methods cannot bear."""
     if isinstance(pacing, Synchronous):
         return
     name = pacings.name_of(pacing)
-    if not has_devices:
+    if not time_passes:
         raise ConfigError(
             f"the pacing '{name}' depends on how long clients take, and here nobody takes any time",
             fix="add a section [devices], for example method = 'phones'",
