@@ -12,6 +12,7 @@ import numpy as np
 from muster.aggregation.base import Aggregated, Aggregator, StreamingAggregator, buffers_of
 from muster.aggregation.fedavg import FedAvg
 from muster.core.arrays import Bools, Floats, Ints, Vector
+from muster.core.component import Population
 from muster.core.errors import TrainingError
 from muster.core.parameters import ParameterSpec
 from muster.engine.base import Failed, TrainOrder, narrowed
@@ -142,8 +143,9 @@ class Landing:
         aggregation.carry_out()
         self._note_absences(record)
         worked = self.flights.clients[self.arrived]
-        seconds = (self.flights.ends - self.flights.started)[self.arrived]
-        server.history.took(worked, seconds)
+        # What was needed, not the difference of two moments: its rounding would make a client late for a deadline
+        # that is its own last duration.
+        server.history.took(worked, self.flights.needed[self.arrived])
         talk.record.trainings.append(record)
         server.history.trained(np.array(record.clients, dtype=np.int64), talk.round)
         used = np.isin(self.flights.clients, record.clients) & self.arrived
@@ -152,6 +154,7 @@ class Landing:
             record.flown = self._flown(record)
         server.airspace.forget()
         replies = aggregation.replies(self.report)
+        replies = _with_columns(replies, () if request is None else request.report, talk.population)
         talk.remember(replies, [*record.failed, *record.rejected], trained=True)
         return replies
 
@@ -450,6 +453,15 @@ def _write_back(filtered: Updates, arrived: Updates) -> None:
     """Put what filters made of rows where the engine's matrix has them: a filter may have worked on a copy."""
     if filtered.movements is not arrived.movements:
         arrived.movements[positions(arrived.clients, filtered.clients)] = filtered.movements
+
+
+def _with_columns(replies: Replies, wanted: Sequence[Signal], population: Population) -> Replies:
+    """The same, with every signal that is wanted: NaN where those that have arrived were not asked for it."""
+    missing = [signal for signal in wanted if signal.name not in replies.values]
+    if not missing:
+        return replies
+    empty = {s.name: narrowed(np.full((len(replies), s.width(population)), np.nan)) for s in missing}
+    return Replies(replies.clients, {**replies.values, **empty})
 
 
 def _distinct(signals: tuple[Signal, ...]) -> tuple[Signal, ...]:
