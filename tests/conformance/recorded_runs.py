@@ -3,8 +3,8 @@
     python tests/conformance/recorded_runs.py            # compare
     python tests/conformance/recorded_runs.py --record   # after a change that is meant to change results
 
-Bits depend on the processor and on the libraries, so the file has a record for each combination that they were made
-with. Runs on a combination without a record are not compared.
+Bits depend on the processor and on the libraries, so the file has a record for each combination they were made with.
+Runs on a combination without a record are not compared bit by bit.
 """
 
 from __future__ import annotations
