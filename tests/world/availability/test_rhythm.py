@@ -15,7 +15,7 @@ from muster.world import traces
 from muster.world.availability import Watch, availabilities
 from muster.world.availability import _rhythm_fit as fitting
 from muster.world.availability import rhythm as module
-from muster.world.availability.rhythm import Characters, Rhythm, fitted, lives, passed_by, states
+from muster.world.availability.rhythm import Characters, Following, Rhythm, fitted, lives, passed_by, states
 
 MASK = (1 << 64) - 1
 
@@ -103,6 +103,22 @@ def test_any_moment_without_those_before_it(seed, client, now):
 def test_gaps_pass_at_the_speed_of_the_hours(begin, amount):
     found = passed_by(SMALL, np.array([begin]), np.array([amount]))[0]
     assert found == pytest.approx(slow_gap(SMALL, begin, amount), abs=1e-4)
+
+
+def test_following_says_the_same():
+    """In steps of seconds and of days, through many stretches, for some and for all; and back in time again."""
+    following, rng, now = Following(SMALL, 300, 9), np.random.default_rng(1), 0.0
+    everybody = np.arange(300)
+    for step in range(120):
+        now += float(rng.exponential((0.7, 20.0, 900.0, 50_000.0)[step % 4]))
+        who = everybody if step % 3 else np.sort(rng.choice(300, 40, replace=False))
+        online, change = following(now, who)
+        theirs = states(SMALL, lives(SMALL, who, 9), np.full(len(who), int(now // 1)))
+        assert online.tolist() == theirs[0].tolist()
+        assert change.tolist() == theirs[1].tolist()
+    online, change = following(17.5, everybody)
+    theirs = states(SMALL, lives(SMALL, everybody, 9), np.full(300, 17))
+    assert (online.tolist(), change.tolist()) == (theirs[0].tolist(), theirs[1].tolist())
 
 
 def test_clients_do_not_depend_on_who_else_is_looked_at():
