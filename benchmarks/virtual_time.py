@@ -4,9 +4,9 @@ Clients answer with made-up numbers and a model of 31 numbers, so that everythin
 who is there, selection, the clock, flights, aggregation, history, books and records. Times are the processor's,
 which other work on the machine disturbs least.
 
-    OMP_NUM_THREADS=1 python benchmarks/time.py                       the table (a few minutes, 4 GB)
-    OMP_NUM_THREADS=1 python benchmarks/time.py --cases asynchronous  one case
-    OMP_NUM_THREADS=1 python benchmarks/time.py --profile --cases synchronous
+    OMP_NUM_THREADS=1 python benchmarks/virtual_time.py                       the table (a few minutes, 4 GB)
+    OMP_NUM_THREADS=1 python benchmarks/virtual_time.py --cases asynchronous  one case
+    OMP_NUM_THREADS=1 python benchmarks/virtual_time.py --profile --cases synchronous
 
 Each case runs in a process of its own: its memory is the most that this process ever held.
 """
