@@ -263,6 +263,17 @@ def test_answers_that_are_too_stale_are_not_kept(slow, monkeypatch):
     assert waiting == len(trainings_sent(grid)) - sum(map(len, outcomes(result)))
 
 
+def test_clients_at_work_do_not_hold_up_an_evaluation(slow):
+    pacing = {"method": "buffered", "in_flight": 6, "k": 3}
+    flower = {"deadline": 100.0, "poll": POLL, "evaluate": "clients"}
+    experiment, grid = slow(pacing, rounds=1, flower=flower)
+    result = run_on_grid(grid, experiment)
+    assert "not evaluated, being at work: clients 3, 4, 5" in events(result)
+    asked = [m.metadata.dst_node_id for m in grid.log if m.metadata.message_type == wire.EVALUATE]
+    evaluated = {grid.contexts[node].node_config["partition-id"] for node in asked}
+    assert evaluated == {0, 1, 2}
+
+
 def remembering(method, seen: list[Any]):
     def call(self, *args):
         seen.append(self)
