@@ -351,7 +351,7 @@ def _selector(section: Section | Selector, clients: int) -> Selector:
         if "clients_per_round" in options:
             raise ConfigError("selection has both fraction and clients_per_round", fix="keep one of them")
         options["clients_per_round"] = max(1, math.floor(fraction * clients + 1e-9))
-    return selectors.build(name, options, "selection")
+    return selectors.build(name, options, "selection", beside=["method", "fraction"])
 
 
 def _asking(selector: Selector, pacing: Pacing) -> Selector:
@@ -405,7 +405,7 @@ def _component(section: Any, key: str, title: str, registry: Any) -> Any:
     if not isinstance(section, dict):
         return section
     name, _ = _method(section, key, title, registry)
-    return registry.build(name, {k: v for k, v in section.items() if k != key}, title)
+    return registry.build(name, {k: v for k, v in section.items() if k != key}, title, beside=[key])
 
 
 __all__ = [

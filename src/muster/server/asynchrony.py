@@ -39,6 +39,13 @@ def check_pacing(
             "move together",
             fix="use method = 'plain' or 'fedprox' in the section [algorithm], or a pacing without late answers",
         )
+    if aggregator.stale is None:
+        raise ConfigError(
+            f"the pacing '{name}' uses late answers, but {type(aggregator).__name__} cannot: "
+            f"{aggregator.not_stale}",
+            fix="aggregate with fedbuff, fedavg or simprox, or choose a pacing without late answers; in an "
+            "aggregator of your own, declare `stale = 'movements'` if it only looks at movements",
+        )
     if selector.gives_fedavg():
         raise _not_late(selector, pacing, "it trains some rounds with another aggregation")
     _try(selector, aggregator, engine, pacing)

@@ -7,6 +7,7 @@ import math
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import islice
 
 import numpy as np
 
@@ -35,7 +36,7 @@ from muster.server.result import Result
 from muster.updates.filters import Filter
 from muster.updates.guard import Guard
 from muster.updates.table import Updates
-from muster.world.availability import Availability
+from muster.world.availability import Availability, TimedAvailability
 from muster.world.devices import Devices
 
 
@@ -61,6 +62,15 @@ class Observer:
 
 #: Larger federations keep the accuracy of every single client for the last round only.
 MANY_CLIENTS = 2000
+
+
+_DIVERGED = "lower the learning rate, clip gradients, or raise guard.max_norm"
+#: What to do when nobody's answer counts in time, by how the reason begins.
+_TOO_SLOW = {
+    "late": "give clients more time (pacing.seconds, pacing.quantile), or less to do (training.epochs)",
+    "left": "give clients less to do (training.epochs, a smaller model), or look at [devices] and [availability]",
+    "too stale": "raise pacing.max_staleness, or lower pacing.in_flight",
+}
 
 
 class Server:
@@ -146,7 +156,9 @@ class Server:
             raise ConfigError(f"rounds is {rounds}", expected="at least 1")
         if self.evaluate_every < 1:
             raise ConfigError(f"evaluate_every is {self.evaluate_every}", expected="at least 1")
-        population = replace(self.engine.population, rounds=rounds)
+        population = self.engine.population
+        timed = population.timed_availability or isinstance(self.clock.availability, TimedAvailability)
+        population = replace(population, rounds=rounds, timed_availability=timed)
         self.guard.check()
         self.engine.training.check()
         self.selector.check(population)
@@ -209,12 +221,18 @@ class Server:
 
     def reachable(self, population: Population, round: int) -> Ints:
         """Who is there and not at work, ascending."""
-        available = self.engine.reachable(round)
-        if (there := self.clock.reachable(round, population.clients)) is not None:
-            available = np.intersect1d(available, there, assume_unique=True)
-        if len(self.airspace):
-            available = np.setdiff1d(available, self.airspace.flights.clients, assume_unique=True)
-        return available
+        available, clients = self.engine.reachable(round), population.clients
+        there, busy = self.clock.reachable(round, clients), self.airspace.flights.clients
+        if there is None and not len(busy):
+            return available
+        # Marks, not sets: with millions of clients sorting would take longer than everything else.
+        free = np.ones(clients, dtype=np.bool_) if there is None else there
+        if len(available) < clients:
+            known = np.zeros(clients, dtype=np.bool_)
+            known[available] = True
+            free &= known
+        free[busy] = False
+        return np.flatnonzero(free)
 
     def view(self, population: Population, round: int, cohort: int = 0) -> View:
         """What the selector may know; `cohort`: how many cohorts have been chosen in this round already."""
@@ -229,7 +247,8 @@ class Server:
             classes=population.classes,
             spec=population.spec,
             now=self.clock.now,
-            forecast=self.clock.forecast(available),
+            forecast=self.clock.forecast(),
+            late_answers=self.pacing.late_count,
         )
 
     @property
@@ -257,15 +276,18 @@ class Server:
     def _nothing_works(self) -> TrainingError | None:
         """The error to stop with, when too many rounds in a row had no valid update."""
         limit = self.guard.max_failed_rounds
-        recent = self.records[-limit:]
+        # A round in which nobody's training ended has not failed: those under way may still answer.
+        ended = (record for record in reversed(self.records) if not record.only_waited)
+        recent = list(islice(ended, limit))[::-1]
         if len(recent) < limit or not all(record.failed for record in recent):
             return None
         last = recent[-1].trainings[-1] if recent[-1].trainings else TrainingRecord([], [])
         reasons = {**last.failed, **last.rejected}
-        example = next(iter(reasons.items()), (None, "nobody was selected"))
+        client, reason = next(iter(reasons.items()), (None, "nobody was selected"))
+        fix = next((advice for start, advice in _TOO_SLOW.items() if reason.startswith(start)), _DIVERGED)
         return TrainingError(
-            f"{limit} rounds in a row had no valid update (last reason: client {example[0]}: {example[1]})",
-            fix="lower the learning rate, clip gradients, or raise guard.max_norm; the model before is kept",
+            f"{limit} rounds in a row had no valid update (last reason: client {client}: {reason})",
+            fix=f"{fix}; the model before is kept",
         )
 
     # --- checkpoints -------------------------------------------------------------------------------------

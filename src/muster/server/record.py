@@ -116,6 +116,12 @@ class RoundRecord:
         return not any(training.clients for training in self.trainings)
 
     @property
+    def only_waited(self) -> bool:
+        """The server waited, and nobody's training ended meanwhile."""
+        ended = any(t.clients or t.failed or t.rejected or t.left_out for t in self.trainings)
+        return bool(self.trainings) and not ended
+
+    @property
     def last_trained(self) -> list[int]:
         """The clients of the round's last training that changed the model, ascending."""
         return next((training.clients for training in reversed(self.trainings) if training.clients), [])

@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from muster.aggregation.base import Aggregated, Aggregator, StreamingAggregator
+from muster.aggregation.base import Aggregated, Aggregator, StreamingAggregator, buffers_of
 from muster.aggregation.fedavg import FedAvg
 from muster.core.arrays import Bools, Floats, Ints, Vector
+from muster.core.component import Population
 from muster.core.errors import TrainingError
+from muster.core.parameters import ParameterSpec
 from muster.engine.base import Failed, TrainOrder, narrowed
 from muster.engine.task import Place
 from muster.pacing.base import Wait, landing
@@ -141,8 +143,9 @@ class Landing:
         aggregation.carry_out()
         self._note_absences(record)
         worked = self.flights.clients[self.arrived]
-        seconds = (self.flights.ends - self.flights.started)[self.arrived]
-        server.history.took(worked, seconds)
+        # What was needed, not the difference of two moments: its rounding would make a client late for a deadline
+        # that is its own last duration.
+        server.history.took(worked, self.flights.needed[self.arrived])
         talk.record.trainings.append(record)
         server.history.trained(np.array(record.clients, dtype=np.int64), talk.round)
         used = np.isin(self.flights.clients, record.clients) & self.arrived
@@ -151,6 +154,7 @@ class Landing:
             record.flown = self._flown(record)
         server.airspace.forget()
         replies = aggregation.replies(self.report)
+        replies = _with_columns(replies, () if request is None else request.report, talk.population)
         talk.remember(replies, [*record.failed, *record.rejected], trained=True)
         return replies
 
@@ -333,10 +337,11 @@ class Aggregation:
                 gone = np.isin(arrived.clients, list(result.refused))
                 self._refused.append(arrived.rows(gone).without_vectors())
             if len(result.updates):
+                usable = _statistics_from_current(result.updates, spec)
                 if self._in_engine:
-                    _write_back(result.updates, arrived)
-                self._valid.append(result.updates.without_vectors())
-                yield result.updates
+                    _write_back(usable, arrived)
+                self._valid.append(usable.without_vectors())
+                yield usable
 
     def _answers(self) -> Iterator[Updates | Failed]:
         server, orders = self.talk.server, [part.order for part in self.parts]
@@ -430,10 +435,33 @@ class Aggregation:
             talk.books.released(mine.clients, part.order.report)
 
 
+def _statistics_from_current(updates: Updates, spec: ParameterSpec) -> Updates:
+    """Running statistics of answers to older models, seen from the current one.
+
+    They are estimates that are averaged. Were their movements added up instead, ten clients that started together
+    and answer one by one would move them ten times as far as each of them found right: a variance below zero.
+    """
+    buffers = buffers_of(spec)
+    if buffers.start == buffers.stop or not updates.staleness.any():
+        return updates
+    movements = updates.movements if updates.movements.flags.writeable else updates.movements.copy()
+    movements[:, buffers] = updates.seen_from_current(buffers)
+    return replace(updates, movements=movements)
+
+
 def _write_back(filtered: Updates, arrived: Updates) -> None:
     """Put what filters made of rows where the engine's matrix has them: a filter may have worked on a copy."""
     if filtered.movements is not arrived.movements:
         arrived.movements[positions(arrived.clients, filtered.clients)] = filtered.movements
+
+
+def _with_columns(replies: Replies, wanted: Sequence[Signal], population: Population) -> Replies:
+    """The same, with every signal that is wanted: NaN where those that have arrived were not asked for it."""
+    missing = [signal for signal in wanted if signal.name not in replies.values]
+    if not missing:
+        return replies
+    empty = {s.name: narrowed(np.full((len(replies), s.width(population)), np.nan)) for s in missing}
+    return Replies(replies.clients, {**replies.values, **empty})
 
 
 def _distinct(signals: tuple[Signal, ...]) -> tuple[Signal, ...]:
