@@ -181,6 +181,7 @@ def test_buffered_answers_are_used_once_each_and_none_is_lost(slow):
         {"method": "deadline", "seconds": 4.0, "late": "use"},
         {"method": "buffered", "in_flight": 4, "k": 1},
         {"method": "buffered", "in_flight": 6, "k": 3, "max_staleness": 1},
+        {"method": "pisces", "in_flight": 6, "first_latency": 5.0},
     ],
 )
 @pytest.mark.parametrize("aggregation", ["fedavg", "simprox"])
@@ -290,6 +291,7 @@ PACINGS: dict[str, dict[str, Any]] = {
     "deadline": {"method": "deadline", "quantile": 0.6},
     "late": {"method": "deadline", "seconds": 2.5, "late": "use"},
     "buffered": {"method": "buffered", "in_flight": 4, "k": 2},
+    "pisces": {"method": "pisces", "in_flight": 4, "first_latency": 2.0},
 }
 
 
@@ -311,6 +313,13 @@ def test_a_run_is_repeated_to_the_bit(slow, tmp_path, pacing, selection):
 def test_several_trainings_a_round_are_repeated(slow, tmp_path):
     chosen = {"method": "terraform", "clients_per_round": 4, "min_clients": 2}
     experiment, grid = slow({"method": "over-select", "factor": 1.5}, rounds=3, selection=chosen)
+    run_on_grid(grid, experiment, out=tmp_path)
+    assert replay(str(tmp_path), workers=0).differences == []
+
+
+def test_who_is_simulated_to_be_away_is_away_again(slow, tmp_path):
+    away = {"method": "bernoulli", "p": 0.7}
+    experiment, grid = slow(PACINGS["buffered"], rounds=6, selection=random(2), availability=away)
     run_on_grid(grid, experiment, out=tmp_path)
     assert replay(str(tmp_path), workers=0).differences == []
 
