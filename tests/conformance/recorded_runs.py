@@ -3,7 +3,7 @@
     python tests/conformance/recorded_runs.py            # compare
     python tests/conformance/recorded_runs.py --record   # after a change that is meant to change results
 
-Bits depend on the processor and on the libraries, so the file has a record for each combination they were made with.
+Bits depend on the processor and on the libraries, so there is a record for each combination they were made with.
 Runs on a combination without a record are not compared bit by bit.
 """
 
