@@ -11,9 +11,9 @@ from matplotlib.ticker import MaxNLocator, PercentFormatter
 
 from muster.core.arrays import Floats, Ints
 from muster.core.inequality import gini
-from muster.report.plots.canvas import WHOLE, panels, picture, shortened, whole_ticks
+from muster.report.looks import looks
+from muster.report.plots.canvas import WHOLE, labels, panels, picture, whole_ticks
 from muster.report.plots.data import client_accuracy, participants, population, required
-from muster.report.style import colour
 from muster.results.cases import Case, cases
 
 if TYPE_CHECKING:
@@ -60,10 +60,11 @@ def _histograms(
     """One panel a case, all on the same axes: the mean share of clients in each bar over the seeds."""
     columns = 3 if len(found) > 2 else 2
     figure, axes = panels(len(found), columns, size=(3.6, 2.5), sharex=True, sharey=True)
-    for number, (panel, case, runs) in enumerate(zip(axes, found, values, strict=True)):
+    names = [case.name for case in found]
+    for panel, name, look, runs in zip(axes, labels(names, 28), looks(names), values, strict=True):
         heights = np.mean([np.histogram(run, edges)[0] / len(run) for run in runs], axis=0)
-        panel.stairs(heights, edges, fill=True, color=colour(number), alpha=0.85)
-        panel.set_title(f"{shortened(case.name, 28)}\n", loc="left", fontsize=10)
+        panel.stairs(heights, edges, fill=True, color=look.colour, alpha=0.85)
+        panel.set_title(f"{name}\n", loc="left", fontsize=10)
         panel.text(0, 1.03, note(runs), transform=panel.transAxes, fontsize=9)
         panel.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
         panel.yaxis.set_major_locator(MaxNLocator(5))
