@@ -11,6 +11,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.patches import StepPatch
 
 from muster.core.errors import ConfigError, OutputError
+from muster.report.compare import compare
 from muster.report.plots import KINDS, draw
 from muster.report.plots.canvas import amount, labels, shortened, spread, time_unit
 from muster.report.plots.clusters import NOBODY, aligned, depths
@@ -159,6 +160,14 @@ def test_frequencies_are_shares_of_clients(made):
     assert isinstance(bars, StepPatch)
     assert bars.get_data()[0].tolist() == pytest.approx([3 / 6, 1 / 6, 1 / 6, 1 / 6])
     assert texts(figure) == ["Gini 0.61"]
+
+
+def test_training_twice_in_a_round_is_taking_part_once(made):
+    """The picture's Gini is that of the table of participation."""
+    run = made(selections=[[[0, 1], [0]], [[0, 1], [0]], [[0, 2], [0]]])
+    figure = draw("selection-frequency", [run])
+    (gini,) = compare([run]).tables["participation"].column("Gini")
+    assert texts(figure) == [f"Gini {gini.value:.2f}"] == ["Gini 0.61"]
 
 
 @pytest.mark.parametrize(

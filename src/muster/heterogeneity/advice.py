@@ -10,7 +10,8 @@ import numpy as np
 from scipy.special import gammaln
 
 from muster.core.arrays import Floats, Ints
-from muster.heterogeneity.metrics import effective_clients, size_gini
+from muster.core.inequality import gini
+from muster.heterogeneity.metrics import effective_clients
 
 #: A client is strongly skewed from here on: about a split of 80 to 20 of two classes.
 STRONG = 0.3
@@ -138,13 +139,13 @@ def alike(facts: FederationFacts) -> Advice | None:
 
 
 def uneven_sizes(facts: FederationFacts) -> Advice | None:
-    gini = size_gini(facts.sizes)
-    if gini < UNEVEN_SIZES:
+    uneven = gini(facts.sizes)
+    if uneven < UNEVEN_SIZES:
         return None
     largest = np.sort(facts.sizes)[::-1][: max(1, len(facts.sizes) // 10)].sum() / facts.sizes.sum()
     equal = effective_clients(facts.sizes)
     return Advice(
-        f"Sizes are uneven (Gini {gini:.2f}): as spread out as {equal:,.0f} equal clients",
+        f"Sizes are uneven (Gini {uneven:.2f}): as spread out as {equal:,.0f} equal clients",
         f"The largest tenth of the clients has {largest:.0%} of the samples and will dominate a mean that is "
         'weighted by size. Consider `weights = "equal"`, and `fednova` where clients take different numbers of '
         "steps; draw with `size-weighted` only if large clients are also typical.",

@@ -10,10 +10,11 @@ from scipy.spatial.distance import squareform
 
 from muster.core.arrays import Floats, Ints
 from muster.core.errors import ConfigError
+from muster.core.inequality import gini
 from muster.core.randomness import generator
 from muster.heterogeneity.advice import Advice, FederationFacts, advise
 from muster.heterogeneity.divergences import earth_mover, hellinger, js_divergence, pairwise, to_pooled
-from muster.heterogeneity.metrics import effective_clients, size_gini, summary, triplets
+from muster.heterogeneity.metrics import effective_clients, summary, triplets
 from muster.heterogeneity.tables import Counts
 
 #: Clients in the heat map; of more, this many are drawn.
@@ -95,7 +96,7 @@ def inspect(counts: Counts, cohort: int | None = None) -> Inspection:
         triplets=apart,
         divergences=divergences,
         chance=facts.chance,
-        size_gini=size_gini(sizes),
+        size_gini=gini(sizes),
         effective_clients=effective_clients(sizes),
         unusual=most_unusual(counts),
         advice=advise(facts),

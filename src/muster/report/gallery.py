@@ -142,7 +142,7 @@ def _fairness(runs: Sequence[Result], metric: str) -> Iterator[Picture]:
 
 
 def _clients(runs: Sequence[Result]) -> Iterator[Picture]:
-    alt = "Histograms of how often clients trained, one a case; Gini coefficients in the tables."
+    alt = "Histograms of the rounds in which clients took part, one a case; Gini coefficients in the tables."
     yield Picture("Clients", alt, partial(plot_selection_frequency, runs))
     if all(any(record.client_accuracy is not None for record in run.records) for run in runs):
         alt = "Histograms of the final accuracy on clients' own test data, one a case."

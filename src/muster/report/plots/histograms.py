@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
 from muster.core.arrays import Floats, Ints
-from muster.core.inequality import gini
+from muster.core.inequality import counts_of, gini
 from muster.report.looks import looks
 from muster.report.plots.canvas import WHOLE, labels, panels, picture, whole_ticks
 from muster.report.plots.data import client_accuracy, participants, population, required
@@ -26,15 +26,15 @@ _SHARES = [step / 20 for step in range(21)]
 
 @picture
 def plot_selection_frequency(results: Sequence[Result]) -> Figure:
-    """Histograms of how often clients trained, one panel a case, the mean over its seeds."""
+    """Histograms of the rounds in which clients took part, one panel a case, the mean over its seeds."""
     found = cases(required(results))
-    counts = [[_trainings(run) for run in case.runs] for case in found]
+    counts = [[_rounds(run) for run in case.runs] for case in found]
     edges = whole_edges(np.concatenate([run for runs in counts for run in runs]), _MOST_BARS)
     figure = _histograms(found, counts, edges, lambda runs: f"Gini {np.mean([gini(run) for run in runs]):.2f}")
     for panel in figure.axes:
         panel.xaxis.set_major_locator(whole_ticks(5))
         panel.xaxis.set_major_formatter(WHOLE)
-    figure.supxlabel("how often a client trained", fontsize=10)
+    figure.supxlabel("rounds in which a client took part", fontsize=10)
     return figure
 
 
@@ -77,8 +77,8 @@ def _mean_and_spread(runs: Sequence[Floats] | Sequence[Ints]) -> str:
     return f"mean {mean:.0%}, std {spread:.0%}, worst {worst:.0%}"
 
 
-def _trainings(result: Result) -> Ints:
-    return np.bincount(np.concatenate(participants(result)), minlength=population(result))
+def _rounds(result: Result) -> Ints:
+    return counts_of(participants(result), population(result))
 
 
 def whole_edges(values: Ints, most: int) -> list[float]:

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 #: Inches between two rows.
 _ROW = 0.24
+#: Where the critical difference is drawn; the axis is at 0, a row of names takes 0.8.
+_TOP = 1.5
 
 
 @picture
@@ -45,14 +47,14 @@ def draw_ranks(ranking: Ranking, title: str) -> Figure:
     order = np.argsort(ranking.mean, kind="stable")
     stretches = alike(ranking.mean, ranking.critical)
     rows = -(-count // 2)
-    figure, (axes,) = panels(1, size=(7.2, 1.1 + _ROW * (rows + len(stretches))))
+    figure, (axes,) = panels(1, size=(7.2, 1.6 + _ROW * (rows + 0.6 * len(stretches))))
     _axis(axes, count)
     _critical(axes, ranking)
     for level, (first, last) in enumerate(stretches):
         ends = ranking.mean[order[[first, last]]]
         axes.plot([ends[0] - 0.04, ends[1] + 0.04], [-0.55 - 0.45 * level] * 2, color="0.45", linewidth=3.2)
     _names(axes, ranking, order, rows, below=0.45 * len(stretches))
-    axes.set_title(title, loc="left", pad=26)
+    axes.set_title(title, loc="left")
     return figure
 
 
@@ -61,7 +63,8 @@ def _axis(axes: Axes, count: int) -> None:
     axes.xaxis.tick_top()
     axes.set_xticks(range(1, count + 1) if count <= 12 else np.linspace(1, count, 8).round().astype(int))
     axes.spines[["left", "right", "bottom"]].set_visible(False)
-    axes.spines["top"].set_visible(True)
+    # The axis lies among the rest, so that marks stand on it; above it is room for the critical difference.
+    axes.spines["top"].set(visible=True, position=("data", 0))
     axes.set_yticks([])
     axes.grid(visible=False)
 
@@ -71,11 +74,11 @@ def _critical(axes: Axes, ranking: Ranking) -> None:
     count = len(ranking.methods)
     tested = "" if np.isnan(ranking.friedman_p) else f"; Friedman's p = {ranking.friedman_p:.2g}"
     if ranking.decidable:
-        axes.plot([count, count - ranking.critical], [0.75] * 2, color="0.45", linewidth=1.4, marker="|", ms=7)
+        axes.plot([count, count - ranking.critical], [_TOP] * 2, color="0.45", linewidth=1.4, marker="|", ms=7)
         words = f"critical difference {ranking.critical:.2f} ({LEVEL:.0%}){tested}"
     else:
         words = f"too few problems: the critical difference is {ranking.critical:.2f}{tested}"
-    axes.text(count, 1.0, words, fontsize=8.5, color="0.45", va="bottom", ha="left")
+    axes.text(count, _TOP + 0.35, words, fontsize=8.5, color="0.45", va="bottom", ha="left")
 
 
 def _names(axes: Axes, ranking: Ranking, order: np.ndarray, rows: int, below: float) -> None:
@@ -103,4 +106,4 @@ def _names(axes: Axes, ranking: Ranking, order: np.ndarray, rows: int, below: fl
             fontsize=9,
             annotation_clip=False,
         )
-    axes.set_ylim(-1.4 - below - 0.8 * (rows - 1), 1.2)
+    axes.set_ylim(-1.4 - below - 0.8 * (rows - 1), _TOP + 1.1)
