@@ -210,7 +210,11 @@ def test_whoever_says_that_there_is_nothing_to_select_takes_everybody(name):
     if "nothing to select" in said:
         assert all(set(federation.play(selector).trained.tolist()) == set(range(6)) for _ in range(5))
     else:
-        assert name in ("random", "terraform", "retrain-random", "fedpns") or selector.gives_multiplicity() or said
+        assert (
+            name in ("random", "terraform", "retrain-random", "fedpns", "fedcs")
+            or selector.gives_multiplicity()
+            or said
+        )
 
 
 @pytest.mark.parametrize("name", selectors.names())

@@ -14,6 +14,7 @@ from muster.cli.data import data_app
 from muster.cli.deploy import deploy_app
 from muster.cli.flower import flower_app
 from muster.cli.inspect import inspect
+from muster.cli.league import league
 from muster.cli.node import node
 from muster.cli.report import plot, report
 from muster.cli.reproduce import reproduce
@@ -51,6 +52,7 @@ app.command()(compare)
 app.command()(report)
 app.command()(plot)
 app.command()(reproduce)
+app.command()(league)
 app.command()(node)
 
 Workers = Annotated[
