@@ -126,7 +126,8 @@ def beside(table: LeagueTable) -> Table:
     ]
     notes = (
         "Means over problems at the end of the runs, with intervals over problems. Gini: of the rounds in which "
-        "each client took part, 0 is even. Extra bytes: beside one model to and from every client that trains. Server: "
+        "each client took part, 0 is even. Extra bytes: beside one model to and from every client "
+        "that trains. Server: "
         "selection and aggregation, on the machine that ran it.",
     )
     return with_intervals(from_columns("Beside accuracy", columns, notes))
