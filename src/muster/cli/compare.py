@@ -55,7 +55,8 @@ def compare(  # noqa: PLR0917 (the options are what they are)
     table: Annotated[
         list[str] | None,
         typer.Option(
-            help="Only this: scores, budgets, targets, significance, participation, weights, overhead or ranks."
+            help="Only this: scores, budgets, targets, significance, participation, weights, time, overhead or "
+            "ranks."
         ),
     ] = None,
     sort: Annotated[bool, typer.Option("--sort", help="Best first.")] = False,

@@ -72,7 +72,7 @@ def plot(  # noqa: PLR0917 (the options are what they are)
         str,
         typer.Argument(
             help="curves, curves-apart, selection-map, selection-frequency, client-accuracy, clusters, "
-            "cluster-numbers, fairness, time-to-target, sensitivity, ranks or weights."
+            "cluster-numbers, fairness, time-to-target, sensitivity, ranks, weights, timeline or staleness."
         ),
     ],
     runs: Runs = None,

@@ -35,6 +35,10 @@ METHOD_SECTIONS = (
 #: The sections that centralised training shares with the federation that it is compared with.
 SHARED_WITH_CENTRALISED = ("data", "partition", "model")
 
+#: Defaults that are not what they were when runs were first kept. A config that leaves them open is identified by
+#: what they are now, so that it is not taken for a run of before.
+CHANGED_DEFAULTS: dict[str, dict[str, Any]] = {"training": {"lr": 0.1, "batch_size": 16}}
+
 #: Kinds of engine that give the same bits; the first stands for all of them.
 _ALIKE = (("vectorised",), ("processes", "inline"))
 
@@ -48,6 +52,9 @@ def determining(config: Mapping[str, Any]) -> dict[str, Any]:
     if not sections.get("privacy"):
         # Runs without noise are the same as before there was a choice.
         sections.pop("privacy", None)
+    for section, defaults in CHANGED_DEFAULTS.items():
+        if isinstance(said := sections.get(section), Mapping):
+            sections[section] = {**defaults, **said}
     kind = config.get("engine", {}).get("kind", "auto")
     return sections if kind == "auto" else sections | {"engine": {"kind": _standing_for(kind)}}
 

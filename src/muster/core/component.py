@@ -38,6 +38,8 @@ class Population:
     has_devices: bool = False
     #: How many clients a round has, where the selection says so beforehand.
     cohort: int | None = None
+    #: Clients come and go on the virtual clock, and can say for how long they will be there.
+    timed_availability: bool = False
 
     @property
     def clients(self) -> int:

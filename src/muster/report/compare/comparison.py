@@ -31,6 +31,7 @@ from muster.report.compare.sections import (
     overheads,
     scores,
     targets,
+    times,
     weights,
 )
 from muster.report.intervals import FEW_VALUES
@@ -40,7 +41,7 @@ from muster.results.problems import Problem, problems
 from muster.server.result import Result
 
 #: The tables of a problem by name, in their order.
-PROBLEM_TABLES = ("scores", "budgets", "targets", "significance", "participation", "weights", "overhead")
+PROBLEM_TABLES = ("scores", "budgets", "targets", "significance", "participation", "weights", "time", "overhead")
 #: All tables: `ranks` is over the problems, where there are several.
 TABLES = (*PROBLEM_TABLES, "ranks")
 CORRECTIONS = ("holm", "none")
@@ -247,6 +248,8 @@ def _tables(found: Sequence[Case], baseline: Case, options: Options) -> dict[str
                 tables[name] = fairness(found)
             case "weights":
                 tables[name] = weights(found)
+            case "time" if any(spends(run, "virtual_seconds") for case in found for run in case.runs):
+                tables[name] = times(found)
             case "overhead":
                 tables[name] = overheads(found)
     if options.spread == "deviation":
