@@ -9,7 +9,7 @@ import pytest
 
 from muster.aggregation.base import aggregators
 from muster.core.errors import ConfigError
-from muster.experiment.runner import build_data
+from muster.experiment.runner import build_data, build_parts
 from muster.league.file import from_values, load_league
 from muster.league.outcome import choose, failures, run_league
 from muster.league.page import write_page
@@ -92,12 +92,25 @@ def test_every_method_is_in_the_shipped_league_or_left_out_with_a_reason():
     assert len(load_league().problems) >= 8
 
 
-@pytest.mark.parametrize("name", ["digits", "digits, phones"])
+@pytest.mark.parametrize("name", ["digits", "digits, phones", "digits, phones that come and go"])
 def test_embedded_problems_can_be_divided_with_every_seed(name):
     planned = plan(load_league(), "full", problems=[name])
     for run in planned.runs({}):
         if run.method == "random":
-            assert build_data(run.experiment).clients == 40
+            assert build_data(run.experiment).clients == run.experiment.partition["clients"]
+
+
+@pytest.mark.parametrize("name", ["digits", "digits, phones", "digits, phones that come and go"])
+def test_embedded_problems_fit_all_of_their_methods(name):
+    """Everything that can be seen before round 1 is in order, and no default makes a method another one."""
+    for run in plan(load_league(), "full", problems=[name], seeds=1).runs({}):
+        parts = build_parts(run.experiment, workers=0)
+        try:
+            server = parts.server()
+            server.check(run.experiment.rounds)
+            assert server.cautions(run.experiment.rounds) == []
+        finally:
+            parts.engine.close()
 
 
 # --- plans -------------------------------------------------------------------------------------------------------
