@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -17,7 +18,7 @@ from muster.league.planning import guest_class, plan, points
 from muster.results.store import Store
 from muster.selection.base import selectors
 
-VALUES = {
+VALUES: dict[str, Any] = {
     "name": "little",
     "last": 1,
     "tuning_seeds": [100],

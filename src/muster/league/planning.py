@@ -93,8 +93,8 @@ class LeaguePlan:
         if method in self.guests:
             values["selection"] = _guest(self.guests[method], cohort)
             return PlannedRun(table.name, problem.name, method, from_dict(values), point)
-        own = {"method": method, **(cohort if table.compares == "selection" else {}), **point}
-        changes[table.compares] = own | dict(changes.get(table.compares, {})) | point
+        own = {"method": method, **(cohort if table.compares == "selection" else {})}
+        changes[table.compares] = {**own, **changes.get(table.compares, {}), **point}
         return PlannedRun(table.name, problem.name, method, from_dict(merged(values, changes)), point)
 
 

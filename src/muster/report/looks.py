@@ -108,5 +108,7 @@ def _place(method: str) -> int:
 
 def _mixed(colour: str, share: float, ground: int) -> str:
     towards = (1.0, 1.0, 1.0) if ground == 0 else (0.12, 0.13, 0.15)
-    parts = ((1 - share) * own + share * other for own, other in zip(to_rgb(colour), towards, strict=True))
-    return to_hex(tuple(parts))
+    red, green, blue = (
+        (1 - share) * own + share * other for own, other in zip(to_rgb(colour), towards, strict=True)
+    )
+    return to_hex((red, green, blue))
