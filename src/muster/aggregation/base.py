@@ -92,6 +92,11 @@ class Aggregator(Component):
         if not holds:
             raise ConfigError(f"{type(self).__name__}: {option} is {getattr(self, option)}", expected=expected)
 
+    def cautions(self, population: Population) -> list[str]:
+        if population.cohort != 1 or self.streaming:
+            return []
+        return [f"{aggregators.name_of(self)} has nothing to compare: one client trains at a time"]
+
     def prepare(self, population: Population) -> None:
         """Learn the population before round 1."""
 

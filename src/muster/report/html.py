@@ -23,7 +23,8 @@ body { margin: 0 auto; max-width: 72rem; padding: 1rem 1.2rem 3rem; background: 
   font: 16px/1.5 system-ui, -apple-system, "Segoe UI", Roboto, "DejaVu Sans", sans-serif; }
 h1 { font-size: 1.6rem; line-height: 1.25; margin: .6rem 0 .2rem; overflow-wrap: anywhere; }
 h2 { font-size: 1.2rem; margin: 2rem 0 .5rem; }
-h3 { font-size: 1rem; margin: 1.4rem 0 .4rem; }
+h3 { font-size: 1.05rem; margin: 1.6rem 0 .4rem; }
+h4 { font-size: 1rem; margin: 1.2rem 0 .4rem; }
 a { color: var(--accent); }
 nav { display: flex; flex-wrap: wrap; gap: .2rem 1rem; margin: .8rem 0; }
 p { margin: .4rem 0; max-width: 46rem; }
@@ -58,7 +59,7 @@ code { color: var(--accent); font-size: .95em; }
   body { max-width: none; padding: 0; font-size: 1rem; }
   nav, .download { display: none; }
   .card, figure, tr { break-inside: avoid; }
-  h2, h3 { break-after: avoid; }
+  h2, h3, h4 { break-after: avoid; }
   .cards { grid-template-columns: 1fr 1fr; }
   .cards > .full { grid-column: 1 / -1; }
   .wide { overflow: visible; }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import logging
 import math
 import time
 from collections.abc import Iterator, Sequence
@@ -38,6 +39,8 @@ from muster.updates.guard import Guard
 from muster.updates.table import Updates
 from muster.world.availability import Availability, TimedAvailability
 from muster.world.devices import Devices
+
+log = logging.getLogger(__name__)
 
 
 class Observer:
@@ -195,8 +198,19 @@ class Server:
         if self.privacy is not None:
             self.privacy.check(population)
 
+    def cautions(self, rounds: int) -> list[str]:
+        """What a user should know before round 1: options with which a method is another, simpler one."""
+        cohort = self.selector.get_params().get("clients_per_round")
+        population = replace(self.engine.population, rounds=rounds, cohort=cohort)
+        if self.engine.training.centralised:
+            return []
+        parts = (self.selector, self.aggregator, self.engine.algorithm)
+        return [text for part in parts for text in part.cautions(population)]
+
     def _begin(self, rounds: int) -> None:
         self.check(rounds)
+        for text in self.cautions(rounds):
+            log.warning("%s", text)
         self.aggregator.prepare(replace(self.engine.population, rounds=rounds))
 
     # --- one round ---------------------------------------------------------------------------------------
@@ -208,6 +222,8 @@ class Server:
         self.ledger.open_round()
         books = Bookkeeper(self.ledger, population, self.engine.training)
         record = RoundRecord(round + 1, began=self.clock.now)
+        if round == 0:
+            record.events += self.cautions(rounds)
         record.events += self.clock.begin_round(round, self.engine)
         for load in self.clock.too_late():
             books.too_late(load)
