@@ -213,8 +213,8 @@ def test_latex_compiles(tmp_path):
 
 def test_html():
     text = to_html(example())
-    assert "<td class=number><strong>91.0 ± 1.4</strong></td>" in text
-    assert "<td class=number><u>80.0</u></td>" in text
+    assert '<td class="number"><strong>91.0 ± 1.4</strong></td>' in text
+    assert '<td class="number"><u>80.0</u></td>' in text
     assert "&gt; 7.5 (1 of 2 reached)" in text
     assert text.count("<tr>") == text.count("</tr>") == 4
 

@@ -34,6 +34,7 @@ from muster.cli.running import (
 from muster.cli.runs import export, runs_app
 from muster.cli.start import init, schema, show
 from muster.cli.sweep import sweep
+from muster.cli.ui import ui
 from muster.console.output import err, out
 
 app = typer.Typer(
@@ -179,7 +180,14 @@ _GROUPS: dict[str, dict[str, Callable[..., None] | typer.Typer]] = {
         "inspect": inspect,
     },
     "Run": {"run": run, "sweep": sweep, "reproduce": reproduce, "league": league, "replay": replay},
-    "Look at results": {"compare": compare, "report": report, "plot": plot, "runs": runs_app, "export": export},
+    "Look at results": {
+        "ui": ui,
+        "compare": compare,
+        "report": report,
+        "plot": plot,
+        "runs": runs_app,
+        "export": export,
+    },
     "Real federations": {"flower": flower_app, "deploy": deploy_app, "node": node},
 }
 for _group, _commands in _GROUPS.items():

@@ -36,6 +36,7 @@ from muster.pacing import Pacing, Synchronous, pacings
 from muster.privacy.account import Privacy
 from muster.results.store import Recorder, Store
 from muster.results.store.environment import code_version, environment
+from muster.results.store.stops import StopOnRequest
 from muster.selection.base import Selector, selectors
 from muster.server.clocks import ServerClock
 from muster.server.loop import Observer, Server
@@ -228,6 +229,7 @@ def run(
             if of_its_own:
                 _refuse_other_runs(store, experiment, resume)
         recorder = stack.enter_context(store.recorder(experiment, resume))
+        observers = (*observers, StopOnRequest(store.folder, experiment.fingerprint))
         result = recorder.complete_result()
         try:
             if result is None:

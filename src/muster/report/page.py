@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import html as escaping
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import groupby
@@ -16,6 +16,7 @@ from muster.report import html
 from muster.report.compare import Comparison, Options, compare
 from muster.report.compare.across import methods_of
 from muster.report.gallery import MOST_LINES, MOST_MAPS, drawn, gallery
+from muster.report.headline import headline
 from muster.report.render import to_html
 from muster.report.tables import Table
 from muster.report.warnings import warnings
@@ -44,18 +45,22 @@ def report_page(
     title = title or _title(comparison)
     sections = [
         *_warned([*remarks, *comparison.remarks, *warnings(results)]),
-        Section("runs", "What was run", _runs(results)),
         Section("tables", "Tables", _tables(comparison)),
+        Section("runs", "What was run", _runs(results, comparison)),
         Section("pictures", "Pictures", _pictures(comparison)),
         Section("settings", "Settings", _settings(results, comparison)),
         Section("environment", "Environment", _environment(results)),
         Section("repeat", "How to repeat it", _repeat(comparison)),
     ]
-    links = "".join(f'<a href="#{section.id}">{section.title}</a>' for section in sections)
-    made = f"Written {datetime.now(UTC):%Y-%m-%d %H:%M} UTC with Muster {__version__}."
-    body = "\n".join(f'<h2 id="{part.id}">{part.title}</h2>\n{part.body}' for part in sections)
-    head = f"<h1>{html.marked(title)}</h1>\n<p>{html.marked(_summary(results, comparison))}</p>"
-    return html.page(title, f'{head}\n<p class="quiet">{made}</p>\n<nav>{links}</nav>\n{body}')
+    return html.rendered(
+        "report.html",
+        title=title,
+        headline=headline(comparison),
+        summary=_summary(results, comparison),
+        made=f"Written {datetime.now(UTC):%Y-%m-%d %H:%M} UTC with Muster {__version__}.",
+        sections=sections,
+        cases=[case.name for case in comparison.cases],
+    )
 
 
 def write_report(
@@ -118,12 +123,15 @@ def _component(run: Result, section: str, key: str) -> object:
     return settings.get(key, settings.get("data", settings.get("object", "?"))) if settings else "?"
 
 
-def _runs(results: Sequence[Result]) -> str:
+def _runs(results: Sequence[Result], comparison: Comparison) -> str:
+    places = {id(run): place for place, case in enumerate(comparison.cases) for run in case.runs}
+    kinds = []
     header = ("run", "seed", "rounds", "status", "accuracy", "trainings", "time", "fingerprint", "ended")
     rows = []
     place = {name: number for number, name in reversed(list(enumerate(run.name for run in results)))}
     for run in sorted(results, key=lambda run: (place[run.name], seed_of(run))):
         origin, costs = run.provenance, run.ledger.total()
+        kinds.append(f"case-{places[id(run)]}" if id(run) in places else "")
         seconds = origin.seconds or costs.seconds
         rows.append(
             [
@@ -138,7 +146,7 @@ def _runs(results: Sequence[Result]) -> str:
                 f"{datetime.fromtimestamp(origin.ended, UTC):%Y-%m-%d\u00a0%H:%M}" if origin.ended else "–",
             ]
         )
-    return html.table(header, rows, numbers=(1, 2, 4, 5, 6))
+    return html.table(header, rows, numbers=(1, 2, 4, 5, 6), kinds=kinds)
 
 
 def _percent(run: Result) -> str:
@@ -155,16 +163,20 @@ def _warned(found: Sequence[str]) -> Iterator[Section]:
 
 
 def _tables(comparison: Comparison) -> str:
-    parts = [_titled("h3", table) for table in comparison.across.values()]
+    parts = [_titled("h3", table, {}) for table in comparison.across.values()]
+    before = 0
     for judged in comparison.judged:
         if judged.name:
             parts.append(f"<h3>{escaping.escape(judged.name)}</h3>")
-        parts += [_titled("h4" if judged.name else "h3", table) for table in judged.tables.values()]
+        # As in `comparison.cases`: problem after problem.
+        places = {case.name: before + place for place, case in enumerate(judged.cases)}
+        parts += [_titled("h4" if judged.name else "h3", table, places) for table in judged.tables.values()]
+        before += len(judged.cases)
     return "\n".join(parts)
 
 
-def _titled(tag: str, table: Table) -> str:
-    return f"<{tag}>{escaping.escape(table.title)}</{tag}>\n{to_html(table)}"
+def _titled(tag: str, table: Table, places: Mapping[str, int]) -> str:
+    return f"<{tag}>{escaping.escape(table.title)}</{tag}>\n{to_html(table, places)}"
 
 
 def _pictures(comparison: Comparison) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import html
 import io
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -14,13 +13,13 @@ from rich.console import Group, JustifyMethod
 from rich.table import Table as RichTable
 from rich.text import Text
 
+from muster.report.html import part
 from muster.report.tables import MISSING, Cell, Column, Mark, Table, markdown
 
 LEGEND = {
     "markdown": "**Bold**: best; <ins>underlined</ins>: second best.",
     "latex": r"\textbf{Bold}: best; \underline{underlined}: second best.",
     "terminal": "*: best; °: second best.",
-    "html": "<strong>Bold</strong>: best; <u>underlined</u>: second best.",
 }
 
 #: Characters.
@@ -148,22 +147,17 @@ def _latex_heading(column: Column) -> str:
     return rf"\begin{{tabular}}[b]{{@{{}}r@{{}}}}{upper}\\{lower}\end{{tabular}}"
 
 
-def to_html(table: Table) -> str:
-    """A table for a page of `muster.report.html`, with its notes."""
-
-    def shown(cell: Cell, text: str) -> str:
-        text = html.escape(text)
-        return {Mark.BEST: f"<strong>{text}</strong>", Mark.SECOND: f"<u>{text}</u>", None: text}[cell.mark]
-
-    def line(tag: str, texts: Sequence[str]) -> str:
-        kinds = ["" if column.textual else " class=number" for column in table.columns]
-        return "<tr>" + "".join(f"<{tag}{k}>{t}</{tag}>" for k, t in zip(kinds, texts, strict=True)) + "</tr>"
-
-    header = line("th", [html.escape(column.heading) for column in table.columns])
-    lines = [header, *(line("td", row) for row in _texts(table, shown))]
-    notes = [*([LEGEND["html"]] if _has_marks(table) else []), *map(html.escape, table.notes)]
-    body = '<div class="wide"><table>\n' + "\n".join(lines) + "\n</table></div>"
-    return body + (f'\n<p class="quiet">{" ".join(notes)}</p>' if notes else "")
+def to_html(table: Table, places: Mapping[str, int] | None = None) -> str:
+    """A table for a page of `muster.report.html`, with its notes; rows of a known case have its class."""
+    rows = [
+        [
+            (cell_text(cell, column), cell.mark.value if cell.mark else "")
+            for cell, column in zip(row, table.columns, strict=True)
+        ]
+        for row in table.rows
+    ]
+    kinds = [f"case-{places[row[0][0]]}" if row[0][0] in places else "" for row in rows] if places else []
+    return part("scores", table.columns, rows, table.notes, _has_marks(table), kinds)
 
 
 # --- data --------------------------------------------------------------------------------------------------------

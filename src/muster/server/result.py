@@ -37,7 +37,7 @@ CUMULATED = (
 )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Result:
     """What `muster.run` gives back."""
 
@@ -117,6 +117,21 @@ class Result:
         # Looked up by name: pictures are made of results, so their room stands above this one.
         figure: Figure = import_module("muster.report.plots").draw(kind, [self], path=path, **options)
         return figure
+
+    def __repr__(self) -> str:
+        """Short: the records of a long run would fill many screens."""
+        state = "" if self.complete else ", not complete"
+        accuracy = f", accuracy {self.final():.4f}" if self._has_accuracy else ""
+        return f"Result({self.name!r}: {len(self.records)} rounds{accuracy}{state})"
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: a few numbers and a small picture."""
+        shown: str = import_module("muster.report.notebook").result_html(self)
+        return shown
+
+    @property
+    def _has_accuracy(self) -> bool:
+        return any("accuracy" in row for row in self.metrics)
 
     def save(self, folder: Path | str) -> None:
         """Write metrics, selections, ledger and parameters as plain files (CSV, JSON, NPY)."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from importlib import import_module
 from statistics import fmean
 from typing import Literal
 
@@ -118,7 +119,7 @@ class Judged:
         return self.problem.cases
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Comparison:
     """Problems, each judged on its own, and methods over all of them."""
 
@@ -162,6 +163,15 @@ class Comparison:
             for remark in judged.remarks
         ]
         return [*self.general, *own]
+
+    def __repr__(self) -> str:
+        return f"Comparison({', '.join(case.name for case in self.cases)}; {self.options.metric})"
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: who is best, and the scores."""
+        # Looked up by name: it is made of comparisons.
+        shown: str = import_module("muster.report.notebook").comparison_html(self)
+        return shown
 
 
 def compare(results: Sequence[Result], options: Options | None = None) -> Comparison:

@@ -18,6 +18,8 @@ _PROBLEM = ("data.", "partition.", "model.", "availability.", "devices.")
 _METHOD = ("selection.", "aggregation.", "algorithm.", "pacing.", "privacy.", "filters")
 _COHORT = "selection.clients_per_round"
 _LONGEST_LIST = 6
+#: How the remark begins that cases are about different problems.
+DIFFERENT_PROBLEMS = "Not the same problem"
 
 
 def about_results(taken: Sequence[Result], left_out: Sequence[Result], found: Sequence[Problem]) -> Iterator[str]:
@@ -48,7 +50,7 @@ def about_cases(found: Sequence[Case], by: Sequence[str] = ()) -> Iterator[str]:
     different = [key for key in differing(configs) if key not in ("seed", "rounds")]
     problem = [key for key in different if key.startswith(_PROBLEM)]
     if problem:
-        yield f"Not the same problem: {_listed(problem)} differ."
+        yield f"{DIFFERENT_PROBLEMS}: {_listed(problem)} differ."
     other = [key for key in different if not key.startswith((*_PROBLEM, *_METHOD))]
     if other:
         yield f"Beside methods these settings differ: {_listed(other)}."

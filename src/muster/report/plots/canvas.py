@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import io
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, ParamSpec
@@ -48,6 +49,15 @@ NAMES = {
 }
 
 
+class ShownFigure(Figure):
+    """A figure that notebooks show, also where nobody has imported pyplot."""
+
+    def _repr_png_(self) -> bytes:
+        content = io.BytesIO()
+        self.savefig(content, format="png")
+        return content.getvalue()
+
+
 def picture(draw: Callable[P, Figure]) -> Callable[P, Figure]:
     """Decorates the functions that draw: everything in them has the one style."""
 
@@ -65,7 +75,7 @@ def panels(
     """A figure with `count` panels, row by row."""
     columns = min(columns, count)
     rows = -(-count // columns)
-    figure = Figure(figsize=(size[0] * columns, size[1] * rows), layout="constrained")
+    figure = ShownFigure(figsize=(size[0] * columns, size[1] * rows), layout="constrained")
     FigureCanvasAgg(figure)
     axes = figure.subplots(rows, columns, squeeze=False, **options).ravel().tolist()
     for place, unused in enumerate(axes[count:], start=count):
