@@ -36,6 +36,8 @@ class Population:
     rounds: int
     attributes: int | None = None
     has_devices: bool = False
+    #: Every sample has one class; False: targets are something else (numbers, several labels, texts).
+    class_labels: bool = True
 
     @property
     def clients(self) -> int:
@@ -47,6 +49,10 @@ class Component:
 
     def check(self, population: Population) -> None:
         """Raise ConfigError where hyper-parameters are out of range or do not fit this population."""
+
+    def needs_classes(self) -> bool:
+        """Whether it makes sense only where every sample has one class."""
+        return False
 
     def get_params(self) -> dict[str, Any]:
         """The hyper-parameters by name."""

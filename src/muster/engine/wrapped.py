@@ -9,6 +9,7 @@ from muster.core.component import Population
 from muster.engine.base import AskOrder, Engine, Evaluation, Failed, TrainOrder
 from muster.signals.base import Replies, Signal
 from muster.training.base import LocalAlgorithm, LocalTraining
+from muster.training.objectives import Objective
 from muster.updates.filters import Filter
 from muster.updates.table import Updates
 
@@ -36,6 +37,10 @@ class WrappedEngine(Engine):
     @property
     def algorithm(self) -> LocalAlgorithm:
         return self.inner.algorithm
+
+    @property
+    def objective(self) -> Objective:
+        return self.inner.objective
 
     @property
     def filters(self) -> tuple[Filter, ...]:

@@ -22,6 +22,7 @@ from muster.config.flower import FlowerOptions
 from muster.core.errors import CheckpointError, ConfigError, MusterError, OutputError
 from muster.core.randomness import generator
 from muster.core.registry import build
+from muster.data.checks import check_data
 from muster.data.federated import Dataset, FederatedData
 from muster.data.own import OWN, own_dataset, without_clients
 from muster.data.partition.base import schemes
@@ -30,6 +31,7 @@ from muster.data.validation import divide_rest, held_back
 from muster.engine.base import Engine
 from muster.engine.choice import choose_engine
 from muster.engine.local import LocalEngine
+from muster.experiment.dry_batch import check_dry_batch
 from muster.models.base import build_model
 from muster.models.flops import training_flops
 from muster.pacing import Pacing, Synchronous, pacings
@@ -42,6 +44,7 @@ from muster.server.origin import Provenance
 from muster.server.result import Result
 from muster.tracking import tracking
 from muster.training.base import LocalAlgorithm, LocalTraining, algorithms
+from muster.training.objectives import Classification, Objective, objectives
 from muster.updates.filters import Filter
 from muster.updates.guard import Guard
 from muster.world.availability import Availability, availabilities
@@ -64,6 +67,8 @@ class Ingredients:
     options: EngineOptions
     #: What clients do to their updates before they send them.
     filters: tuple[Filter, ...] = ()
+    #: What clients learn.
+    objective: Objective = Classification()  # noqa: RUF009 (frozen)
 
 
 EngineFactory = Callable[[Ingredients], Engine]
@@ -170,14 +175,16 @@ def build_ingredients(experiment: Experiment) -> Ingredients:
             "a model of devices needs clients that are known beforehand",
             fix='leave [devices] out where data.source = "own"',
         )
+    objective = build_objective(experiment.objective, data.dataset)
     module = _model(experiment, data)
+    check_dry_batch(module, data, training, objective)
     devices = None
     if experiment.devices:
         sample, _ = data.tensors(data.dataset.train, np.zeros(1, dtype=np.int64))
         devices = from_config(
             experiment.devices, data.clients, experiment.seed, lambda: training_flops(module, sample)
         )
-    return Ingredients(experiment, data, module, training, algorithm, devices, options, filters)
+    return Ingredients(experiment, data, module, training, algorithm, devices, options, filters, objective)
 
 
 def local_engine(ingredients: Ingredients, workers: int | None = None) -> LocalEngine:
@@ -194,6 +201,7 @@ def local_engine(ingredients: Ingredients, workers: int | None = None) -> LocalE
         device=options.device,
         devices=ingredients.devices,
         filters=ingredients.filters,
+        objective=ingredients.objective,
         client_memory=options.client_memory * 1024**2,
     )
 
@@ -301,6 +309,8 @@ def checked_folder(folder: Path) -> Path:
 
 def build_data(experiment: Experiment) -> FederatedData:
     """The data set, divided over clients."""
+    if isinstance(experiment.data, FederatedData | Dataset):
+        check_data(experiment.data)
     if isinstance(experiment.data, FederatedData):
         return experiment.data
     section, validation = experiment.data, None
@@ -320,6 +330,12 @@ def build_data(experiment: Experiment) -> FederatedData:
     if not isinstance(seed, int) or seed < 0:
         raise ConfigError(f"bad value for 'partition.seed': {seed!r}", expected="zero or a positive integer")
     scheme = _component(options, "scheme", "partition", schemes)
+    if scheme.needs_classes and dataset.task != "classification":
+        raise ConfigError(
+            f"{type(scheme).__name__} divides data by the classes of samples, but the task of "
+            f"'{dataset.name}' is {dataset.task}",
+            fix="set partition.scheme to iid, quantity-skew or natural",
+        )
     rng = generator(seed, "partition")
     if validation is None:
         partition, kept_back = scheme.divide(dataset, rng), None
@@ -327,6 +343,22 @@ def build_data(experiment: Experiment) -> FederatedData:
         kept_back = held_back(len(dataset.train), validation, generator(seed, "validation"))
         partition = divide_rest(scheme, dataset, kept_back, rng)
     return FederatedData(dataset, partition.train, partition.test, kept_back)
+
+
+def build_objective(section: Section | Objective | Callable[..., Any], dataset: Dataset) -> Objective:
+    """What is learnt: an objective, a loss in the place of the task's usual one, or what the task says."""
+    if isinstance(section, Objective):
+        objective = section
+    else:
+        options = dict(section) if isinstance(section, dict) else {"loss": section}
+        objective = objectives.build(options.pop("method", dataset.task), options, "objective")
+    if objective.task != dataset.task:
+        raise ConfigError(
+            f"the objective {type(objective).__name__} is for {objective.task}, but the task of '{dataset.name}' is "
+            f"{dataset.task}",
+            fix="say the task where the data are made: muster.data.from_arrays(…, task=…)",
+        )
+    return objective.resolve()
 
 
 def build_selector(section: Section | Selector, clients: int, pacing: Pacing | None = None) -> Selector:

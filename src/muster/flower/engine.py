@@ -19,7 +19,7 @@ from muster.core.errors import ConfigError
 from muster.core.parameters import FlatModel
 from muster.engine.base import AskOrder, Engine, Evaluation, Failed, TrainOrder, collect_replies, schedule
 from muster.engine.device import single_threaded
-from muster.engine.evaluation import summarise, summarise_validation
+from muster.engine.evaluation import plain, summarise, summarise_validation
 from muster.engine.runtime import ClientRuntime
 from muster.engine.task import ClientTask, Place
 from muster.experiment.runner import Ingredients
@@ -35,6 +35,7 @@ from muster.flower.wire import Measured, Order, Scores, WireError, version_of
 from muster.signals.base import Replies
 from muster.training.base import LocalAlgorithm, LocalTraining
 from muster.training.context import PROBE, TrainOutcome
+from muster.training.objectives import Objective
 from muster.updates.filters import Filter, named
 from muster.updates.table import ANSWER_FIELDS, Updates
 
@@ -80,6 +81,7 @@ class FlowerEngine(Engine):
             ingredients.algorithm,
             seed=ingredients.experiment.seed,
             devices=ingredients.devices,
+            objective=ingredients.objective,
         )
         flat = FlatModel(copy.deepcopy(ingredients.module))
         self._spec, self._initial = flat.spec, flat.vector()
@@ -114,6 +116,7 @@ class FlowerEngine(Engine):
             rounds=0,
             attributes=data.dataset.attribute_values,
             has_devices=self._ingredients.devices is not None,
+            class_labels=self.objective.class_labels,
         )
 
     @property
@@ -123,6 +126,10 @@ class FlowerEngine(Engine):
     @property
     def algorithm(self) -> LocalAlgorithm:
         return self._ingredients.algorithm
+
+    @property
+    def objective(self) -> Objective:
+        return self._ingredients.objective
 
     @property
     def filters(self) -> tuple[Filter, ...]:
@@ -248,24 +255,29 @@ class FlowerEngine(Engine):
             return evaluation
         # What is kept back belongs to no client, so it is evaluated where it is.
         with single_threaded():
-            predicted, losses = predictions(self._runtime, torch.from_numpy(parameters), data.validation)
+            predicted = predictions(self._runtime, torch.from_numpy(parameters), data.validation)
         labels = data.dataset.train.labels[data.validation]
-        return replace(evaluation, validation=summarise_validation(labels, predicted, losses))
+        return replace(evaluation, validation=summarise_validation(labels, predicted))
 
     def _evaluate_here(self, parameters: Vector) -> Evaluation:
         data = self._ingredients.data
         with single_threaded():
-            predicted, losses = predictions(self._runtime, torch.from_numpy(parameters))
-        sums = summarise(data, predicted, losses)
+            predicted = predictions(self._runtime, torch.from_numpy(parameters))
+        sums = summarise(data, predicted, self.objective)
         if data.clients:
             return sums
-        correct, count = np.zeros((2, self.population.clients), dtype=np.int64)
-        loss: Floats = np.zeros(self.population.clients)
-        return replace(sums, client_correct=correct, client_loss_sum=loss, client_count=count)
+        clients = self.population.clients
+        correct, count = np.zeros((2, clients), dtype=np.int64)
+        loss: Floats = np.zeros(clients)
+        tally = sums.tally
+        if tally is not None:
+            tally = replace(tally, clients=np.zeros((clients, len(tally.total))))
+        return replace(sums, client_correct=correct, client_loss_sum=loss, client_count=count, tally=tally)
 
     def _evaluate_on_clients(self, parameters: Vector) -> Evaluation:
         data, clients = self._ingredients.data, self.population.clients
-        groups = data.classes * (data.dataset.attribute_values or 0)
+        classes, values = data.classes if self.objective.class_labels else 0, data.dataset.attribute_values or 0
+        width = self._row_width()
         place = Place(self._round, 0, 0)
         there = [client for client in self.reachable(self._round).tolist() if self._registry.tested[client]]
         nothing = np.zeros(len(there))
@@ -274,7 +286,8 @@ class FlowerEngine(Engine):
 
         def decode(client: int, content: RecordDict) -> Scores:
             record = _checked(content, client, place)
-            return Scores.from_record(record, data.classes, groups, self._registry.tested[client])
+            tested = self._registry.tested[client]
+            return Scores.from_record(record, classes, classes * values, tested, width=width, attributes=values)
 
         answers: dict[int, Scores] = {}
         for client, answer in self._exchange(wire.EVALUATE, orders, arrays, decode):
@@ -282,7 +295,22 @@ class FlowerEngine(Engine):
                 self._events.append(f"client {client} did not evaluate: {answer.reason}")
             else:
                 answers[client] = answer
-        return summed(answers, clients, data.classes, data.dataset.attribute_values)
+        return summed(answers, clients, data.classes, data.dataset.attribute_values, self.objective, width)
+
+    def _row_width(self) -> int:
+        """How many numbers a row of the objective has; 0 where predicted classes say it all."""
+        dataset, objective = self._ingredients.data.dataset, self.objective
+        if plain(objective):
+            return 0
+        features, targets = self._runtime.data.tensors(dataset.test, np.arange(min(1, len(dataset.test))))
+        if not len(features):
+            raise ConfigError(
+                f"the server has no sample to tell what the metrics of {type(objective).__name__} look like",
+                fix='set evaluate = "server" in the section [flower], and give the server app test_data',
+            )
+        module = copy.deepcopy(self._ingredients.module).eval()
+        with single_threaded(), torch.no_grad():
+            return int(objective.rows(module(features), targets).shape[1])
 
     # --- exchanges ---------------------------------------------------------------------------------------
 

@@ -67,6 +67,9 @@ class Hics(Selector):
                 fix="use a model with two outputs for a binary problem, or another selection method",
             )
 
+    def needs_classes(self) -> bool:
+        return True
+
     def needs(self) -> tuple[Signal, ...]:
         return (signals.build(_SIGNALS[self.signal], {}),)
 
