@@ -119,7 +119,7 @@ class Aggregator(Component):
         return self.moved(current, step, spec, updates, weights)
 
 
-aggregators: Registry[Aggregator] = Registry("aggregation method", "muster.aggregation")
+aggregators: Registry[Aggregator] = Registry("aggregation method", "muster.aggregation", "muster.aggregators")
 
 
 class StreamingAggregator(Aggregator):

@@ -78,15 +78,15 @@ def _check_finite(values: npt.NDArray[Any], what: str) -> None:
         bad = ~finite.reshape(len(block), -1)
         rows = np.flatnonzero(bad.any(axis=1))
         if first is None:
-            where = np.unravel_index(int(np.argmax(bad[rows[0]])), block.shape[1:] or (1,))
-            value = block.reshape(len(block), -1)[rows[0], int(np.argmax(bad[rows[0]]))]
-            first = (start + int(rows[0]), ", ".join(str(int(at)) for at in where), float(value))
+            at = int(np.argmax(bad[rows[0]]))
+            position = ", ".join(str(int(axis)) for axis in np.unravel_index(at, block.shape[1:] or (1,)))
+            first = (start + int(rows[0]), position, float(block.reshape(len(block), -1)[rows[0], at]))
         wrong += len(rows)
     if first is not None:
-        sample, where, value = first
+        sample, position, value = first
         raise DataError(
             f"the {what}: {wrong:,} of {len(values):,} samples have values that are no finite numbers "
-            f"(first: {value} in sample {sample}, position {where})",
+            f"(first: {value} in sample {sample}, position {position})",
             fix="fill these values in or leave the samples out (numpy.nan_to_num, pandas' fillna and dropna)",
         )
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, overload
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -28,15 +28,7 @@ OWN = "own"
 Pair: TypeAlias = tuple[Any, Any]
 
 
-@overload
-def from_arrays(features: Any, labels: Any = ..., *, clients: None = ..., **options: Any) -> Dataset: ...
-
-
-@overload
-def from_arrays(features: Any, labels: Any = ..., *, clients: Any, **options: Any) -> FederatedData: ...
-
-
-def from_arrays(  # type: ignore[misc]
+def from_arrays(
     features: npt.ArrayLike,
     labels: npt.ArrayLike | None = None,
     *,
@@ -57,10 +49,10 @@ def from_arrays(  # type: ignore[misc]
 
     `clients` says whose each sample is (numbers or words). `test` is a pair of features and labels; without it,
     `test_share` of every client's samples, or of every class's, is kept for testing, the same in every run.
-    Labels are classes as integers from 0 or as words, unless `task` says that they are numbers ("regression"), rows
-    of 0 and 1 ("multi-label"), pictures of classes ("segmentation") or, left out, the features themselves moved on
-    by one position ("next-token"). `attributes` is a group of every sample. `tokens`: features are ids of words.
-    `scale`: what features are multiplied by; left out, bytes (uint8) come to lie between 0 and 1.
+    Labels are classes as integers from 0 or as words, unless `task` says that they are numbers ("regression"),
+    rows of 0 and 1 ("multi-label"), pictures of classes ("segmentation") or, left out, the features themselves
+    moved on by one position ("next-token"). `attributes` is a group of every sample. `tokens`: features are ids
+    of words. `scale`: what features are multiplied by; left out, bytes (uint8) come to lie between 0 and 1.
 
     >>> import numpy as np
     >>> features, labels = np.random.default_rng(0).normal(size=(60, 4)), np.arange(60) % 3
@@ -136,9 +128,9 @@ def from_huggingface(
 ) -> Dataset | FederatedData:
     """A data set of the library `datasets`, or a dict with its splits "train" and "test".
 
-    `features` is the column of pictures, of lists or of numbers, or several columns of numbers; left out, it is the
-    only column beside the others that are named. Names of classes are taken over. The other options are those of
-    `from_arrays`.
+    `features` is the column of pictures, of lists or of numbers, or several columns of numbers; left out, it is
+    the only column beside the others that are named. Names of classes are taken over. The other options are those
+    of `from_arrays`.
     """
     if isinstance(dataset, Mapping):
         if "train" not in dataset:
@@ -161,7 +153,7 @@ def from_huggingface(
     options.setdefault("name", getattr(getattr(dataset, "info", None), "dataset_name", None) or "own data")
 
     def column(part: Any, name: str | None) -> Any:
-        return None if name is None else np.asarray(part[name])
+        return None if name is None else np.asarray(list(part[name]))
 
     def of(part: Any) -> Pair:
         return _columns([part[name] for name in columns], columns), column(part, label)
@@ -187,7 +179,7 @@ def from_pandas(
     test: pd.DataFrame | None = None,
     **options: Any,
 ) -> Dataset | FederatedData:
-    """A table with a row for each sample: a column of labels (or several), one that says whose it is, and features.
+    """A table with a row for each sample: one or more columns of labels, one that says whose it is, and features.
 
     Without `features`, all other columns are features. The other options are those of `from_arrays`.
 
@@ -235,8 +227,8 @@ def from_folder(
     """Pictures or arrays in folders CLIENT/CLASS/files; a folder has one client for each CLIENT.
 
     Where the folder consists of `train` and `test`, each of them holds such folders; else `test_share` of every
-    client's files is kept for testing. `size`: pictures are scaled to squares of so many pixels; left out, all must
-    be of one size. Files that end in .npy hold one sample each.
+    client's files is kept for testing. `size`: pictures are scaled to squares of so many pixels; left out, all
+    must be of one size. Files that end in .npy hold one sample each.
     """
     from muster.data.sources.folder import folder
 
@@ -399,7 +391,7 @@ def _grouped(columns: list[Any], parts: list[Pair]) -> tuple[list[Ints | None], 
 def _places_in_order(
     columns: list[Any], parts: list[Pair], what: str
 ) -> tuple[list[Ints | None], tuple[str, ...]]:
-    arrays = []
+    arrays: list[npt.NDArray[Any] | None] = []
     for column, (features, _), split in zip(columns, parts, ("training", "test"), strict=False):
         if column is None:
             arrays.append(None)
@@ -415,7 +407,9 @@ def _places_in_order(
             raise DataError(f"{split} sample {missing[0]} has no entry among the {what}")
         arrays.append(values)
     known = np.unique(np.concatenate([array for array in arrays if array is not None]))
-    found = [None if array is None else np.searchsorted(known, array).astype(np.int64) for array in arrays]
+    found: list[Ints | None] = [
+        None if array is None else np.searchsorted(known, array).astype(np.int64) for array in arrays
+    ]
     return found, tuple(str(value) for value in known.tolist())
 
 
@@ -478,7 +472,8 @@ def _stacked(dataset: Any, what: str) -> Pair:
     tensors = getattr(dataset, "tensors", None)
     if tensors is not None and len(tensors) == 2:
         return _array(tensors[0], f"{what} features"), _array(tensors[1], f"{what} labels")
-    features, labels = [], []
+    features: list[npt.NDArray[Any]] = []
+    labels: list[npt.NDArray[Any]] = []
     for number in range(len(dataset)):
         item = dataset[number]
         if not isinstance(item, tuple | list) or len(item) != 2:

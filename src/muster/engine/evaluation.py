@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -102,7 +103,8 @@ def _tally(data: FederatedData, rows: Floats, objective: Objective) -> Tally:
     groups, values = None, data.dataset.attribute_values
     attributes = data.dataset.test.attributes
     if attributes is not None and values is not None:
-        groups = np.stack([np.bincount(attributes, weights=column, minlength=values) for column in rows.T], axis=1)
+        cells = [np.bincount(attributes, weights=column, minlength=values) for column in rows.T]
+        groups = np.stack(cells, axis=1).astype(np.float64)
     return Tally(objective, rows.sum(axis=0), clients, groups)
 
 
@@ -111,6 +113,6 @@ def _sums_by_client(index: Index, values: Floats) -> Floats:
     return sums.astype(np.float64)
 
 
-def _joined(parts: Sequence[np.ndarray | None]) -> np.ndarray | None:  # type: ignore[type-arg]
+def _joined(parts: Sequence[np.ndarray[Any, Any] | None]) -> np.ndarray[Any, Any] | None:
     known = [part for part in parts if part is not None]
     return np.concatenate(known) if known else None

@@ -36,19 +36,19 @@ def check_dry_batch(module: nn.Module, data: FederatedData, training: LocalTrain
     features, targets = data.tensors(data.dataset.train, data.train_index[largest][:SAMPLES])
     copied = copy.deepcopy(module)
     with torch.random.fork_rng(devices=[]), single_threaded():
-        outputs = _outputs(copied.train() if len(features) > 1 else copied.eval(), features, data)
+        outputs = _outputs(copied.train() if len(features) > 1 else copied.eval(), features)
         if obstacle := objective.obstacle(outputs, targets, data.classes):
             raise ConfigError(
                 f"model and data do not fit: {obstacle}",
                 expected=f"outputs for the task {objective.task}",
-                fix="change the model's last layer, or say the task of the data (muster.data.from_arrays(…, task=…))",
+                fix="change the model's last layer, or say the task of the data: from_arrays(…, task=…)",
             )
         _check_loss(objective, outputs, targets)
         _attempt("a metric", lambda: objective.rows(outputs.detach(), targets), outputs, targets)
         _check_single_samples(copied, features[:1], data.sizes, training)
 
 
-def _outputs(module: nn.Module, features: torch.Tensor, data: FederatedData) -> torch.Tensor:
+def _outputs(module: nn.Module, features: torch.Tensor) -> torch.Tensor:
     count, shape = len(features), tuple(features.shape[1:])
     try:
         outputs = module(features)
@@ -101,8 +101,8 @@ def _attempt(
     except Exception as error:
         raise ConfigError(
             f"{what} fails: {said(error)}",
-            expected=f"a function of outputs of shape {tuple(outputs.shape)} ({_kind(outputs)}) and targets of shape "
-            f"{tuple(targets.shape)} ({_kind(targets)})",
+            expected=f"a function of outputs of shape {tuple(outputs.shape)} ({_kind(outputs)}) "
+            f"and targets of shape {tuple(targets.shape)} ({_kind(targets)})",
             fix=f"look at {place(error)}",
         ) from error
 

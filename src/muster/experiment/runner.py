@@ -91,6 +91,8 @@ class Parts:
     devices: Devices | None
     pacing: Pacing
     privacy: Privacy | None
+    #: The network as it is before training.
+    module: nn.Module
 
     def server(self, observers: Sequence[Observer] = ()) -> Server:
         return Server(
@@ -158,6 +160,7 @@ def build_parts(
         devices,
         pacing,
         privacy,
+        ingredients.module,
     )
 
 
@@ -176,7 +179,7 @@ def build_ingredients(experiment: Experiment) -> Ingredients:
             fix='leave [devices] out where data.source = "own"',
         )
     objective = build_objective(experiment.objective, data.dataset)
-    module = _model(experiment, data)
+    module = build_network(experiment, data)
     check_dry_batch(module, data, training, objective)
     devices = None
     if experiment.devices:
@@ -261,7 +264,8 @@ def _run(
     server = parts.server((*observers, trackers))
     try:
         with parts.engine, trackers:
-            return _named(server.run(experiment.rounds, recorder), experiment)
+            result = _named(server.run(experiment.rounds, recorder), experiment)
+            return dataclasses.replace(result, module=parts.module)
     except MusterError as error:
         if server.records:
             error.result = _named(server.result(), experiment)
@@ -350,12 +354,12 @@ def build_objective(section: Section | Objective | Callable[..., Any], dataset: 
     if isinstance(section, Objective):
         objective = section
     else:
-        options = dict(section) if isinstance(section, dict) else {"loss": section}
+        options: dict[str, Any] = dict(section) if isinstance(section, dict) else {"loss": section}
         objective = objectives.build(options.pop("method", dataset.task), options, "objective")
     if objective.task != dataset.task:
         raise ConfigError(
-            f"the objective {type(objective).__name__} is for {objective.task}, but the task of '{dataset.name}' is "
-            f"{dataset.task}",
+            f"the objective {type(objective).__name__} is for {objective.task}, but the task of "
+            f"'{dataset.name}' is {dataset.task}",
             fix="say the task where the data are made: muster.data.from_arrays(…, task=…)",
         )
     return objective.resolve()
@@ -411,7 +415,8 @@ def _dataset(section: Section | Dataset) -> Dataset:
     return dataset if normalise is None else dataset.normalised(normalise)
 
 
-def _model(experiment: Experiment, data: FederatedData) -> Any:
+def build_network(experiment: Experiment, data: FederatedData) -> nn.Module:
+    """The network before training."""
     shape, classes = data.dataset.sample_shape, data.classes
     if not isinstance(experiment.model, dict):
         return build_model(experiment.model, shape, classes, seed=experiment.seed)

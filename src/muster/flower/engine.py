@@ -295,7 +295,9 @@ class FlowerEngine(Engine):
                 self._events.append(f"client {client} did not evaluate: {answer.reason}")
             else:
                 answers[client] = answer
-        return summed(answers, clients, data.classes, data.dataset.attribute_values, self.objective, width)
+        return summed(
+            answers, clients, data.classes, data.dataset.attribute_values, objective=self.objective, width=width
+        )
 
     def _row_width(self) -> int:
         """How many numbers a row of the objective has; 0 where predicted classes say it all."""

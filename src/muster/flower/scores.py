@@ -17,6 +17,7 @@ def summed(
     clients: int,
     classes: int,
     attributes: int | None,
+    *,
     objective: Objective = Classification(),  # noqa: B008 (frozen)
     width: int = 0,
 ) -> Evaluation:

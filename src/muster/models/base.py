@@ -17,7 +17,7 @@ from muster.core.registry import Registry, build
 from muster.models.initialisation import DEFAULT, initialise
 
 #: Entries are callables `(input_shape: tuple[int, ...], classes: int, **options) -> nn.Module`.
-models: Registry[nn.Module] = Registry("model", "muster.models")
+models: Registry[nn.Module] = Registry("model", "muster.models", "muster.models")
 
 
 def build_model(

@@ -162,7 +162,7 @@ class Selector(Component):
         """One round: yield Ask and Train requests, receive Replies."""
 
 
-selectors: Registry[Selector] = Registry("selection method", "muster.selection")
+selectors: Registry[Selector] = Registry("selection method", "muster.selection", "muster.selectors")
 
 
 def check_count(selector: object, count: int, population: Population) -> None:

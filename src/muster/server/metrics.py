@@ -74,7 +74,7 @@ def _own_metrics(
     objective, count = tally.objective, tally.total[0]
     if not count:
         return {"accuracy": NAN, "loss": NAN}
-    row = {"accuracy": NAN, "loss": evaluation.loss_sum / count}
+    row = {"accuracy": NAN, "loss": float(evaluation.loss_sum / count)}
     row |= _plain_numbers(objective.scores(tally.total))
     score, less = objective.score, objective.score in objective.errors
     own = np.asarray(objective.scores(tally.clients)[score], dtype=np.float64)

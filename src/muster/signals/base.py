@@ -17,7 +17,7 @@ from muster.training.context import ClientContext, Trainings
 if TYPE_CHECKING:
     from muster.data.federated import FederatedData
 
-signals: Registry[Signal] = Registry("signal", "muster.signals")
+signals: Registry[Signal] = Registry("signal", "muster.signals", "muster.signals")
 
 
 @dataclass(frozen=True)

@@ -240,7 +240,7 @@ class LocalAlgorithm(Component):
         """After the last step: update `job.context.state`, fill `job.extra`."""
 
 
-algorithms: Registry[LocalAlgorithm] = Registry("local algorithm", "muster.training")
+algorithms: Registry[LocalAlgorithm] = Registry("local algorithm", "muster.training", "muster.algorithms")
 
 
 @algorithms.register("plain")

@@ -32,7 +32,7 @@ class Scheme(ABC):
         """Who gets what."""
 
 
-schemes: Registry[Scheme] = Registry("partition scheme", "muster.data.partition")
+schemes: Registry[Scheme] = Registry("partition scheme", "muster.data.partition", "muster.partitions")
 
 
 def check_clients(clients: int, samples: int) -> None:

@@ -19,7 +19,7 @@ _ARRAY = ".npy"
 
 @sources.register("folder")
 def folder(
-    path: str,
+    path: str | None = None,
     size: int | None = None,
     colours: Literal["grey", "rgb"] = "rgb",
     test_share: float = 0.2,
@@ -31,9 +31,16 @@ def folder(
     client's files is kept for testing. `size` scales pictures to squares; files that end in .npy hold one sample.
     A relative path begins in `data_dir`, or else in the current folder.
     """
+    if path is None:
+        raise DataError(
+            "your folder is not here: data.path is missing",
+            expected="the path of a folder with CLIENT/CLASS/files",
+        )
     root = Path(data_dir or "") / path
     if not root.is_dir():
-        raise DataError(f"there is no folder {root}", expected="a folder with CLIENT/CLASS/files", fix="data.path")
+        raise DataError(
+            f"there is no folder {root}", expected="a folder with CLIENT/CLASS/files", fix="check data.path"
+        )
     if not 0 < test_share < 1:
         raise ConfigError(f"bad value for 'data.test_share': {test_share}", expected="a share between 0 and 1")
     parts = [root / "train", root / "test"]

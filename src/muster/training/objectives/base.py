@@ -153,7 +153,8 @@ def resolved(given: object, where: str) -> Function:
             f"bad value for '{where}': {given!r}",
             expected="a function of outputs and targets, or 'module:name' of one",
         )
-    return function
+    checked: Function = function
+    return checked
 
 
 def _without_reduction(loss: Function) -> Function:
@@ -189,4 +190,4 @@ def shape_of(tensor: torch.Tensor) -> str:
     return "×".join(map(str, tensor.shape[1:])) or "a single number"
 
 
-objectives: Registry[Objective] = Registry("objective", "muster.training.objectives")
+objectives: Registry[Objective] = Registry("objective", "muster.training.objectives", "muster.objectives")
