@@ -151,9 +151,10 @@ def test_own_loss_by_object_by_name_and_from_pytorch(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     outputs, targets = drawn("classification", 8, np.random.default_rng(8))
     named = Classification(loss="mylosses:twice").losses(outputs, targets)
-    assert named.tolist() == Classification(loss=lambda y, t: 2 * (y.argmax(1) != t).float()).losses(
-        outputs, targets
-    ).tolist()
+    assert (
+        named.tolist()
+        == Classification(loss=lambda y, t: 2 * (y.argmax(1) != t).float()).losses(outputs, targets).tolist()
+    )
     smooth = Classification(loss=nn.CrossEntropyLoss(label_smoothing=0.1))
     expected = nn.functional.cross_entropy(outputs, targets, label_smoothing=0.1)
     torch.testing.assert_close(smooth.mean_loss(outputs, targets), expected)

@@ -289,9 +289,11 @@ def _given(features: Any, labels: Any, task: Task, split: str) -> tuple[npt.NDAr
     found = _array(features, f"{split} features")
     check_features(found, f"{split} features")
     if found.dtype == np.float64:
-        found = found.astype(np.float32)
+        with np.errstate(over="ignore"):
+            found = found.astype(np.float32)
         check_features(found, f"{split} features, in single precision,")
     if labels is None:
+        # The next tokens are in the texts themselves.
         if task != "next-token":
             raise DataError(f"there are no {split} labels", expected="one for each sample")
         if found.shape[1] < 2:
@@ -302,6 +304,8 @@ def _given(features: Any, labels: Any, task: Task, split: str) -> tuple[npt.NDAr
         raise DataError(
             f"there are {len(found):,} {split} samples and {len(targets):,} labels", expected="one for each sample"
         )
+    if task in ("segmentation", "next-token"):
+        check_targets(targets, task, None, split, found)
     return found, targets
 
 

@@ -79,7 +79,7 @@ def _check_loss(objective: Objective, outputs: torch.Tensor, targets: torch.Tens
     loss = _attempt(objective.loss_name, lambda: objective.mean_loss(outputs, targets), outputs, targets)
     if not torch.isfinite(loss):
         raise ConfigError(
-            f"{objective.loss_name} of the first {len(targets)} samples is {float(loss)}",
+            f"{objective.loss_name} of the first {len(targets)} samples is {float(loss.detach())}",
             expected="a finite number",
             fix="look at the model's outputs and the range of the targets",
         )
