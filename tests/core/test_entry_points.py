@@ -10,7 +10,7 @@ import pytest
 import muster
 from muster.core import registry
 from muster.core.errors import ConfigError
-from muster.core.registry import Registry
+from muster.selection.base import selectors
 
 PLUGIN = '''
 from dataclasses import dataclass
@@ -42,20 +42,20 @@ def install(folder, groups, module=PLUGIN, name="tiny"):
 @pytest.fixture
 def plugins(tmp_path, monkeypatch):
     """Installs distributions for this process alone."""
+    # Muster's own register themselves once, in the registry as it is now.
+    selectors.names()
 
     def add(groups, module=PLUGIN, name="tiny"):
         install(tmp_path, groups, module, name)
         monkeypatch.syspath_prepend(str(tmp_path))
         registry._installed.cache_clear()
+        monkeypatch.setattr(selectors, "_offered", None)
+        monkeypatch.setattr(selectors, "_entries", dict(selectors._entries))
 
     yield add
     registry._installed.cache_clear()
     for name in [name for name in sys.modules if name.endswith("_muster")]:
         del sys.modules[name]
-
-
-def fresh(group="muster.selectors"):
-    return Registry("selection method", "muster.selection", group)
 
 
 def test_a_package_adds_a_method_to_the_command_line(tmp_path):
@@ -86,26 +86,24 @@ def test_a_package_adds_a_method_to_the_command_line(tmp_path):
 
 def test_packages_are_imported_only_when_used(plugins):
     plugins([("muster.selectors", "late = tiny_muster:FirstOnes")])
-    found = fresh()
-    assert "late" in found.names()
+    assert "late" in selectors.names()
     assert "tiny_muster" not in sys.modules
-    assert found.build("late", {"clients_per_round": 2}).clients_per_round == 2
-    assert found.name_of(found.get("late")(3)) == "late"
+    assert selectors.build("late", {"clients_per_round": 2}).clients_per_round == 2
+    assert selectors.name_of(selectors.get("late")(3)) == "late"
 
 
 def test_a_broken_package_hurts_only_who_uses_it(plugins):
     plugins([("muster.selectors", "broken = tiny_muster:FirstOnes")], module="import not_there")
-    found = fresh()
-    assert found.get("random") is not None
-    assert "cannot be imported" in found.summary("broken")
+    assert selectors.get("random") is not None
+    assert "cannot be imported" in selectors.summary("broken")
     with pytest.raises(ConfigError, match=r"(?s)the package tiny-muster cannot be imported.*not_there"):
-        found.get("broken")
+        selectors.get("broken")
 
 
 def test_names_that_are_taken_are_told(plugins):
     plugins([("muster.selectors", "random = tiny_muster:FirstOnes")])
     with pytest.raises(ConfigError, match="the name of one of Muster's own"):
-        fresh().get("random")
+        selectors.get("random")
 
 
 def test_two_packages_with_one_name_are_told(plugins):
@@ -114,7 +112,7 @@ def test_two_packages_with_one_name_are_told(plugins):
     with pytest.raises(
         ConfigError, match=r"two packages.*(tiny|other)-muster and the package (tiny|other)-muster"
     ):
-        fresh().get("mine")
+        selectors.get("mine")
 
 
 def test_every_registry_has_a_group_of_its_own():

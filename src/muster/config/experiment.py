@@ -22,6 +22,7 @@ from muster.core.component import Component
 from muster.core.errors import ConfigError, nearest
 from muster.core.registry import build
 from muster.data.federated import Dataset, FederatedData, check_sum
+from muster.data.partition.base import Scheme
 from muster.pacing import Pacing
 from muster.selection.base import Selector
 from muster.training.base import LocalAlgorithm
@@ -77,7 +78,7 @@ class Experiment:
     seed: int = 0
     rounds: int = 20
     data: Section | Dataset | FederatedData = field(default_factory=_section(source="digits"))
-    partition: Section = field(default_factory=_section(scheme="dirichlet", clients=40, alpha=0.3))
+    partition: Section | Scheme = field(default_factory=_section(scheme="dirichlet", clients=40, alpha=0.3))
     model: Section | nn.Module | Callable[..., nn.Module] = field(default_factory=_section(name="mlp"))
     training: Section = field(default_factory=dict)
     #: What is learnt: an objective, or only a loss; empty: what the data's targets are for.
@@ -107,6 +108,7 @@ class Experiment:
         """Refuse what is neither a section nor a component, before anything is built from it."""
         objects: dict[str, tuple[type, ...]] = {
             "data": (Dataset, FederatedData),
+            "partition": (Scheme,),
             "objective": (Objective,),
             "algorithm": (LocalAlgorithm,),
             "selection": (Selector,),
@@ -319,6 +321,8 @@ def plain_setting(value: Any) -> Any:
         return {"array": list(value.shape), "check": check_sum(value)}
     name = getattr(value, "__qualname__", type(value).__qualname__)
     parameters = value.get_params() if isinstance(value, Component) else {}
+    if isinstance(value, Scheme) and is_dataclass(value):
+        parameters = {f.name: getattr(value, f.name) for f in fields(value)}
     if isinstance(value, nn.Module):
         parameters = {"layers": repr(value)}
     if isinstance(value, Dataset | FederatedData):

@@ -87,6 +87,10 @@ class Dataset:
     #: What a sample's target is. Where it is no class, `classes` is the number of outputs that a model has.
     task: Task = "classification"
 
+    def __deepcopy__(self, memo: dict[int, Any]) -> Dataset:
+        # Nothing of it is ever changed, and it may be large.
+        return self
+
     def normalised(self, mean_and_std: Sequence[float]) -> Dataset:
         """The same data with another normalisation: one mean and spread for all, on the scale 0 to 1."""
         given = tuple(mean_and_std) if isinstance(mean_and_std, Sequence) else (mean_and_std,)
@@ -179,6 +183,9 @@ class FederatedData:
                 expected="at least one sample a client",
                 fix="use fewer clients, a larger alpha, or a minimum size",
             )
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> FederatedData:
+        return self
 
     @property
     def clients(self) -> int:

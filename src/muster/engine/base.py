@@ -101,7 +101,7 @@ class HeldBack:
 
 
 @dataclass(frozen=True)
-class Tally:
+class RowSums:
     """Sums of an objective's rows (`Objective.rows`), from which its metrics follow."""
 
     objective: Objective
@@ -130,7 +130,7 @@ class Evaluation:
     #: Where training samples are kept back for validation.
     validation: HeldBack | None = None
     #: What is measured beside predicted classes; where samples have no classes, that is all there is.
-    tally: Tally | None = None
+    row_sums: RowSums | None = None
 
 
 class Engine(ABC):

@@ -10,7 +10,7 @@ import numpy as np
 
 from muster.core.arrays import Floats, Ints
 from muster.data.federated import FederatedData, Index
-from muster.engine.base import Evaluation, HeldBack, Tally
+from muster.engine.base import Evaluation, HeldBack, RowSums
 from muster.training.objectives import Classification, Objective
 
 
@@ -51,9 +51,9 @@ def summarise(
     objective: Objective = Classification(),  # noqa: B008 (frozen)
 ) -> Evaluation:
     """Everything that metrics need, from one pass over the test set: globally, by client, by group."""
-    tally = None if predicted.rows is None else _tally(data, predicted.rows, objective)
+    row_sums = None if predicted.rows is None else _row_sums_of(data, predicted.rows, objective)
     if predicted.classes is None:
-        return _without_classes(data, predicted.losses, tally)
+        return _without_classes(data, predicted.losses, row_sums)
     test, classes, losses = data.dataset.test, data.classes, predicted.losses
     correct = predicted.classes == test.labels
     confusion = np.bincount(test.labels * classes + predicted.classes, minlength=classes * classes)
@@ -80,11 +80,11 @@ def summarise(
         client_count=client_count,
         group_correct=group_correct,
         group_count=group_count,
-        tally=tally,
+        row_sums=row_sums,
     )
 
 
-def _without_classes(data: FederatedData, losses: Floats, tally: Tally | None) -> Evaluation:
+def _without_classes(data: FederatedData, losses: Floats, row_sums: RowSums | None) -> Evaluation:
     nobody, index = np.zeros(0, dtype=np.int64), data.test_index
     return Evaluation(
         confusion=nobody.reshape(0, 0),
@@ -92,11 +92,11 @@ def _without_classes(data: FederatedData, losses: Floats, tally: Tally | None) -
         client_correct=nobody if index is None else np.zeros(len(index.sizes), dtype=np.int64),
         client_loss_sum=np.zeros(0) if index is None else _sums_by_client(index, losses),
         client_count=nobody if index is None else index.sizes,
-        tally=tally,
+        row_sums=row_sums,
     )
 
 
-def _tally(data: FederatedData, rows: Floats, objective: Objective) -> Tally:
+def _row_sums_of(data: FederatedData, rows: Floats, objective: Objective) -> RowSums:
     clients: Floats = np.zeros((0, rows.shape[1]))
     if (index := data.test_index) is not None:
         clients = np.stack([_sums_by_client(index, column) for column in rows.T], axis=1)
@@ -105,7 +105,7 @@ def _tally(data: FederatedData, rows: Floats, objective: Objective) -> Tally:
     if attributes is not None and values is not None:
         cells = [np.bincount(attributes, weights=column, minlength=values) for column in rows.T]
         groups = np.stack(cells, axis=1).astype(np.float64)
-    return Tally(objective, rows.sum(axis=0), clients, groups)
+    return RowSums(objective, rows.sum(axis=0), clients, groups)
 
 
 def _sums_by_client(index: Index, values: Floats) -> Floats:

@@ -25,7 +25,7 @@ from muster.core.registry import build
 from muster.data.checks import check_data
 from muster.data.federated import Dataset, FederatedData
 from muster.data.own import OWN, own_dataset, without_clients
-from muster.data.partition.base import schemes
+from muster.data.partition.base import Scheme, schemes
 from muster.data.sources.base import sources
 from muster.data.validation import divide_rest, held_back
 from muster.engine.base import Engine
@@ -329,11 +329,14 @@ def build_data(experiment: Experiment) -> FederatedData:
                 fix="leave data.validation out",
             )
         return without_clients(dataset)
-    options = dict(experiment.partition)
-    seed = options.pop("seed", experiment.seed)
-    if not isinstance(seed, int) or seed < 0:
-        raise ConfigError(f"bad value for 'partition.seed': {seed!r}", expected="zero or a positive integer")
-    scheme = _component(options, "scheme", "partition", schemes)
+    seed, scheme = experiment.seed, experiment.partition
+    if isinstance(scheme, dict):
+        options = dict(scheme)
+        seed = options.pop("seed", experiment.seed)
+        if not isinstance(seed, int) or seed < 0:
+            raise ConfigError(f"bad value for 'partition.seed': {seed!r}", expected="zero or a positive integer")
+        scheme = _component(options, "scheme", "partition", schemes)
+    assert isinstance(scheme, Scheme)
     if scheme.needs_classes and dataset.task != "classification":
         raise ConfigError(
             f"{type(scheme).__name__} divides data by the classes of samples, but the task of "

@@ -117,9 +117,9 @@ class Participant:
             predicted = predictions(self.runtime, origin)
         sums = summarise(self.data, predicted, self.runtime.objective)
         answer = Scores(sums.confusion, sums.loss_sum)
-        if sums.tally is not None:
-            groups = np.zeros(0) if sums.tally.groups is None else sums.tally.groups
-            answer = replace(answer, totals=sums.tally.total, group_totals=groups)
+        if sums.row_sums is not None:
+            groups = np.zeros(0) if sums.row_sums.groups is None else sums.row_sums.groups
+            answer = replace(answer, totals=sums.row_sums.total, group_totals=groups)
         if sums.group_correct is not None and sums.group_count is not None:
             answer = replace(answer, group_correct=sums.group_correct, group_count=sums.group_count)
         return wire.content({**_echo(order), **answer.to_fields()})

@@ -269,10 +269,10 @@ class FlowerEngine(Engine):
         clients = self.population.clients
         correct, count = np.zeros((2, clients), dtype=np.int64)
         loss: Floats = np.zeros(clients)
-        tally = sums.tally
-        if tally is not None:
-            tally = replace(tally, clients=np.zeros((clients, len(tally.total))))
-        return replace(sums, client_correct=correct, client_loss_sum=loss, client_count=count, tally=tally)
+        row_sums = sums.row_sums
+        if row_sums is not None:
+            row_sums = replace(row_sums, clients=np.zeros((clients, len(row_sums.total))))
+        return replace(sums, client_correct=correct, client_loss_sum=loss, client_count=count, row_sums=row_sums)
 
     def _evaluate_on_clients(self, parameters: Vector) -> Evaluation:
         data, clients = self._ingredients.data, self.population.clients

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from muster.core.arrays import Floats
-from muster.engine.base import Evaluation, Tally
+from muster.engine.base import Evaluation, RowSums
 from muster.flower.wire import Scores
 from muster.training.objectives import Classification, Objective
 
@@ -35,14 +35,14 @@ def summed(
         correct[client], count[client] = np.trace(own.confusion), own.confusion.sum()
         loss[client] = own.loss_sum
         group_correct, group_count = group_correct + own.group_correct, group_count + own.group_count
-    tally = None
+    row_sums = None
     if width:
         rows: Floats = np.zeros((clients, width))
         groups: Floats = np.zeros((attributes or 0, width))
         for client, own in sorted(scores.items()):
             rows[client], count[client] = own.totals, round(own.totals[0])
             groups += own.group_totals.reshape(groups.shape)
-        tally = Tally(objective, rows.sum(axis=0), rows, groups if attributes else None)
+        row_sums = RowSums(objective, rows.sum(axis=0), rows, groups if attributes else None)
     shape = (classes, attributes or 0)
     return Evaluation(
         confusion,
@@ -52,5 +52,5 @@ def summed(
         count,
         group_correct=group_correct.reshape(shape) if attributes and classes else None,
         group_count=group_count.reshape(shape) if attributes and classes else None,
-        tally=tally,
+        row_sums=row_sums,
     )

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from muster.core.arrays import Floats, Ints, Vector
-from muster.engine.base import Evaluation, Tally
+from muster.engine.base import Evaluation, RowSums
 from muster.server.record import GroupAccuracy
 from muster.training.objectives import objectives
 
@@ -46,9 +46,9 @@ def summarise_metrics(
     """One flat row of metrics. `last_trained`: who was in the round's last training; None: all `participants`."""
     if evaluation.measured is not None:
         return {"accuracy": NAN, "loss": NAN} | dict(evaluation.measured)
-    tally = evaluation.tally
-    if tally is not None and not tally.objective.class_labels:
-        return _own_metrics(evaluation, tally, participants, last_trained)
+    row_sums = evaluation.row_sums
+    if row_sums is not None and not row_sums.objective.class_labels:
+        return _own_metrics(evaluation, row_sums, participants, last_trained)
     total = int(evaluation.confusion.sum())
     if not total:  # nobody evaluated: a federation's clients may all be away
         return {"accuracy": NAN, "loss": NAN}
@@ -62,26 +62,26 @@ def summarise_metrics(
         row |= group_scores(evaluation.group_correct, evaluation.group_count)
     if (kept := evaluation.validation) is not None:
         row |= {"validation_accuracy": kept.correct / kept.count, "validation_loss": kept.loss_sum / kept.count}
-    if tally is not None:
-        row |= _plain_numbers(tally.objective.scores(tally.total))
+    if row_sums is not None:
+        row |= _plain_numbers(row_sums.objective.scores(row_sums.total))
     return row
 
 
 def _own_metrics(
-    evaluation: Evaluation, tally: Tally, participants: Ints, last_trained: Ints | None
+    evaluation: Evaluation, row_sums: RowSums, participants: Ints, last_trained: Ints | None
 ) -> dict[str, float]:
     """The metrics of an objective without classes."""
-    objective, count = tally.objective, tally.total[0]
+    objective, count = row_sums.objective, row_sums.total[0]
     if not count:
         return {"accuracy": NAN, "loss": NAN}
     row = {"accuracy": NAN, "loss": float(evaluation.loss_sum / count)}
-    row |= _plain_numbers(objective.scores(tally.total))
+    row |= _plain_numbers(objective.scores(row_sums.total))
     score, less = objective.score, objective.score in objective.errors
-    own = np.asarray(objective.scores(tally.clients)[score], dtype=np.float64)
-    pooled = float(objective.scores(tally.clients.sum(axis=0))[score])
+    own = np.asarray(objective.scores(row_sums.clients)[score], dtype=np.float64)
+    pooled = float(objective.scores(row_sums.clients.sum(axis=0))[score])
     row |= spread_scores(score, own, pooled, participants, last_trained, less=less)
-    if tally.groups is not None:
-        groups = objective.scores(tally.groups[tally.groups[:, 0] > 0])[score]
+    if row_sums.groups is not None:
+        groups = objective.scores(row_sums.groups[row_sums.groups[:, 0] > 0])[score]
         worst = float(groups.max() if less else groups.min())
         row |= {f"worst_group_{score}": worst, "group_gap": abs(float(groups.mean()) - worst)}
     if (kept := evaluation.validation) is not None:
@@ -161,11 +161,11 @@ def client_accuracies(evaluation: Evaluation) -> Vector | None:
 
     None when no client has any.
     """
-    count, tally = evaluation.client_count, evaluation.tally
+    count, row_sums = evaluation.client_count, evaluation.row_sums
     if not count.any():
         return None
-    if tally is not None and not tally.objective.class_labels:
-        return np.asarray(tally.objective.scores(tally.clients)[tally.objective.score], dtype=np.float32)
+    if row_sums is not None and not row_sums.objective.class_labels:
+        return np.asarray(row_sums.objective.scores(row_sums.clients)[row_sums.objective.score], dtype=np.float32)
     return np.where(count > 0, _ratio(evaluation.client_correct.astype(np.float64), count), NAN).astype(np.float32)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from importlib import import_module
 from statistics import fmean
 
 from muster.core.errors import ConfigError, nearest
@@ -82,6 +83,10 @@ class Comparison:
     tables: Mapping[str, Table]
     #: What does not fit together, was left out, or cannot be concluded.
     remarks: tuple[str, ...] = field(default=())
+
+    def __str__(self) -> str:
+        """As Markdown."""
+        return str(import_module("muster.report.compare.output").render(self, "markdown"))
 
 
 def compare(results: Sequence[Result], options: Options | None = None) -> Comparison:
