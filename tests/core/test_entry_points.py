@@ -88,7 +88,7 @@ def test_packages_are_imported_only_when_used(plugins):
     plugins([("muster.selectors", "late = tiny_muster:FirstOnes")])
     assert "late" in selectors.names()
     assert "tiny_muster" not in sys.modules
-    assert selectors.build("late", {"clients_per_round": 2}).clients_per_round == 2
+    assert selectors.build("late", {"clients_per_round": 2}).get_params() == {"clients_per_round": 2}
     assert selectors.name_of(selectors.get("late")(3)) == "late"
 
 
@@ -121,7 +121,7 @@ def test_every_registry_has_a_group_of_its_own():
     from muster.training import objectives
     from muster.updates.filters import filters
 
-    known = [
+    known: list[registry.Registry] = [
         selection.selectors,
         aggregation.aggregators,
         signals.base.signals,
@@ -132,7 +132,7 @@ def test_every_registry_has_a_group_of_its_own():
         objectives.objectives,
         filters,
     ]
-    groups = [registry.group for registry in known]
+    groups = [one.group for one in known]
     assert all(group.startswith("muster.") for group in groups)
     assert len(set(groups)) == len(groups)
     assert data is not None

@@ -52,7 +52,7 @@ class Bug(nn.Module):
         self.fc = nn.Linear(6, 3)
 
     def forward(self, x):
-        return self.fc(x) + undefined  # noqa: F821
+        return self.fc(x) + {}["missing"]
 
 
 class Explodes(nn.Module):
@@ -82,7 +82,7 @@ MISTAKES = {
     "tuple": ({"model": TwoOutputs}, "gives a tuple.*return only the outputs"),
     "no constructor": ({"model": NoInit}, r"NoInit cannot be made.*super\(\)\.__init__\(\) first"),
     "batch axis": ({"model": Flattens}, r"shape \(12,\) for 4 samples"),
-    "bug": ({"model": Bug}, r"NameError.*test_dry_batch\.py:\d+ \(forward\)"),
+    "bug": ({"model": Bug}, r"KeyError.*test_dry_batch\.py:\d+ \(forward\)"),
     "pictures wanted": (
         {"model": nn.Sequential(nn.Conv2d(1, 3, 2), nn.Flatten(), nn.Linear(6, 3))},
         "fails on 4 samples",

@@ -63,7 +63,7 @@ class Registry(Generic[T]):
         """What installed packages offer, by name."""
         if self._offered is None:
             self._offered = {}
-            for entry in _installed().select(group=self.group):
+            for entry in _installed(self.group) if self.group else ():
                 other = self._offered.setdefault(entry.name, entry)
                 if other.value != entry.value:
                     raise ConfigError(
@@ -138,8 +138,8 @@ class Registry(Generic[T]):
 
 
 @cache
-def _installed() -> EntryPoints:
-    return entry_points()
+def _installed(group: str) -> EntryPoints:
+    return entry_points(group=group)
 
 
 def _origin(entry: EntryPoint) -> str:
