@@ -38,6 +38,8 @@ class Population:
     has_devices: bool = False
     #: Every sample has one class; False: targets are something else (numbers, several labels, texts).
     class_labels: bool = True
+    #: Clients come and go on the virtual clock, and can say for how long they will be there.
+    timed_availability: bool = False
 
     @property
     def clients(self) -> int:

@@ -38,7 +38,7 @@ class LocalTraining(Schedule):
     epochs: int = 1
     #: Mini-batches instead of epochs; None: whole epochs.
     steps: int | None = None
-    batch_size: int = 64
+    batch_size: int = 16
     #: Leave the last, shorter mini-batch of every epoch out; a client with less than one mini-batch keeps it.
     drop_last: bool = False
     #: Largest gradient norm; None: no limit.
