@@ -84,6 +84,15 @@ def test_rows_of_many_sums_at_once(name):
     assert all(np.isnan(values).all() or metric in ("f1", "mean_iou") for metric, values in nobody.items())
 
 
+@pytest.mark.parametrize("name", [name for name in objectives.names() if name != "classification"])
+def test_objectives_declare_the_metrics_that_they_have(name):
+    objective = objectives.build(name, {})
+    scores = objective.scores(totals(objective, *drawn(name, 5, np.random.default_rng(0))))
+    assert set(objective.usual_metrics) == set(scores)
+    assert objective.score in scores
+    assert set(objective.errors) <= set(scores)
+
+
 def test_the_usual_loss_is_the_librarys_to_the_bit():
     outputs, targets = drawn("classification", 64, np.random.default_rng(3))
     objective = Classification()
@@ -168,6 +177,7 @@ def test_own_loss_by_object_by_name_and_from_pytorch(tmp_path, monkeypatch):
         ({"loss": "math"}, "module:name"),
         ({"loss": "math:pi"}, "a function of outputs and targets"),
         ({"metrics": {"loss": lambda y, t: t}}, "cannot be called 'loss'"),
+        ({"metrics": {"f1": lambda y, t: t}}, "cannot be called 'f1'"),
     ],
 )
 def test_wrong_functions_are_told(options, message):

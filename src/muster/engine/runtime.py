@@ -28,6 +28,8 @@ from muster.world.devices import Devices
 
 #: Samples per forward pass in evaluation: fixed, so that results do not depend on how work is divided.
 EVALUATION_BATCH = 500
+#: The same where a sample has many outputs (pixels, positions), which would not fit into memory together.
+LARGE_OUTPUTS_BATCH = 50
 
 
 class ClientRuntime:
@@ -143,12 +145,17 @@ class ClientRuntime:
         self.model.module.eval()
         samples = self.data.dataset.test if split == "test" else self.data.dataset.train
         features, labels = self._on_device(*self.data.tensors(samples, positions))
-        logits = self.model.module(features)
-        objective = self.objective
+        size = EVALUATION_BATCH if self.objective.class_labels else LARGE_OUTPUTS_BATCH
+        parts = zip(features.split(size), labels.split(size), strict=True)
+        return Predictions.concatenated([self._predictions(*part) for part in parts])
+
+    def _predictions(self, features: torch.Tensor, labels: torch.Tensor) -> Predictions:
+        objective, logits = self.objective, self.model.module(features)
         return Predictions(
             losses=objective.losses(logits, labels).double().cpu().numpy(),
             classes=logits.argmax(dim=1).cpu().numpy() if objective.class_labels else None,
-            rows=None if plain(objective) else objective.rows(logits, labels).cpu().numpy(),
+            # Not every device has double precision.
+            rows=None if plain(objective) else objective.rows(logits.cpu(), labels.cpu()).numpy(),
         )
 
     def training_order(self, task: ClientTask) -> np.random.Generator:

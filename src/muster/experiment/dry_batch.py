@@ -12,7 +12,6 @@ import numpy as np
 import torch
 from torch import nn
 
-import muster
 from muster.core.arrays import Ints
 from muster.core.errors import ConfigError, MusterError
 from muster.data.federated import FederatedData
@@ -22,7 +21,7 @@ from muster.training.objectives import Objective
 
 #: Samples of the batch: what goes wrong with many goes wrong with a few.
 SAMPLES = 4
-_HERE = Path(muster.__file__).parent
+_HERE = Path(__file__).parents[1]
 
 
 def check_dry_batch(module: nn.Module, data: FederatedData, training: LocalTraining, objective: Objective) -> None:

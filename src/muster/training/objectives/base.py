@@ -51,7 +51,9 @@ class Objective(Component):
     task: ClassVar[str]
     #: The metric that is also measured on every client's own test data and in every group.
     score: ClassVar[str] = "accuracy"
-    #: Those of its metrics of which less is better.
+    #: The names of its metrics.
+    usual_metrics: ClassVar[tuple[str, ...]] = ()
+    #: Those of them of which less is better.
     errors: ClassVar[tuple[str, ...]] = ()
 
     @property
@@ -132,8 +134,8 @@ class Objective(Component):
 
     def resolve(self) -> Objective:
         """Look the user's functions up now, where a mistake can be told."""
-        taken = {"round", "loss", "accuracy"} & set(self._metrics)
-        if taken:
+        usual = {"round", "loss", "accuracy", *self.usual_metrics}
+        if taken := usual & set(self._metrics):
             raise ConfigError(f"a metric cannot be called '{min(taken)}'", fix="choose another name")
         _ = self._loss
         return self

@@ -18,6 +18,7 @@ class Classification(Objective):
     """One class a sample: cross-entropy; accuracy, precision, recall, F1."""
 
     task: ClassVar[str] = "classification"
+    usual_metrics: ClassVar[tuple[str, ...]] = ("accuracy", "precision", "recall", "f1")
 
     @property
     def usual(self) -> bool:

@@ -24,6 +24,7 @@ class MultiLabel(Objective):
     """
 
     task: ClassVar[str] = "multi-label"
+    usual_metrics: ClassVar[tuple[str, ...]] = ("accuracy", "exact_match", "f1", "f1_micro")
 
     def usual_losses(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
         each = nn.functional.binary_cross_entropy_with_logits(outputs, targets.to(outputs), reduction="none")

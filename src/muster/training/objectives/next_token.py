@@ -23,6 +23,7 @@ class NextToken(Objective):
     """
 
     task: ClassVar[str] = "next-token"
+    usual_metrics: ClassVar[tuple[str, ...]] = ("accuracy", "perplexity")
     errors: ClassVar[tuple[str, ...]] = ("perplexity",)
 
     #: The target of positions that do not count.

@@ -22,6 +22,7 @@ class Regression(Objective):
     """
 
     task: ClassVar[str] = "regression"
+    usual_metrics: ClassVar[tuple[str, ...]] = ("mae", "rmse", "r2")
     score: ClassVar[str] = "mae"
     errors: ClassVar[tuple[str, ...]] = ("mae", "rmse")
 

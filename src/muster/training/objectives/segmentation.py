@@ -23,6 +23,7 @@ class Segmentation(Objective):
     """
 
     task: ClassVar[str] = "segmentation"
+    usual_metrics: ClassVar[tuple[str, ...]] = ("accuracy", "mean_iou")
 
     #: The target of pixels that do not count.
     ignored: int = 255
