@@ -14,7 +14,7 @@ from muster.server.result import Result
 #: Settings that make the problem itself another one.
 _PROBLEM = ("data.", "partition.", "model.", "availability.", "devices.")
 #: Settings that are compared on purpose.
-_METHOD = ("selection.", "aggregation.", "algorithm.")
+_METHOD = ("selection.", "aggregation.", "algorithm.", "pacing.")
 _LONGEST_LIST = 6
 
 
