@@ -139,7 +139,7 @@ class Aggregator(Component):
         return self.moved(current, step, spec, updates, weights)
 
 
-aggregators: Registry[Aggregator] = Registry("aggregation method", "muster.aggregation")
+aggregators: Registry[Aggregator] = Registry("aggregation method", "muster.aggregation", "muster.aggregators")
 
 
 @dataclass(kw_only=True)

@@ -72,6 +72,8 @@ def client_fingerprint(config: Mapping[str, Any]) -> str:
     """Identifies the clients' side of an experiment; server and nodes compare it before they work together."""
     settings = determining(config)
     sections = {section: settings[section] for section in CLIENT_SECTIONS}
+    if "objective" in settings:
+        sections["objective"] = settings["objective"]
     # Those that do not say that they stand on the server may be the clients'.
     filters = [
         step for step in settings.get("filters", ()) if not isinstance(step, dict) or step.get("side") != "server"

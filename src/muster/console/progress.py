@@ -72,8 +72,10 @@ class BarProgress(Observer):
         self._rate.add(answers)
 
     def round_ended(self, record: RoundRecord, ledger: Ledger) -> None:
-        accuracy = record.metrics["accuracy"]
-        shown = "" if math.isnan(accuracy) else f"accuracy {accuracy:.1%}  "
+        accuracy, loss = record.metrics["accuracy"], record.metrics["loss"]
+        shown = "" if math.isnan(loss) else f"loss {loss:.4g}  "
+        if not math.isnan(accuracy):
+            shown = f"accuracy {accuracy:.1%}  "
         self._bar.update(self._task, advance=1, facts=f"{shown}{self._rate.per_second:,.0f} samples/s")
         for line in warnings(record, self._said):
             self._bar.console.print(f"[yellow]{line}[/]")
@@ -103,8 +105,10 @@ class LineProgress(Observer):
         self._rate.add(answers)
 
     def round_ended(self, record: RoundRecord, ledger: Ledger) -> None:
-        accuracy = record.metrics["accuracy"]
-        shown = "" if math.isnan(accuracy) else f"  accuracy {accuracy:.4f}"
+        accuracy, loss = record.metrics["accuracy"], record.metrics["loss"]
+        shown = "" if math.isnan(loss) else f"  loss {loss:.4g}"
+        if not math.isnan(accuracy):
+            shown = f"  accuracy {accuracy:.4f}"
         passed = time.monotonic() - self._rate.start
         left = passed / max(1, record.round - self._done) * (self._rounds - record.round)
         self._console.print(

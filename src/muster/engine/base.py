@@ -18,6 +18,7 @@ from muster.engine.live import Live
 from muster.engine.task import ClientTask, Place
 from muster.signals.base import Replies, Signal
 from muster.training.base import LocalAlgorithm, LocalTraining
+from muster.training.objectives import Classification, Objective
 from muster.updates.filters import Filter
 from muster.updates.table import Updates
 
@@ -96,6 +97,20 @@ class HeldBack:
     correct: int
     loss_sum: float
     count: int
+    #: Of the objective's rows, where there are any.
+    total: Floats | None = None
+
+
+@dataclass(frozen=True)
+class RowSums:
+    """Sums of an objective's rows (`Objective.rows`), from which its metrics follow."""
+
+    objective: Objective
+    total: Floats
+    #: clients × numbers; no rows where clients have no test data.
+    clients: Floats
+    #: attribute values × numbers, where the test data has attributes.
+    groups: Floats | None = None
 
 
 @dataclass(frozen=True)
@@ -115,6 +130,8 @@ class Evaluation:
     measured: Mapping[str, float] | None = None
     #: Where training samples are kept back for validation.
     validation: HeldBack | None = None
+    #: What is measured beside predicted classes; where samples have no classes, that is all there is.
+    row_sums: RowSums | None = None
 
 
 class Engine(ABC):
@@ -144,6 +161,11 @@ class Engine(ABC):
     @abstractmethod
     def algorithm(self) -> LocalAlgorithm:
         """What clients do differently from plain optimisation."""
+
+    @property
+    def objective(self) -> Objective:
+        """What clients learn."""
+        return Classification()
 
     @property
     def filters(self) -> tuple[Filter, ...]:

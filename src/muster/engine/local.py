@@ -30,7 +30,7 @@ from muster.engine.base import (
     schedule,
 )
 from muster.engine.device import WORKERS_PER_ACCELERATOR, available_cores, resolve_device, single_threaded
-from muster.engine.evaluation import summarise, summarise_validation
+from muster.engine.evaluation import Predictions, summarise, summarise_validation
 from muster.engine.pool import Crashed, Handler, Pool, as_muster_error
 from muster.engine.runtime import EVALUATION_BATCH
 from muster.engine.task import ClientTask, Predict, present_of
@@ -39,6 +39,7 @@ from muster.signals.base import Replies
 from muster.training.augmentation import augmenter
 from muster.training.base import LocalAlgorithm, LocalTraining, Plain
 from muster.training.context import PROBES
+from muster.training.objectives import Classification, Objective
 from muster.updates.clientstate import ClientStore
 from muster.updates.filters import Filter
 from muster.updates.table import Updates
@@ -66,16 +67,17 @@ class LocalEngine(Engine):
         device: str = "auto",
         devices: Devices | None = None,
         filters: Sequence[Filter] = (),
+        objective: Objective = Classification(),  # noqa: B008 (frozen)
         client_memory: int = 2 * 1024**3,
         reason: str = "",
     ) -> None:
         """`workers`: None takes one per core, 0 runs clients in this process. `filters`: of the client's side.
-        `reason`: why this engine."""
+        `objective`: what is learnt. `reason`: why this engine."""
         self._data = data
         self._algorithm = algorithm or Plain()
         self._device = resolve_device(device)
         self._recipe = ClientRecipe(
-            data, module, training, self._algorithm, seed, self._device, devices, tuple(filters)
+            data, module, training, self._algorithm, seed, self._device, devices, tuple(filters), objective
         )
         accelerated = self._device != "cpu"
         if workers is None:
@@ -96,6 +98,7 @@ class LocalEngine(Engine):
             rounds=0,
             attributes=data.dataset.attribute_values,
             has_devices=devices is not None,
+            class_labels=objective.class_labels,
         )
         if len(data.dataset.test) == 0:
             raise DataError("the data set has no test samples", expected="a test split to evaluate on")
@@ -121,6 +124,10 @@ class LocalEngine(Engine):
     @property
     def algorithm(self) -> LocalAlgorithm:
         return self._algorithm
+
+    @property
+    def objective(self) -> Objective:
+        return self._recipe.objective
 
     @property
     def filters(self) -> tuple[Filter, ...]:
@@ -261,28 +268,27 @@ class LocalEngine(Engine):
     def evaluate(self, parameters: Vector) -> Evaluation:
         data = self._data
         self._ready(self._ring).send(parameters)
-        evaluation = summarise(data, *self._predicted(np.arange(len(data.dataset.test)), "test"))
+        predicted = self._predicted(np.arange(len(data.dataset.test)), "test")
+        evaluation = summarise(data, predicted, self.objective)
         if data.validation is None:
             return evaluation
         labels = data.dataset.train.labels[data.validation]
-        kept_back = summarise_validation(labels, *self._predicted(data.validation, "train"))
+        kept_back = summarise_validation(labels, self._predicted(data.validation, "train"))
         return replace(evaluation, validation=kept_back)
 
-    def _predicted(self, positions: Ints, split: Literal["test", "train"]) -> tuple[Ints, Floats]:
-        """Predicted classes and losses of some samples of a split, in blocks of a fixed size."""
+    def _predicted(self, positions: Ints, split: Literal["test", "train"]) -> Predictions:
+        """What the model says about some samples of a split, in blocks of a fixed size."""
         count = len(positions)
         blocks = [slice(start, start + EVALUATION_BATCH) for start in range(0, count, EVALUATION_BATCH)]
-        predicted, losses = np.empty(count, dtype=np.int64), np.empty(count)
+        parts: list[Predictions] = []
 
-        for task, answer in self._run(
-            len(blocks), lambda task: Predict(positions[blocks[task]], split), len(blocks)
-        ):
+        for _, answer in self._run(len(blocks), lambda task: Predict(positions[blocks[task]], split), len(blocks)):
             if isinstance(answer, Crashed):
                 raise EngineError(
                     f"evaluation failed: {answer.reason}", fix="use fewer workers or a smaller model"
                 )
-            predicted[blocks[task]], losses[blocks[task]] = answer
-        return predicted, losses
+            parts.append(answer)
+        return Predictions.concatenated(parts)
 
     def end_round(self) -> None:
         self._store.drop(*PROBES)

@@ -14,18 +14,22 @@ from muster.core.arrays import Floats, Ints, Vector
 from muster.core.parameters import FlatModel, ParameterSpec
 from muster.core.randomness import generator, torch_seed
 from muster.data.federated import FederatedData
+from muster.engine.evaluation import Predictions, plain
 from muster.engine.task import ClientTask
 from muster.training.augmentation import augmenter
 from muster.training.base import LocalAlgorithm, LocalTraining, Probed, train
 from muster.training.context import PROBE, PROBE_VELOCITY, ClientContext
 from muster.training.descent import allow_fused_steps
 from muster.training.gradient import local_gradient
+from muster.training.objectives import Classification, Objective
 from muster.updates.filters import Filter, as_sent, named, streams
 from muster.updates.table import ANSWER_FIELDS, Updates
 from muster.world.devices import Devices
 
 #: Samples per forward pass in evaluation: fixed, so that results do not depend on how work is divided.
 EVALUATION_BATCH = 500
+#: The same where a sample has many outputs (pixels, positions), which would not fit into memory together.
+LARGE_OUTPUTS_BATCH = 50
 
 
 class ClientRuntime:
@@ -42,8 +46,10 @@ class ClientRuntime:
         device: str = "cpu",
         devices: Devices | None = None,
         filters: Sequence[Filter] = (),
+        objective: Objective = Classification(),  # noqa: B008 (frozen)
     ) -> None:
         self.data, self.training, self.algorithm, self.seed = data, training, algorithm, seed
+        self.objective = objective
         allow_fused_steps(module)
         self.model = FlatModel(module, device)
         self.devices = devices
@@ -115,7 +121,7 @@ class ClientRuntime:
         self.model.load(origin)
         _seed(self.model.device, self.dropout_seed(task))
         features, labels = self._on_device(*self.data.client(task.client))
-        return local_gradient(self.model, features, labels, self.training.batch_size)
+        return local_gradient(self.model, features, labels, self.training.batch_size, self.objective)
 
     def ask(self, task: ClientTask, origin: torch.Tensor, state: dict[str, Vector]) -> dict[str, Floats]:
         """Measure signals on a client."""
@@ -133,15 +139,24 @@ class ClientRuntime:
     @torch.no_grad()
     def predict(
         self, positions: Ints, origin: torch.Tensor, split: Literal["test", "train"] = "test"
-    ) -> tuple[Ints, Floats]:
-        """Predicted classes and losses of test samples, or of training samples, under the global model."""
+    ) -> Predictions:
+        """What the global model says about test samples, or about training samples."""
         self.model.load(origin)
         self.model.module.eval()
         samples = self.data.dataset.test if split == "test" else self.data.dataset.train
         features, labels = self._on_device(*self.data.tensors(samples, positions))
-        logits = self.model.module(features)
-        losses = nn.functional.cross_entropy(logits, labels, reduction="none")
-        return logits.argmax(dim=1).cpu().numpy(), losses.double().cpu().numpy()
+        size = EVALUATION_BATCH if self.objective.class_labels else LARGE_OUTPUTS_BATCH
+        parts = zip(features.split(size), labels.split(size), strict=True)
+        return Predictions.concatenated([self._predictions(*part) for part in parts])
+
+    def _predictions(self, features: torch.Tensor, labels: torch.Tensor) -> Predictions:
+        objective, logits = self.objective, self.model.module(features)
+        return Predictions(
+            losses=objective.losses(logits, labels).double().cpu().numpy(),
+            classes=logits.argmax(dim=1).cpu().numpy() if objective.class_labels else None,
+            # Not every device has double precision.
+            rows=None if plain(objective) else objective.rows(logits.cpu(), labels.cpu()).numpy(),
+        )
 
     def training_order(self, task: ClientTask) -> np.random.Generator:
         """Makes the order of the client's mini-batches."""
@@ -184,6 +199,7 @@ class ClientRuntime:
             state=state,
             device_times=self._device_times(task.client, len(labels)),
             augment=self._augment(task),
+            objective=self.objective,
         )
 
     def _augment(self, task: ClientTask) -> Callable[[torch.Tensor, int], torch.Tensor] | None:

@@ -10,6 +10,7 @@ from muster.engine.base import AskOrder, Engine, Evaluation, Failed, TrainOrder
 from muster.engine.live import Live
 from muster.signals.base import Replies, Signal
 from muster.training.base import LocalAlgorithm, LocalTraining
+from muster.training.objectives import Objective
 from muster.updates.filters import Filter
 from muster.updates.table import Updates
 
@@ -37,6 +38,10 @@ class WrappedEngine(Engine):
     @property
     def algorithm(self) -> LocalAlgorithm:
         return self.inner.algorithm
+
+    @property
+    def objective(self) -> Objective:
+        return self.inner.objective
 
     @property
     def filters(self) -> tuple[Filter, ...]:

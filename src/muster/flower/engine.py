@@ -19,7 +19,7 @@ from muster.core.errors import ConfigError
 from muster.core.parameters import FlatModel
 from muster.engine.base import AskOrder, Engine, Evaluation, Failed, TrainOrder, collect_replies, schedule
 from muster.engine.device import single_threaded
-from muster.engine.evaluation import summarise, summarise_validation
+from muster.engine.evaluation import plain, summarise, summarise_validation
 from muster.engine.live import Arrival, Live, Problem
 from muster.engine.runtime import ClientRuntime
 from muster.engine.task import ClientTask, Place
@@ -36,6 +36,7 @@ from muster.flower.wire import Measured, Order, Scores, WireError, version_of
 from muster.signals.base import Replies
 from muster.training.base import LocalAlgorithm, LocalTraining
 from muster.training.context import PROBE, TrainOutcome
+from muster.training.objectives import Objective
 from muster.updates.filters import Filter, named
 from muster.updates.table import ANSWER_FIELDS, Updates
 
@@ -90,6 +91,7 @@ class FlowerEngine(Engine, Live):
             ingredients.algorithm,
             seed=ingredients.experiment.seed,
             devices=ingredients.devices,
+            objective=ingredients.objective,
         )
         flat = FlatModel(copy.deepcopy(ingredients.module))
         self._spec, self._initial = flat.spec, flat.vector()
@@ -128,6 +130,7 @@ class FlowerEngine(Engine, Live):
             rounds=0,
             attributes=data.dataset.attribute_values,
             has_devices=self._ingredients.devices is not None,
+            class_labels=self.objective.class_labels,
         )
 
     @property
@@ -137,6 +140,10 @@ class FlowerEngine(Engine, Live):
     @property
     def algorithm(self) -> LocalAlgorithm:
         return self._ingredients.algorithm
+
+    @property
+    def objective(self) -> Objective:
+        return self._ingredients.objective
 
     @property
     def filters(self) -> tuple[Filter, ...]:
@@ -326,24 +333,29 @@ class FlowerEngine(Engine, Live):
             return evaluation
         # What is kept back belongs to no client, so it is evaluated where it is.
         with single_threaded():
-            predicted, losses = predictions(self._runtime, torch.from_numpy(parameters), data.validation)
+            predicted = predictions(self._runtime, torch.from_numpy(parameters), data.validation)
         labels = data.dataset.train.labels[data.validation]
-        return replace(evaluation, validation=summarise_validation(labels, predicted, losses))
+        return replace(evaluation, validation=summarise_validation(labels, predicted))
 
     def _evaluate_here(self, parameters: Vector) -> Evaluation:
         data = self._ingredients.data
         with single_threaded():
-            predicted, losses = predictions(self._runtime, torch.from_numpy(parameters))
-        sums = summarise(data, predicted, losses)
+            predicted = predictions(self._runtime, torch.from_numpy(parameters))
+        sums = summarise(data, predicted, self.objective)
         if data.clients:
             return sums
-        correct, count = np.zeros((2, self.population.clients), dtype=np.int64)
-        loss: Floats = np.zeros(self.population.clients)
-        return replace(sums, client_correct=correct, client_loss_sum=loss, client_count=count)
+        clients = self.population.clients
+        correct, count = np.zeros((2, clients), dtype=np.int64)
+        loss: Floats = np.zeros(clients)
+        row_sums = sums.row_sums
+        if row_sums is not None:
+            row_sums = replace(row_sums, clients=np.zeros((clients, len(row_sums.total))))
+        return replace(sums, client_correct=correct, client_loss_sum=loss, client_count=count, row_sums=row_sums)
 
     def _evaluate_on_clients(self, parameters: Vector) -> Evaluation:
         data, clients = self._ingredients.data, self.population.clients
-        groups = data.classes * (data.dataset.attribute_values or 0)
+        classes, values = data.classes if self.objective.class_labels else 0, data.dataset.attribute_values or 0
+        width = self._row_width()
         place = Place(self._round, 0, 0)
         there = [client for client in self._presence.clients().tolist() if self._registry.tested[client]]
         # A node does one thing after the other: who is at work would keep everybody waiting.
@@ -357,7 +369,8 @@ class FlowerEngine(Engine, Live):
 
         def decode(client: int, content: RecordDict) -> Scores:
             record = _checked(content, client, place)
-            return Scores.from_record(record, data.classes, groups, self._registry.tested[client])
+            tested = self._registry.tested[client]
+            return Scores.from_record(record, classes, classes * values, tested, width=width, attributes=values)
 
         answers: dict[int, Scores] = {}
         for client, answer in self._exchange(wire.EVALUATE, orders, arrays, decode):
@@ -365,7 +378,24 @@ class FlowerEngine(Engine, Live):
                 self._events.append(f"client {client} did not evaluate: {answer.reason}")
             else:
                 answers[client] = answer
-        return summed(answers, clients, data.classes, data.dataset.attribute_values)
+        return summed(
+            answers, clients, data.classes, data.dataset.attribute_values, objective=self.objective, width=width
+        )
+
+    def _row_width(self) -> int:
+        """How many numbers a row of the objective has; 0 where predicted classes say it all."""
+        dataset, objective = self._ingredients.data.dataset, self.objective
+        if plain(objective):
+            return 0
+        features, targets = self._runtime.data.tensors(dataset.test, np.arange(min(1, len(dataset.test))))
+        if not len(features):
+            raise ConfigError(
+                f"the server has no sample to tell what the metrics of {type(objective).__name__} look like",
+                fix='set evaluate = "server" in the section [flower], and give the server app test_data',
+            )
+        module = copy.deepcopy(self._ingredients.module).eval()
+        with single_threaded(), torch.no_grad():
+            return int(objective.rows(module(features), targets).shape[1])
 
     # --- exchanges ---------------------------------------------------------------------------------------
 

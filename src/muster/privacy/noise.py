@@ -29,6 +29,7 @@ _DELEGATED = (
     "client_state",
     "evaluates",
     "embeds",
+    "needs_classes",
 )
 
 

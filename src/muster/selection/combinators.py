@@ -32,6 +32,9 @@ class Combinator(Selector):
     def gives_multiplicity(self) -> bool:
         return any(part.gives_multiplicity() for part in self.parts())
 
+    def needs_classes(self) -> bool:
+        return any(part.needs_classes() for part in self.parts())
+
     def gives_weights(self) -> bool:
         return any(part.gives_weights() for part in self.parts())
 

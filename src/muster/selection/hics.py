@@ -71,6 +71,9 @@ class Hics(Selector):
         text = no_second_turn(self, population)
         return [text] if text else super().cautions(population)
 
+    def needs_classes(self) -> bool:
+        return True
+
     def needs(self) -> tuple[Signal, ...]:
         return (signals.build(_SIGNALS[self.signal], {}),)
 

@@ -24,7 +24,7 @@ from muster.selection.base import Request, Selector, View
 from muster.selection.history import History
 from muster.server.asynchrony import check_pacing
 from muster.server.chain import check_filters
-from muster.server.checks import check_fit, check_signal
+from muster.server.checks import check_classes, check_fit, check_signal
 from muster.server.clocks import ServerClock
 from muster.server.conversation import Conversation
 from muster.server.flights import Airspace
@@ -164,6 +164,7 @@ class Server:
         population = replace(population, rounds=rounds, timed_availability=timed)
         self.guard.check()
         self.engine.training.check()
+        check_classes(self.selector, self.aggregator, self.engine.algorithm, self.engine)
         self.selector.check(population)
         for signal in self.selector.needs():
             check_signal(signal, type(self.selector).__name__, self.engine)

@@ -17,7 +17,7 @@ from muster.training.context import ClientContext, Trainings
 if TYPE_CHECKING:
     from muster.data.federated import FederatedData
 
-signals: Registry[Signal] = Registry("signal", "muster.signals")
+signals: Registry[Signal] = Registry("signal", "muster.signals", "muster.signals")
 
 
 @dataclass(frozen=True)
@@ -92,6 +92,8 @@ class Signal(ABC):
     draws: ClassVar[bool] = True
     #: The client's labels and attributes alone determine it: `measure_all` answers for many clients at once.
     of_data: ClassVar[bool] = False
+    #: Looks at the classes of samples: there must be some.
+    needs_classes: ClassVar[bool] = False
     #: Names of client-state vectors (see `ClientContext.state`) that measuring it reads or writes.
     client_state: ClassVar[tuple[str, ...]] = ()
 

@@ -49,6 +49,7 @@ class InteractionMatrix(Signal):
     discloses: ClassVar[str] = "how many samples of each class and attribute the client has"
     draws: ClassVar[bool] = False
     of_data: ClassVar[bool] = True
+    needs_classes: ClassVar[bool] = True
 
     def width(self, population: Population) -> int:
         return population.classes * (population.attributes or 0)
@@ -76,6 +77,7 @@ class HeterogeneityTriplet(Signal):
     """
 
     name: ClassVar[str] = "heterogeneity_triplet"
+    needs_classes: ClassVar[bool] = True
     discloses: ClassVar[str] = (
         "how uneven classes and attributes are, and how much they go together (three numbers)"
     )
@@ -130,6 +132,7 @@ class BiasedModel(Signal):
     """
 
     name: ClassVar[str] = "biased_model"
+    needs_classes: ClassVar[bool] = True
     discloses: ClassVar[str] = "a copy of the model fitted to the client's own data: as much as a model update"
     uses_model: ClassVar[bool] = True
     reveals_update: ClassVar[bool] = True
@@ -162,6 +165,7 @@ class SharedTriplet(Signal):
     """The heterogeneity triplet, with attributes told by the model that comes with the question."""
 
     name: ClassVar[str] = "shared_triplet"
+    needs_classes: ClassVar[bool] = True
     discloses: ClassVar[str] = HeterogeneityTriplet.discloses
     uses_model: ClassVar[bool] = True
     draws: ClassVar[bool] = False

@@ -37,6 +37,7 @@ class LabelHistogram(Signal):
     reportable: ClassVar[bool] = True
     draws: ClassVar[bool] = False
     of_data: ClassVar[bool] = True
+    needs_classes: ClassVar[bool] = True
 
     def width(self, population: Population) -> int:
         return population.classes
@@ -61,6 +62,7 @@ class LabelEntropy(Signal):
     reportable: ClassVar[bool] = True
     draws: ClassVar[bool] = False
     of_data: ClassVar[bool] = True
+    needs_classes: ClassVar[bool] = True
 
     def sensitivity(self, classes: int) -> Sensitivity:
         return Sensitivity.of_range(1, float(np.log(classes)))

@@ -15,16 +15,22 @@ from muster.core.errors import ConfigError
 from muster.signals._evaluation import EVALUATION_BATCH, evaluated
 from muster.signals.base import Signal, signals
 from muster.training.context import ClientContext, Trainings, TrainOutcome
+from muster.training.objectives import Classification, Objective
 
 
 @torch.no_grad()
-def mean_loss(module: nn.Module, features: torch.Tensor, labels: torch.Tensor) -> float:
-    """Mean cross-entropy in evaluation mode. The module's tensors stay as they are."""
+def mean_loss(
+    module: nn.Module,
+    features: torch.Tensor,
+    labels: torch.Tensor,
+    objective: Objective = Classification(),  # noqa: B008 (frozen)
+) -> float:
+    """Mean loss in evaluation mode. The module's tensors stay as they are."""
     module.eval()
     total = 0.0
     for start in range(0, len(labels), EVALUATION_BATCH):
         part = slice(start, start + EVALUATION_BATCH)
-        total += float(nn.functional.cross_entropy(module(features[part]), labels[part], reduction="sum"))
+        total += float(objective.total_loss(module(features[part]), labels[part]))
     return total / len(labels)
 
 
@@ -42,7 +48,8 @@ class MeanLoss(Signal):
         if positions is None:
             return np.array([evaluated(client).loss])
         index = torch.from_numpy(positions).to(client.labels.device)
-        return np.array([mean_loss(client.model.module, client.features[index], client.labels[index])])
+        chosen = client.features[index], client.labels[index]
+        return np.array([mean_loss(client.model.module, *chosen, client.objective)])
 
 
 @torch.no_grad()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from itertools import islice
 from typing import ClassVar, Literal
@@ -46,7 +45,7 @@ class ProbeNorm(Signal):
         return self.steps * min(size, self.batches * batch_size)
 
     def measure(self, client: ClientContext) -> Floats:
-        epoch = math.ceil(client.size / client.training.batch_size)
+        epoch = client.training.epoch_for(client.size)
         chosen = list(
             islice(batches(client.size, client.training, client.training_rng()), min(self.batches, epoch))
         )
@@ -79,7 +78,7 @@ def _train_on(client: ClientContext, chosen: list[Ints]) -> Vector | None:
             if client.augment is not None:
                 features = client.augment(features, step)
             module.zero_grad(set_to_none=True)
-            loss = nn.functional.cross_entropy(module(features), client.labels[index])
+            loss = client.objective.mean_loss(module(features), client.labels[index])
             loss.backward()  # type: ignore[no-untyped-call]
             if training.clip_norm is not None:
                 nn.utils.clip_grad_norm_(parameters, training.clip_norm)

@@ -30,7 +30,7 @@ class StartLoss(Signal):
         trained = torch.empty(client.spec.size)
         client.model.store(trained)
         client.model.load(client.origin)
-        loss = mean_loss(client.model.module, client.features, client.labels)
+        loss = mean_loss(client.model.module, client.features, client.labels, client.objective)
         # Other signals of the same report look at the trained model.
         client.model.load(trained)
         return np.array([loss])

@@ -64,7 +64,7 @@ class Filter(Component):
         """Change or refuse rows."""
 
 
-filters: Registry[Filter] = Registry("update filter", "muster.updates")
+filters: Registry[Filter] = Registry("update filter", "muster.updates", "muster.filters")
 
 
 @dataclass

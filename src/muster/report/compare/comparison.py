@@ -173,6 +173,10 @@ class Comparison:
         shown: str = import_module("muster.report.notebook").comparison_html(self)
         return shown
 
+    def __str__(self) -> str:
+        """As Markdown."""
+        return str(import_module("muster.report.compare.output").render(self, "markdown"))
+
 
 def compare(results: Sequence[Result], options: Options | None = None) -> Comparison:
     """Compare runs: group them by problem and case, seeds within, and make tables; `render` makes text of them."""

@@ -24,7 +24,7 @@ from muster.report.plots.canvas import (
 )
 from muster.report.plots.data import banded, required, series, units
 from muster.results.cases import Case, cases
-from muster.server.metrics import LOWER_IS_BETTER
+from muster.server.metrics import lower_is_better
 
 if TYPE_CHECKING:
     from muster.server.result import Result
@@ -89,7 +89,7 @@ def plot_curves_apart(
         raise ConfigError(f"bad value for 'last': {last}", expected="at least 1")
     lines = {case.name: banded([series(run, metric, per) for run in case.runs]) for case in found}
     ends = {name: float(mean[-last:].mean()) for name, (_, mean, *_) in lines.items()}
-    order = sorted(ends, key=ends.__getitem__, reverse=metric not in LOWER_IS_BETTER)
+    order = sorted(ends, key=ends.__getitem__, reverse=not lower_is_better(metric))
     largest = max(float(work[-1]) for work, *_ in lines.values())
     figure, axes = panels(len(found), columns=6, size=(2.3, 1.8), sharex=True, sharey=True)
     for panel, name, short, look in zip(axes, order, labels(order, 26), looks(order), strict=True):
