@@ -92,6 +92,7 @@ class Experiment:
     devices: Section = field(default_factory=dict)
     pacing: Section | Pacing = field(default_factory=dict)
     privacy: Section = field(default_factory=dict)
+    limits: Section = field(default_factory=dict)
     tracking: Section = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -154,7 +155,7 @@ class Experiment:
         """What is run in plain types, for reports and fingerprints; who watches it does not belong to it."""
         sections = self.as_run().to_dict()
         del sections["tracking"]
-        for later in ("filters", "pacing"):
+        for later in ("filters", "pacing", "limits"):
             # Runs without them are described as they were before there were any.
             if not sections[later]:
                 del sections[later]

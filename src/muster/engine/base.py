@@ -260,15 +260,24 @@ def schedule(clients: Ints, sizes: Ints) -> Ints:
 
 def collect_replies(
     values: dict[int, dict[str, Floats]], signals: tuple[Signal, ...], population: Population
-) -> Replies:
-    """Answers by client, as aligned arrays; signals of one number become one-dimensional."""
-    clients = np.array(sorted(values), dtype=np.int64)
+) -> tuple[Replies, list[Failed]]:
+    """Answers by client, as aligned arrays, and who sent another number of numbers than was asked for.
+
+    Signals of one number become one-dimensional.
+    """
+    widths = {signal.name: signal.width(population) for signal in signals}
+    failures = {
+        client: Failed(client, f"its '{name}' has the shape {answers[name].shape}, expected ({width},)")
+        for client, answers in sorted(values.items())
+        for name, width in widths.items()
+        if answers[name].shape != (width,)
+    }
+    clients = np.array(sorted(values.keys() - failures.keys()), dtype=np.int64)
     columns = {}
-    for signal in signals:
-        rows = [values[int(client)][signal.name] for client in clients]
-        stacked = np.stack(rows) if rows else np.empty((0, signal.width(population)))
-        columns[signal.name] = narrowed(stacked)
-    return Replies(clients, columns)
+    for name, width in widths.items():
+        rows = [values[client][name] for client in clients.tolist()]
+        columns[name] = narrowed(np.stack(rows) if rows else np.empty((0, width)))
+    return Replies(clients, columns), list(failures.values())
 
 
 def narrowed(rows: Floats) -> Floats:

@@ -85,6 +85,8 @@ class LocalEngine(Engine):
         # Workers would find out only when they are first used.
         augmenter(training.augmentation, data.dataset, torch.device("cpu"))
         self._count, self._reason = workers, reason
+        #: Clients may say something else than the data that they were given.
+        self._tampered = any(step.lies or step.poisons for step in filters)
         # Metal cannot be used after a fork, and macOS in general does not promise that forks work.
         self._start_method = "fork" if sys.platform != "darwin" and self._device != "mps" else "spawn"
         flat = FlatModel(copy.deepcopy(module))
@@ -144,15 +146,16 @@ class LocalEngine(Engine):
 
     def ask(self, order: AskOrder) -> tuple[Replies, list[Failed]]:
         # What the data alone determines takes one pass over it, whoever is asked.
-        known = tuple(signal for signal in order.signals if signal.of_data)
-        measured = tuple(signal for signal in order.signals if not signal.of_data)
+        known = tuple(signal for signal in order.signals if signal.of_data and not self._tampered)
+        measured = tuple(signal for signal in order.signals if signal not in known)
         clients, failures, columns = np.sort(order.clients), list[Failed](), dict[str, Floats]()
         if measured and len(clients):
             stateful = any(signal.client_state for signal in measured)
             answers, failures = (self._ask_each if stateful else self._ask_groups)(
                 replace(order, signals=measured)
             )
-            replies = collect_replies(answers, measured, self.population)
+            replies, misshapen = collect_replies(answers, measured, self.population)
+            failures += misshapen
             clients, columns = replies.clients, dict(replies.values)
         for signal in known:
             columns[signal.name] = narrowed(signal.measure_all(self._data, clients))

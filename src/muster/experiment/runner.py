@@ -37,6 +37,7 @@ from muster.privacy.account import Privacy
 from muster.results.store import Recorder, Store
 from muster.results.store.environment import code_version, environment
 from muster.selection.base import Selector, selectors
+from muster.server.limits import ClientLimits
 from muster.server.loop import Observer, Server
 from muster.server.origin import Provenance
 from muster.server.result import Result
@@ -86,6 +87,7 @@ class Parts:
     devices: Devices | None
     pacing: Pacing
     privacy: Privacy | None
+    limits: ClientLimits
 
     def server(self, observers: Sequence[Observer] = ()) -> Server:
         return Server(
@@ -100,6 +102,7 @@ class Parts:
             devices=self.devices,
             pacing=self.pacing,
             privacy=self.privacy,
+            limits=self.limits,
             observers=observers,
         )
 
@@ -118,6 +121,7 @@ def build_parts(
     guard = build(Guard, experiment.guard, "guard")
     evaluation = build(EvaluationOptions, experiment.evaluation, "evaluation")
     privacy = build(Privacy, experiment.privacy, "privacy") if experiment.privacy else None
+    limits = build(ClientLimits, experiment.limits, "limits")
     build(FlowerOptions, experiment.flower, "flower").check()
     # Methods before data: a misspelt name should not cost a decoding.
     _method(experiment.selection, "method", "selection", selectors)
@@ -129,6 +133,7 @@ def build_parts(
         availability = _component(experiment.availability, "method", "availability", availabilities)
     ingredients = build_ingredients(experiment)
     data, devices = ingredients.data, ingredients.devices
+    filters = tuple(step.settled(data.clients, experiment.seed) for step in filters)
     if make_engine is None:
         if not data.clients:
             raise ConfigError(
@@ -153,6 +158,7 @@ def build_parts(
         devices,
         pacing,
         privacy,
+        limits,
     )
 
 
@@ -163,13 +169,14 @@ def build_ingredients(experiment: Experiment) -> Ingredients:
     training = build(LocalTraining, experiment.training, "training")
     training.check()
     algorithm = _component(experiment.algorithm, "method", "algorithm", algorithms)
-    filters = tuple(step for step in build_filters(experiment.filters) if step.side == "client")
+    built = build_filters(experiment.filters)
     data = pooled(build_data(experiment)) if training.centralised else build_data(experiment)
     if experiment.devices and not data.clients:
         raise ConfigError(
             "a model of devices needs clients that are known beforehand",
             fix='leave [devices] out where data.source = "own"',
         )
+    filters = tuple(step.settled(data.clients, experiment.seed) for step in built if step.side == "client")
     module = _model(experiment, data)
     devices = None
     if experiment.devices:

@@ -190,7 +190,8 @@ class FlowerEngine(Engine):
             values[client] = answer.values
             if any(PROBE in signal.client_state for signal in order.signals):
                 self._probes[client] = version_of(order.place)
-        return collect_replies(values, order.signals, self.population), failures
+        replies, misshapen = collect_replies(values, order.signals, self.population)
+        return replies, failures + misshapen
 
     def start(self, order: TrainOrder) -> None:
         population = self.population

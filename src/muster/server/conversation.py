@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -18,6 +17,7 @@ from muster.engine.task import Place
 from muster.selection.base import Ask, Train, View
 from muster.server.asynchrony import check_ask_fits, check_training_fits
 from muster.server.checks import check_plan, check_request
+from muster.server.door import admitted, told
 from muster.server.ledger import Bookkeeper
 from muster.server.record import WIDEST_KEPT, Report, RoundRecord
 from muster.server.training import Landing, aggregator_for, dispatch
@@ -26,8 +26,6 @@ from muster.training.context import PROBE
 
 if TYPE_CHECKING:
     from muster.server.loop import Server
-
-log = logging.getLogger("muster")
 
 
 class Conversation:
@@ -138,13 +136,17 @@ class Conversation:
             clients, self.books.passes(clients, signals), *self.books.question(signals), exchange=exchange
         )
         there = clients[trips.answers]
-        replies, failures = server.engine.ask(AskOrder(there, parameters, self.place(), self.lr, signals))
+        said, failures = server.engine.ask(AskOrder(there, parameters, self.place(), self.lr, signals))
         server.clock.advance(float(trips.ends.max(initial=0.0)))
         names = [signal.name for signal in signals]
-        self.books.asked(clients, replies.clients, signals)
-        self.books.released(replies.clients, signals)
+        # Whoever was not believed has measured and told all the same.
+        self.books.asked(clients, said.clients, signals)
+        self.books.released(said.clients, signals)
+        replies, refused = admitted(said, signals, self.population)
+        self.record.events += told(refused)
+        replies = server.limits.believed(replies, signals)
         self.record.asks.append((names, len(clients), len(replies)))
-        failed = [*clients[~trips.answers].tolist(), *(failure.client for failure in failures)]
+        failed = [*clients[~trips.answers].tolist(), *(failure.client for failure in failures), *refused]
         self.remember(replies, failed, trained=False)
         self._note_probes(replies.clients, signals)
         return replies
@@ -165,10 +167,11 @@ class Conversation:
             self.record.reports.append(Report(self.exchange, trained, replies.clients, kept))
         for name, values in replies.values.items():
             self.server.history.reported(name, replies.clients, values)
-            broken = int((~np.isfinite(values.reshape(len(values), -1))).any(axis=1).sum()) if len(values) else 0
-            if broken:
-                log.warning("round %d: %d clients sent a '%s' that is no number", self.round + 1, broken, name)
         self.server.history.failed(np.array(failed, dtype=np.int64))
+
+    def counted_sizes(self) -> Ints:
+        """As how many samples each client counts now: a federation may learn it from an answer."""
+        return self.server.limits.counted(self.server.engine.population.sizes)
 
     def protected(self, signals: tuple[Signal, ...]) -> tuple[Signal, ...]:
         privacy = self.server.privacy

@@ -26,6 +26,7 @@ from muster.server.checks import check_fit, check_signal
 from muster.server.conversation import Conversation
 from muster.server.flights import Airspace
 from muster.server.ledger import Bookkeeper, Ledger
+from muster.server.limits import ClientLimits
 from muster.server.metrics import NAN, client_accuracies, group_table, summarise_metrics
 from muster.server.persistence import Persistence, Saved, Stage
 from muster.server.record import RoundRecord, TrainingRecord
@@ -79,13 +80,14 @@ class Server:
         devices: Devices | None = None,
         pacing: Pacing | None = None,
         privacy: Privacy | None = None,
+        limits: ClientLimits | None = None,
         observers: Sequence[Observer] = (),
     ) -> None:
         self.selector, self.aggregator, self.engine = selector, aggregator, engine
         self.seed, self.guard, self.evaluate_every = seed, guard or Guard(), evaluate_every
         #: Of the server's side, in this order, as part of `server_chain`. Those of clients are the engine's.
         self.filters = tuple(filters)
-        self.pacing, self.privacy = pacing or Synchronous(), privacy
+        self.pacing, self.privacy, self.limits = pacing or Synchronous(), privacy, limits or ClientLimits()
         #: Virtual time, with devices and sessions; and the clients at work in it.
         self.clock, self.airspace = Clock(devices, availability, seed), Airspace()
         #: How many aggregations the global model has behind it.
@@ -144,6 +146,7 @@ class Server:
             raise ConfigError(f"evaluate_every is {self.evaluate_every}", expected="at least 1")
         population = replace(self.engine.population, rounds=rounds)
         self.guard.check()
+        self.limits.check()
         self.engine.training.check()
         self.selector.check(population)
         for signal in self.selector.needs():
@@ -182,7 +185,8 @@ class Server:
 
     def _round(self, round: int, rounds: int) -> RoundRecord:
         self.engine.begin_round(round)
-        population = replace(self.engine.population, rounds=rounds)
+        known = self.engine.population
+        population = replace(known, rounds=rounds, sizes=self.limits.counted(known.sizes))
         self.history.grow(population.clients)
         self.ledger.open_round()
         books = Bookkeeper(self.ledger, population, self.engine.training)
@@ -267,6 +271,7 @@ class Server:
             "engine": self.engine.state_dict(),
             "history": self.history.state_dict(),
             "privacy": self.ledger.privacy.state_dict(),
+            "filters": [step.state_dict() for step in self.filters],
             "time": {"now": self.clock.now, "version": self.version, "airspace": self.airspace.state_dict()},
         }
 
@@ -279,6 +284,8 @@ class Server:
             self.engine.load_state_dict(state["engine"])
             self.history.load_state_dict(state["history"])
             self.ledger.privacy.load_state_dict(state["privacy"])
+            for step, kept in zip(self.filters, state.get("filters", ()), strict=False):
+                step.load_state_dict(kept)
             # Runs that were kept before there was a clock had no time to go on from.
             if (time := state.get("time")) is not None:
                 self.clock.now, self.version = time["now"], time["version"]
