@@ -11,7 +11,7 @@ are copied from the client with the largest weight.
 from __future__ import annotations
 
 from abc import abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
@@ -24,7 +24,7 @@ from muster.core.parameters import ParameterSpec
 from muster.core.registry import Registry
 from muster.signals.base import Signal
 from muster.training.base import LocalAlgorithm, LocalTraining
-from muster.updates.table import Updates, total_of
+from muster.updates.table import Updates, capped, total_of
 
 
 @dataclass(frozen=True)
@@ -58,11 +58,15 @@ class Aggregator(Component):
     clip_norm: float | None = None
     #: How far the server goes towards the aggregate: 1 goes all the way.
     server_lr: float = 1.0
+    #: No client has more than this share of the weights, whatever sample count or loss it states; None: any share.
+    max_weight: float | None = None
 
     #: Streams updates instead of asking for the matrix.
     streaming: ClassVar[bool] = False
     #: Understands multiplicities (sampling with replacement).
     honours_multiplicity: ClassVar[bool] = True
+    #: Weighs clients by what they state, so that `max_weight` means something.
+    bounds_weights: ClassVar[bool] = False
     #: Understands weights that a selector asks for.
     honours_weights: ClassVar[bool] = True
     #: Names of the local algorithms that it works with; None: all.
@@ -71,6 +75,13 @@ class Aggregator(Component):
     def check(self, population: Population) -> None:
         self.require("server_lr", self.server_lr > 0, "a positive number")
         self.require("clip_norm", self.clip_norm is None or self.clip_norm > 0, "a positive number")
+        self.require("max_weight", self.max_weight is None or 0 < self.max_weight <= 1, "above 0, at most 1")
+        if self.max_weight is not None and not self.bounds_weights:
+            raise ConfigError(
+                f"{type(self).__name__}: max_weight is {self.max_weight}, but the method does not weigh clients "
+                "by what they state",
+                fix="leave max_weight out",
+            )
 
     def require(self, option: str, holds: bool, expected: str) -> None:
         """Refuse an option's value unless the condition on it holds (NaN never does)."""
@@ -157,6 +168,8 @@ class MeanAggregator(StreamingAggregator):
     and rows enter them one after the other: the result does not depend on how answers were divided into parts.
     """
 
+    bounds_weights: ClassVar[bool] = True
+
     def weight(self, updates: Updates) -> Floats:
         """Unnormalised weight of each update, multiplicity not yet counted."""
         return updates.sizes.astype(np.float64)
@@ -171,6 +184,14 @@ class MeanAggregator(StreamingAggregator):
     def step(self, mean: Floats) -> Floats:
         """The server's step from the mean of the trainable movements, which may be changed in place."""
         return mean
+
+    def aggregate(self, current: Vector, updates: Updates, spec: ParameterSpec) -> Aggregated:
+        if self.max_weight is None:
+            return super().aggregate(current, updates, spec)
+        # A cap depends on all weights, so this needs the whole table.
+        own = self.weight(updates) if updates.weights is None else updates.weights
+        weights = capped(own * updates.multiplicity, self.max_weight) / np.maximum(updates.multiplicity, 1)
+        return super().aggregate(current, replace(updates, weights=weights), spec)
 
     def begin(self, current: Vector, spec: ParameterSpec) -> None:
         self._current, self._spec = current, spec

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 
@@ -63,6 +63,8 @@ class GeometricMedian(Aggregator):
     iterations: int = 100
     tolerance: float = 1e-6
 
+    bounds_weights: ClassVar[bool] = True
+
     def check(self, population: Population) -> None:
         super().check(population)
         self.require("smoothing", self.smoothing > 0, "a positive number")
@@ -70,7 +72,7 @@ class GeometricMedian(Aggregator):
         self.require("tolerance", self.tolerance >= 0, "zero or a positive number")
 
     def aggregate(self, current: Vector, updates: Updates, spec: ParameterSpec) -> Aggregated:
-        weights = updates.shares(self.weights)
+        weights = updates.shares(self.weights, self.max_weight)
         gram = inner_products(updates.movements[:, spec.trainable]).gram
         coefficients = weiszfeld(gram, weights, self.smoothing, self.iterations, self.tolerance)
         return self.averaged(current, updates, coefficients, spec)

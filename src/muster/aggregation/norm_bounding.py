@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 
@@ -34,13 +34,15 @@ class NormBounding(Aggregator):
     bound: float | None = None
     quantile: float = 0.5
 
+    bounds_weights: ClassVar[bool] = True
+
     def check(self, population: Population) -> None:
         super().check(population)
         self.require("bound", self.bound is None or self.bound > 0, "a positive number")
         self.require("quantile", 0 <= self.quantile <= 1, "0 to 1")
 
     def aggregate(self, current: Vector, updates: Updates, spec: ParameterSpec) -> Aggregated:
-        weights = updates.shares(self.weights)
+        weights = updates.shares(self.weights, self.max_weight)
         step = np.zeros(spec.averaged.stop)
         buffers = buffers_of(spec)
         for part, bound in ((spec.trainable, self.bound), (buffers, None)):

@@ -12,7 +12,7 @@ from muster.aggregation.base import Aggregated, Aggregator, aggregators, buffers
 from muster.core.arrays import Floats, Ints, Vector
 from muster.core.component import Population
 from muster.core.parameters import ParameterSpec
-from muster.updates.table import Updates, normalised
+from muster.updates.table import Updates, capped, normalised
 
 
 def mixed_weights(
@@ -60,6 +60,7 @@ class SimAgg(Aggregator):
     epsilon: float = 1e-5
 
     honours_weights: ClassVar[bool] = False
+    bounds_weights: ClassVar[bool] = True
 
     def check(self, population: Population) -> None:
         super().check(population)
@@ -72,7 +73,8 @@ class SimAgg(Aggregator):
         for layer in layers:
             rows = updates.movements[:, layer]
             apart = distances(rows, self.distance, self.anchor, updates.multiplicity)
-            weights = mixed_weights(apart, updates.sizes, self.epsilon, updates.multiplicity)
+            mixed = mixed_weights(apart, updates.sizes, self.epsilon, updates.multiplicity)
+            weights = capped(mixed, self.max_weight)
             accumulate(step[layer], rows, weights)
             overall += weights * ((layer.stop - layer.start) / spec.trainable.stop)
         buffers = buffers_of(spec)

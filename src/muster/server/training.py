@@ -36,7 +36,8 @@ log = logging.getLogger("muster")
 
 def aggregator_for(request: object, own: Aggregator) -> Aggregator:
     """The run's own, unless a training is to be plain FedAvg: then a fresh one, which has no state."""
-    return FedAvg() if isinstance(request, Train) and request.fedavg else own
+    most = own.max_weight
+    return FedAvg(max_weight=most) if isinstance(request, Train) and request.fedavg else own
 
 
 def dispatch(talk: Conversation, request: Train) -> int:
@@ -187,7 +188,8 @@ class Aggregation:
         self.aggregator = aggregator_for(self.request, server.aggregator)
         #: Attackers that know all answers act before anybody else sees one.
         self.collusions = working([step for step in named(server.filters) if step[1].whole], self.talk.round)
-        self.streams = isinstance(self.aggregator, StreamingAggregator) and self.keep is None
+        whole = self.keep is not None or self.aggregator.max_weight is not None
+        self.streams = isinstance(self.aggregator, StreamingAggregator) and not whole
         self.parts = self.landed.parts
         self.clients: Ints = np.sort(self.landed.flights.clients[self.landed.arrived])
         self.known = self._what_is_known()
@@ -276,6 +278,12 @@ class Aggregation:
         server.version += 1
         ranks = np.argsort(result.clients)
         self.record.clients = result.clients[ranks].tolist()
+        stated, counted = server.engine.population.sizes, self.talk.counted_sizes()
+        self.talk.record.events += [
+            f"client {client} states {stated[client]:,} samples and counts as {counted[client]:,}"
+            for client in self.record.clients
+            if counted[client] < stated[client]
+        ]
         self.record.weights = result.weights[ranks].tolist()
 
     # --- which answers count -----------------------------------------------------------------------------
