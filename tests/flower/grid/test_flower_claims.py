@@ -58,9 +58,7 @@ def test_a_huge_count_is_seen_through_by_the_work_that_it_would_take(tiny, grid_
     experiment = tiny(rounds=2, **OWN)
     result = run_on_grid(grid_with_a_liar(grid_of, experiment, claiming(10**9)), experiment)
     assert [(round, client) for round, client, _ in result.rejected] == [(1, 1), (2, 1)]
-    assert re.search(
-        r"it trained on 40 samples, where all that it states to have make 1e\+09", result.rejected[0][2]
-    )
+    assert "it trained on 40 samples, where all that it states to have make 1e+09" in result.rejected[0][2]
     for record in result.records:
         assert record.trainings[0].clients == [0, 2]
 
