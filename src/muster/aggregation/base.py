@@ -69,6 +69,8 @@ class Aggregator(Component):
     bounds_weights: ClassVar[bool] = False
     #: Understands weights that a selector asks for.
     honours_weights: ClassVar[bool] = True
+    #: Compares clients with a training on data of the server's own, which `trust` hands over.
+    needs_root: ClassVar[bool] = False
     #: Names of the local algorithms that it works with; None: all.
     requires_algorithm: ClassVar[tuple[str, ...] | None] = None
 
@@ -104,6 +106,9 @@ class Aggregator(Component):
         The server leaves these updates out and records why, as it does with those that the guard refuses.
         """
         return {}
+
+    def trust(self, movement: Vector) -> None:
+        """Before each aggregation, where the method `needs_root`: what a training on the server's data made."""
 
     def broadcast(self, spec: ParameterSpec) -> Vector | None:
         """A second vector that every training client receives (for example the server's control variate)."""

@@ -14,6 +14,7 @@ import numpy as np
 
 from muster.core.arrays import Floats, Ints, State, Vector, read_only
 from muster.core.component import Population
+from muster.core.errors import ConfigError
 from muster.engine.task import ClientTask, Place
 from muster.signals.base import Replies, Signal
 from muster.training.base import LocalAlgorithm, LocalTraining
@@ -116,6 +117,14 @@ class Evaluation:
     validation: HeldBack | None = None
 
 
+def no_root_data() -> ConfigError:
+    """The error where a method wants to compare clients with data that the server does not have."""
+    return ConfigError(
+        "the aggregation compares clients with a training on data of the server's own, but it has none",
+        fix="keep some samples back, for example validation = 100 in the section [data]",
+    )
+
+
 class Engine(ABC):
     """Runs clients. Answers come back in an order that does not depend on timing (see `schedule`).
 
@@ -197,6 +206,14 @@ class Engine(ABC):
 
         Rows of other clients may be overwritten to make room, so this is called once.
         """
+
+    def check_root(self) -> None:
+        """Refuse methods that need data of the server's own, where it has none."""
+        raise no_root_data()
+
+    def root_movement(self, parameters: Vector, place: Place, lr: float) -> Vector:
+        """How far the model moves in one local training on the server's own data."""
+        raise no_root_data()
 
     @abstractmethod
     def settle(self, used: Ints, refused: Ints) -> None:

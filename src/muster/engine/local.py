@@ -32,8 +32,9 @@ from muster.engine.base import (
 from muster.engine.device import WORKERS_PER_ACCELERATOR, available_cores, resolve_device, single_threaded
 from muster.engine.evaluation import summarise, summarise_validation
 from muster.engine.pool import Crashed, Handler, Pool, as_muster_error
+from muster.engine.root import RootTrainer
 from muster.engine.runtime import EVALUATION_BATCH
-from muster.engine.task import ClientTask, Predict, present_of
+from muster.engine.task import ClientTask, Place, Predict, present_of
 from muster.engine.tasks import ClientRecipe, SharedVectors, TaskRunner, question_groups
 from muster.signals.base import Replies
 from muster.training.augmentation import augmenter
@@ -111,6 +112,7 @@ class LocalEngine(Engine):
         self._pool: Pool | None = None
         self._end_pool: Finalize | None = None
         self._inline: Handler | None = None
+        self._root: RootTrainer | None = None
 
     @property
     def population(self) -> Population:
@@ -252,6 +254,18 @@ class LocalEngine(Engine):
             if row != slot:  # somebody before was refused: move up, rather than make a second matrix
                 movements[row] = movements[slot]
         return movements[: len(clients)]
+
+    def check_root(self) -> None:
+        self._root_trainer()
+
+    def root_movement(self, parameters: Vector, place: Place, lr: float) -> Vector:
+        return self._root_trainer().movement(parameters, place, lr)
+
+    def _root_trainer(self) -> RootTrainer:
+        if self._root is None:
+            recipe = self._recipe
+            self._root = RootTrainer(recipe.data, recipe.module, recipe.training, recipe.seed)
+        return self._root
 
     def settle(self, used: Ints, refused: Ints) -> None:
         for name in self._algorithm.client_state:

@@ -21,6 +21,7 @@ from muster.core.registry import build
 from muster.engine.base import AskOrder, Engine, Evaluation, Failed, TrainOrder, collect_replies, schedule
 from muster.engine.device import single_threaded
 from muster.engine.evaluation import summarise, summarise_validation
+from muster.engine.root import RootTrainer
 from muster.engine.runtime import ClientRuntime
 from muster.engine.task import ClientTask, Place
 from muster.experiment.runner import Ingredients
@@ -106,6 +107,7 @@ class FlowerEngine(Engine):
         self._cohort: CohortMovements | None = None
         self._under_way: list[_UnderWay] = []
         self._events: list[str] = []
+        self._root: RootTrainer | None = None
         self._check_evaluation()
         self._presence.wait_for(self._wanted(), self._options.wait)
 
@@ -249,6 +251,18 @@ class FlowerEngine(Engine):
     def matrix(self, clients: Ints) -> Vector:
         assert self._cohort is not None
         return self._cohort.matrix(clients)
+
+    def check_root(self) -> None:
+        self._root_trainer()
+
+    def root_movement(self, parameters: Vector, place: Place, lr: float) -> Vector:
+        return self._root_trainer().movement(parameters, place, lr)
+
+    def _root_trainer(self) -> RootTrainer:
+        if self._root is None:
+            made = self._ingredients
+            self._root = RootTrainer(made.data, made.module, made.training, made.experiment.seed)
+        return self._root
 
     def settle(self, used: Ints, refused: Ints) -> None:
         """No message of its own: the next order to a client names the version that counts."""

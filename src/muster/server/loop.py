@@ -155,6 +155,8 @@ class Server:
         for signal in self.aggregator.reports():
             check_signal(signal, type(self.aggregator).__name__, self.engine)
         check_fit(self.selector, self.aggregator, self.engine.algorithm)
+        if self.aggregator.needs_root:
+            self.engine.check_root()
         self.aggregator.check_training(self.engine.training, self.engine.algorithm)
         if self.engine.sums_only:
             from muster.server.secure_aggregation import check_secure_aggregation

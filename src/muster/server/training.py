@@ -258,6 +258,9 @@ class Aggregation:
             else:
                 movements = matrix[np.searchsorted(self.clients, updates.clients)]
             whole = replace(updates, movements=movements)
+            if self.aggregator.needs_root:
+                own = server.engine.root_movement(server.parameters, self.landed.place, self.talk.lr)
+                self.aggregator.trust(own)
             return self.aggregator.aggregate(server.parameters, whole, self.talk.population.spec)
 
     @property
