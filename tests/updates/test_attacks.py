@@ -266,9 +266,8 @@ def test_a_backdoor_opens_and_the_model_stays_good_elsewhere(tiny):
 
 def test_the_server_evaluates_on_clean_data(tiny):
     """Also samples that are kept back, which lie in the training split that attackers have spoilt."""
-    made = tiny(
-        rounds=1, data={"source": "digits", "validation": 100}, filters=[{"method": "label-flip", "share": 1}]
-    )
+    kept = {"source": "digits", "validation": 100}
+    made = tiny(data=kept, filters=[{"method": "label-flip", "share": 1}])
     with build_parts(made, workers=0).engine as engine:
         spoilt = engine.evaluate(engine.initial_parameters())
     with build_parts(tiny(data=kept), workers=0).engine as engine:

@@ -347,8 +347,11 @@ class Aggregation:
             mean_squared_loss=nothing,
             progress=nothing,
         )
-        seen = {s.name: s.measure_trained(trainings) for s in self.landed.report if s.in_update}
-        return {name: answers.reports[name] if seen.get(name) is None else seen[name] for name in answers.reports}
+        reports = dict(answers.reports)
+        for signal in self.landed.report:
+            if signal.in_update and (seen := signal.measure_trained(trainings)) is not None:
+                reports[signal.name] = seen
+        return reports
 
     def _answers(self) -> Iterator[Updates | Failed]:
         engine, orders = self.talk.server.engine, [part.order for part in self.parts]

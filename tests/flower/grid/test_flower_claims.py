@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from flwr.app import Message
@@ -44,7 +46,7 @@ def claiming(size: int, **in_training: int):
     """Replies of a node that introduces itself with another number of samples."""
 
     def change(reply: Message) -> Message:
-        record = reply.content[wire.RECORD]
+        record: Any = reply.content[wire.RECORD]
         if reply.metadata.message_type == wire.REGISTER:
             record["size"] = size
         elif reply.metadata.message_type == wire.TRAIN:
@@ -105,7 +107,8 @@ def test_label_counts_must_add_up_to_the_stated_samples(tiny, grid_of):
 
     def change(reply: Message) -> Message:
         if reply.metadata.message_type == "query.label_histogram":
-            reply.content[wire.RECORD]["values"] = number_bytes(np.array([1e12, 0.0, 0.0]))
+            record: Any = reply.content[wire.RECORD]
+            record["values"] = number_bytes(np.array([1e12, 0.0, 0.0]))
         return reply
 
     result = run_on_grid(grid_with_a_liar(grid_of, experiment, change), experiment)

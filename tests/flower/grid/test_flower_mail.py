@@ -233,7 +233,12 @@ def test_late_answers_are_looked_for_until_nobody_would_send_them_any_more(post,
     clock.time += 10.0
     mail.drop_late()  # nobody came, and the time is over
     asked_for: list[str] = []
-    mail.pull = lambda messages: asked_for.extend(messages) or []
+
+    def pull(messages: list[str]) -> list[Message]:
+        asked_for.extend(messages)
+        return []
+
+    mail.pull = pull
     mail.drop_late()
     assert asked_for == []
 

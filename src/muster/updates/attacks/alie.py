@@ -43,4 +43,4 @@ class Alie(Collusion):
     def crafted(self, honest: Floats, attackers: int, rng: np.random.Generator) -> Floats:
         z = hidden_deviations(len(honest) + attackers, attackers) if self.deviations is None else self.deviations
         spread = honest.std(axis=0, ddof=1) if len(honest) > 1 else np.zeros(honest.shape[1])
-        return honest.mean(axis=0) - z * spread
+        return np.asarray(honest.mean(axis=0) - z * spread)

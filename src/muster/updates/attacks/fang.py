@@ -81,4 +81,4 @@ class Fang(Collusion):
     def crafted(self, honest: Floats, attackers: int, rng: np.random.Generator) -> Floats:
         if self.against == "trimmed-mean":
             return beyond_extremes(honest, attackers, self.spread, rng)
-        return -largest_accepted(honest, attackers) * np.sign(honest.mean(axis=0))
+        return np.asarray(-largest_accepted(honest, attackers) * np.sign(honest.mean(axis=0)))

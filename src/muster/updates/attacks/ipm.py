@@ -25,4 +25,4 @@ class InnerProductManipulation(Collusion):
         self.require("epsilon", 0 < self.epsilon < np.inf, "a positive number")
 
     def crafted(self, honest: Floats, attackers: int, rng: np.random.Generator) -> Floats:
-        return -self.epsilon * honest.mean(axis=0)
+        return np.asarray(-self.epsilon * honest.mean(axis=0))
