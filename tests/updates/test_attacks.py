@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -289,5 +290,9 @@ def test_the_list_of_attacks_is_complete():
         "stale-reply",
     ]
     assert all(filters.summary(name).startswith("Attack: ") for name in attack_names())
+    pages = Path(__file__).parents[2] / "docs" / "attacks"
+    listed = (pages / "README.md").read_text(encoding="utf-8")
+    assert [name for name in attack_names() if f"({name}.md)" not in listed] == []
+    assert {page.stem for page in pages.glob("*.md")} == {"README", *attack_names()}
     with pytest.raises(ConfigError, match="target"):
         Backdoor(clients=(0,), target=10).check(TrialEngine(5, classes=10).population)
