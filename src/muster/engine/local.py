@@ -68,10 +68,15 @@ class LocalEngine(Engine):
         devices: Devices | None = None,
         filters: Sequence[Filter] = (),
         client_memory: int = 2 * 1024**3,
+        task_deadline: float | None = None,
         reason: str = "",
     ) -> None:
         """`workers`: None takes one per core, 0 runs clients in this process. `filters`: of the client's side.
-        `reason`: why this engine."""
+        `task_deadline`: seconds after which a worker counts as hanging. `reason`: why this engine."""
+        if task_deadline is not None and not task_deadline > 0:
+            raise ConfigError(
+                f"bad value for 'engine.task_deadline': {task_deadline}", expected="a positive number"
+            )
         self._data = data
         self._algorithm = algorithm or Plain()
         self._device = resolve_device(device)
@@ -85,7 +90,7 @@ class LocalEngine(Engine):
             raise ConfigError(f"workers is {workers}", expected="0 (in this process) or more")
         # Workers would find out only when they are first used.
         augmenter(training.augmentation, data.dataset, torch.device("cpu"))
-        self._count, self._reason = workers, reason
+        self._count, self._reason, self._task_deadline = workers, reason, task_deadline
         #: Clients may say something else than the data that they were given.
         self._tampered = any(step.lies or step.poisons for step in filters)
         # Metal cannot be used after a fork, and macOS in general does not promise that forks work.
@@ -304,6 +309,12 @@ class LocalEngine(Engine):
     def end_round(self) -> None:
         self._store.drop(*PROBES)
 
+    def take_events(self) -> list[str]:
+        if self._pool is None:
+            return []
+        events, self._pool.events = self._pool.events, []
+        return events
+
     def state_dict(self) -> State:
         return {"arithmetic": self.arithmetic, "clients": self._store.state_dict()}
 
@@ -339,7 +350,7 @@ class LocalEngine(Engine):
                 self._inline = factory()
             else:
                 _load_lazy_parts()
-                self._pool = Pool(self._count, factory, self._start_method)
+                self._pool = Pool(self._count, factory, self._start_method, self._task_deadline)
                 # Also when nobody closes the engine: a notebook drops it. Does nothing in forked workers.
                 self._end_pool = Finalize(self, self._pool.close)
         return self._memory

@@ -202,6 +202,7 @@ def local_engine(ingredients: Ingredients, workers: int | None = None) -> LocalE
         devices=ingredients.devices,
         filters=ingredients.filters,
         client_memory=options.client_memory * 1024**2,
+        task_deadline=options.task_deadline,
     )
 
 
