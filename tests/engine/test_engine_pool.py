@@ -179,7 +179,7 @@ def test_a_client_whose_worker_hangs_is_a_recorded_failure_and_the_run_goes_on(t
 
     from muster.experiment.runner import build_parts
 
-    made = tiny(rounds=4, engine={"kind": "processes", "task_deadline": 2.0})
+    made = tiny(rounds=4, engine={"kind": "processes", "task_deadline": 4.0})
     parts = build_parts(made, workers=2)
     with parts.engine:
         server = parts.server()

@@ -58,8 +58,8 @@ class EngineOptions:
     device: str = "auto"
     #: Megabytes of client state (control variates, previous models) kept in memory before it goes to disk.
     client_memory: int = 2048
-    #: Seconds after which a worker process counts as hanging and is replaced; None: 20 times as long as the slowest
-    #: task so far, at least 300.
+    #: Seconds after which a worker process counts as hanging and is replaced; None: 20 times as long as the
+    #: slowest task so far, at least 300.
     task_deadline: float | None = None
 
 
