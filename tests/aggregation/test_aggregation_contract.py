@@ -14,7 +14,10 @@ from muster.core.errors import ConfigError, TrainingError
 ALL = aggregators.names()
 STREAMING = [name for name in ALL if aggregators.get(name).streaming]  # type: ignore[attr-defined]
 #: Methods whose first step from equal movements is exactly that movement.
-AVERAGES = sorted(set(ALL) - {"fedadam", "fedadagrad", "fedyogi", "fedatt", "feddyn", "qfedavg", "sign-vote"})
+AVERAGES = sorted(
+    set(ALL)
+    - {"fedadam", "fedadagrad", "fedyogi", "fedatt", "feddyn", "qfedavg", "fadas", "fedasync", "sign-vote"}
+)
 #: Methods that choose some clients, and need more than a few.
 CHOOSING = {"krum", "multi-krum", "bulyan"}
 

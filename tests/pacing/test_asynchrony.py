@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+import itertools
 import json
 from dataclasses import dataclass
 
@@ -21,7 +22,8 @@ from muster.pacing.over_select import OverSelect
 from muster.pacing.synchronous import Synchronous
 from muster.selection.base import Plan, Selector, Train, View
 from muster.selection.random import RandomSelection
-from muster.server import Server
+from muster.server import Observer, Server
+from muster.signals.losses import SquaredLoss
 from muster.world.devices.base import Devices
 
 CLIENTS = 30
@@ -187,6 +189,56 @@ def test_models_are_kept_only_while_somebody_works_on_them():
     assert server.airspace.versions <= 6
 
 
+def test_nobody_misses_a_deadline_that_is_its_own_last_duration():
+    """Moments are sums, and their differences are rounded: a duration must not be one of those."""
+    everybody = RandomSelection(clients_per_round=CLIENTS)
+    server = Server(everybody, FedAvg(), trial(), devices=devices(), pacing=Deadline(quantile=1.0))
+    result = server.run(40)
+    assert result.ledger.total().wasted_trainings == 0
+    times = server.engine.population.sizes / devices().speed + 2 * server.engine.population.spec.bytes / 1e12
+    assert result.history.durations.tolist() == pytest.approx(times.tolist(), rel=1e-12)
+
+
+@dataclass
+class NowAndThen(Selector):
+    """Chooses as many as it is told, round by round: perhaps nobody."""
+
+    counts: tuple[int, ...] = (6, 0, 1)
+
+    def round(self, fed: View) -> Plan:
+        yield Train(fed.sample(self.counts[fed.round % len(self.counts)]))
+
+
+def test_who_is_under_way_is_waited_for_when_nobody_is_chosen():
+    pacing = Buffered(in_flight=12)
+    result = Server(NowAndThen(), FedAvg(), trial(), devices=devices(), pacing=pacing).run(60)
+    assert not any(record.failed for record in result.records)
+    assert all(later.ended >= record.ended for record, later in itertools.pairwise(result.records))
+
+
+def test_there_are_never_more_under_way_than_the_pacing_lets():
+    most = []
+
+    class Counting(Observer):
+        def round_ended(self, record, ledger):
+            started = [s for t in record.trainings for s in t.flown.started]
+            most.append((len(server.airspace), len(started)))
+
+    server = Server(
+        NowAndThen((1, 2, 8, 3, 8)),
+        FedAvg(),
+        trial(),
+        devices=devices(),
+        pacing=Buffered(in_flight=9, k=1),
+        observers=[Counting()],
+    )
+    result = server.run(60)
+    assert max(left + landed for left, landed in most) <= 9
+    assert any("chosen clients started" in e for r in result.records for e in r.events)
+    again = Server(server.selector, FedAvg(), trial(), devices=devices(), pacing=server.pacing).run(60)
+    assert again.parameters.tobytes() == result.parameters.tobytes()
+
+
 # --- sessions --------------------------------------------------------------------------------------------
 
 
@@ -271,3 +323,21 @@ def test_what_makes_no_sense_with_late_answers_is_refused_before_round_1(tiny, c
     experiment = tiny(**{"devices": {"method": "lognormal"}, "pacing": BUFFERED} | changes)
     with pytest.raises(ConfigError, match=message):
         run(experiment, workers=0)
+
+
+def test_a_selector_finds_its_reports_when_nobody_has_answered():
+    """Nobody meets the deadline, all go on: the training that waits gets the replies of nobody, not a KeyError."""
+    told: list[tuple[int, bool]] = []
+
+    class Curious(Selector):
+        def round(self, fed: View) -> Plan:
+            replies = yield Train(fed.sample(3), report=(SquaredLoss(),))
+            told.append((len(replies), len(replies["squared_loss"]) == len(replies)))
+
+    pacing = Deadline(seconds=0.004, late="use")
+    result = Server(Curious(), FedAvg(), trial(), devices=devices(), pacing=pacing).run(120)
+    assert (0, True) in told
+    assert all(fits for _, fits in told)
+    # More rounds than may fail in a row, and none of them has: everybody is under way, and then they answer.
+    assert all(record.only_waited for record in result.records[:80])
+    assert any(record.trainings[0].clients for record in result.records[80:])

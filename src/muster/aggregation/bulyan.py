@@ -9,7 +9,7 @@ import numpy as np
 
 from muster.aggregation._blocks import cached_width, column_blocks
 from muster.aggregation._gram import inner_products
-from muster.aggregation.base import Aggregated, Aggregator, aggregators
+from muster.aggregation.base import Aggregated, Aggregator, StaleUse, aggregators
 from muster.aggregation.krum import krum_scores
 from muster.core.arrays import Floats, Ints, Vector
 from muster.core.component import Population
@@ -63,6 +63,7 @@ class Bulyan(Aggregator):
 
     honours_multiplicity: ClassVar[bool] = False
     honours_weights: ClassVar[bool] = False
+    stale: ClassVar[StaleUse | None] = "movements"
 
     def check(self, population: Population) -> None:
         super().check(population)

@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 
 from muster.aggregation._blocks import accumulate, combination, norms
-from muster.aggregation.base import Aggregated, Aggregator, aggregators, buffers_of
+from muster.aggregation.base import Aggregated, Aggregator, StaleUse, aggregators, buffers_of
 from muster.core.arrays import Floats, Vector
 from muster.core.component import Population, state
 from muster.core.parameters import ParameterSpec
@@ -43,6 +43,7 @@ class CentredClipping(Aggregator):
 
     honours_multiplicity: ClassVar[bool] = False
     honours_weights: ClassVar[bool] = False
+    stale: ClassVar[StaleUse | None] = "movements"
 
     def check(self, population: Population) -> None:
         super().check(population)

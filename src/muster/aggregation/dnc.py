@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from muster.aggregation.base import Aggregated, Aggregator, aggregators
+from muster.aggregation.base import Aggregated, Aggregator, StaleUse, aggregators
 from muster.core.arrays import Bools, Floats, Vector
 from muster.core.component import Population, state
 from muster.core.errors import TrainingError
@@ -52,6 +52,7 @@ class DivideAndConquer(Aggregator):
 
     honours_multiplicity: ClassVar[bool] = False
     honours_weights: ClassVar[bool] = False
+    stale: ClassVar[StaleUse | None] = "movements"
 
     def check(self, population: Population) -> None:
         super().check(population)

@@ -9,7 +9,7 @@ import numpy as np
 
 from muster.aggregation._blocks import accumulate, norms
 from muster.aggregation._gram import inner_products
-from muster.aggregation.base import Aggregated, Aggregator, aggregators, buffers_of
+from muster.aggregation.base import Aggregated, Aggregator, StaleUse, aggregators, buffers_of
 from muster.core.arrays import Floats, Vector
 from muster.core.errors import TrainingError
 from muster.core.parameters import ParameterSpec
@@ -36,6 +36,7 @@ class FLTrust(Aggregator):
     needs_root: ClassVar[bool] = True
     honours_multiplicity: ClassVar[bool] = False
     honours_weights: ClassVar[bool] = False
+    stale: ClassVar[StaleUse | None] = "movements"
 
     _root: Vector | None = field(default=None, init=False, repr=False, compare=False)
 

@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 
 from muster.aggregation._blocks import cached_width, column_blocks
-from muster.aggregation.base import Aggregated, Aggregator, aggregators, buffers_of
+from muster.aggregation.base import Aggregated, Aggregator, StaleUse, aggregators, buffers_of
 from muster.aggregation.median import coordinate_median
 from muster.core.arrays import Floats, Vector
 from muster.core.component import Population
@@ -37,6 +37,7 @@ class SignVote(Aggregator):
 
     honours_multiplicity: ClassVar[bool] = False
     honours_weights: ClassVar[bool] = False
+    stale: ClassVar[StaleUse | None] = "movements"
 
     def check(self, population: Population) -> None:
         super().check(population)

@@ -40,7 +40,7 @@ def compare(  # noqa: PLR0917 (the options are what they are)
     table: Annotated[
         list[str] | None,
         typer.Option(
-            help="Only this: scores, budgets, targets, significance, participation, weights or overhead."
+            help="Only this: scores, budgets, targets, significance, participation, weights, time or overhead."
         ),
     ] = None,
     sort: Annotated[bool, typer.Option("--sort", help="Best first.")] = False,

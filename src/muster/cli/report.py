@@ -53,7 +53,7 @@ def plot(  # noqa: PLR0917 (the options are what they are)
         str,
         typer.Argument(
             help="curves, curves-apart, selection-map, selection-frequency, client-accuracy, clusters, "
-            "cluster-numbers, fairness, time-to-target, sensitivity or weights."
+            "cluster-numbers, fairness, time-to-target, sensitivity, weights, timeline or staleness."
         ),
     ],
     runs: Runs = None,

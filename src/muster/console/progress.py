@@ -6,6 +6,7 @@ import math
 import signal
 import sys
 import time
+from collections import Counter
 from types import FrameType
 from typing import Any
 
@@ -120,12 +121,28 @@ class JsonProgress(Observer):
         print(to_json(row), flush=True)
 
 
+#: What time alone decides, in words.
+TIMELY = {"left": "left before they answered", "late": "were late", "stale": "answered too late to be used"}
+
+
 def warnings(record: RoundRecord) -> list[str]:
     """What went wrong or was unusual in a round, in words."""
     lines = [f"  round {record.round}: {event}" for event in record.events]
     for training in record.trainings:
-        lines += [f"  round {record.round}: client {c} refused: {why}" for c, why in training.rejected.items()]
-        lines += [f"  round {record.round}: client {c} failed: {why}" for c, why in training.failed.items()]
+        # Who left, was late or too stale is what the pacing is for: they are counted, not named one by one.
+        counts = Counter(how for how in training.flown.outcome if how in TIMELY)
+        if counts:
+            told = ", ".join(f"{number} {TIMELY[how]}" for how, number in counts.items())
+            lines.append(f"  round {record.round}: {told}")
+        expected = {
+            c for c, how in zip(training.flown.clients, training.flown.outcome, strict=True) if how in TIMELY
+        }
+        for verb, reasons in (("refused", training.rejected), ("failed", training.failed)):
+            lines += [
+                f"  round {record.round}: client {c} {verb}: {why}"
+                for c, why in reasons.items()
+                if c not in expected
+            ]
     if record.failed:
         lines.append(f"  round {record.round} failed: no valid update, the model stays as it was")
     return lines

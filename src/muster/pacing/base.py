@@ -28,6 +28,8 @@ class Wait:
     own: bool = True
     #: After so many seconds the server goes on with what it has.
     seconds: float = math.inf
+    #: Before so many seconds are over it does not go on, unless nobody is left who could answer.
+    least: float = 0.0
 
 
 class Pacing(Component):
@@ -45,10 +47,12 @@ class Pacing(Component):
 
     #: Whether clients that are late go on, and their answers count when they arrive. Else they are given up on.
     late_count: bool = False
-    #: So many clients train at the same time: cohorts start for as long as there is room; None: one at a time.
-    in_flight: int | None = None
+    #: Whether cohorts start for as long as there is room for one more. Else a training waits before the next.
+    fills: bool = False
     #: Answers to models that are older than so many aggregations are thrown away; None: none are.
     max_staleness: int | None = None
+    #: Whether `wait` looks at the durations of earlier trainings.
+    looks_at_durations: bool = False
 
     def asked(self, wanted: int) -> int:
         """How many clients are told to train where the answers of `wanted` are to be used."""
@@ -59,12 +63,20 @@ class Pacing(Component):
         """What a training of `started` clients waits for.
 
         `durations`: seconds of the last training of every client that has trained; inf where the server did not
-        wait for the end.
+        wait for the end. Empty unless `looks_at_durations`.
         """
+
+    def wait_for(self, started: int, durations: Floats, under_way: Floats) -> Wait:
+        """As `wait`, for a pacing that looks at who is at work.
+
+        `under_way`: seconds of the last training of each client at work, as far as the server has waited for it;
+        NaN: it has never trained.
+        """
+        return self.wait(started, durations)
 
     def has_room(self, under_way: int, cohort: int) -> bool:
         """Whether a cohort of this size may start while so many clients are at work."""
-        return self.in_flight is None or under_way + cohort <= self.in_flight
+        return True
 
 
 def landing(
@@ -83,9 +95,12 @@ def landing(
         return order[:0], now
     last = enough[0] if len(enough) else awaited[-1]
     moment, limit = max(now, float(ends[order[last]])), now + wait.seconds
-    if moment <= limit:
+    if moment > limit:
+        return order[ends[order] <= limit], limit
+    if moment >= now + wait.least:
         return order[: last + 1], moment
-    return order[ends[order] <= limit], limit
+    moment = min(now + wait.least, limit, max(moment, float(ends[order[awaited[-1]]])))
+    return order[ends[order] <= moment], moment
 
 
 def check_limit(max_staleness: int | None) -> None:

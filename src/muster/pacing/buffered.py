@@ -27,6 +27,7 @@ class Buffered(Pacing):
     max_staleness: int | None = None
 
     late_count = True
+    fills = True
 
     def check(self, population: Population) -> None:
         if self.in_flight < 1:
@@ -47,3 +48,6 @@ class Buffered(Pacing):
 
     def wait(self, started: int, durations: Floats) -> Wait:
         return Wait(self.k or started, own=False)
+
+    def has_room(self, under_way: int, cohort: int) -> bool:
+        return under_way + cohort <= self.in_flight

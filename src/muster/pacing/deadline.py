@@ -34,6 +34,10 @@ class Deadline(Pacing):
     def late_count(self) -> bool:  # type: ignore[override]
         return self.late == "use"
 
+    @property
+    def looks_at_durations(self) -> bool:  # type: ignore[override]
+        return self.quantile is not None
+
     def check(self, population: Population) -> None:
         if (self.seconds is None) == (self.quantile is None):
             raise ConfigError(

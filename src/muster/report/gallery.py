@@ -10,7 +10,8 @@ from statistics import fmean
 from matplotlib.figure import Figure
 
 from muster.report.compare import Comparison
-from muster.report.compare.measures import better, known_metrics, metric_column, total, value
+from muster.report.compare.measures import better, known_metrics, metric_column, timing, total, value
+from muster.report.flights import flights_of
 from muster.report.plots import (
     plot_client_accuracy,
     plot_cluster_numbers,
@@ -20,7 +21,9 @@ from muster.report.plots import (
     plot_selection_frequency,
     plot_selection_map,
     plot_sensitivity,
+    plot_staleness,
     plot_time_to_target,
+    plot_timeline,
 )
 from muster.report.plots.canvas import label
 from muster.report.plots.cluster_numbers import MOST_RUNS
@@ -29,6 +32,8 @@ from muster.server.result import Result
 
 #: More lines than this in one picture cannot be told apart, and more maps make a page heavy.
 MOST_LINES, MOST_MAPS, MOST_PARAMETERS = 12, 6, 3
+#: A timeline of more rounds would have no bars that can be seen.
+MOST_ROUNDS = 60
 _UNITS = ("round", "client_trainings", "bytes", "virtual_seconds")
 
 
@@ -52,6 +57,7 @@ def gallery(comparison: Comparison) -> list[Picture]:
         *_fairness(runs, metric),
         *_clients(runs),
         *_maps(found),
+        *_times(found, runs),
         *_groups(found),
         *_cluster_numbers(runs),
         *_sensitivity(comparison, metric),
@@ -123,6 +129,22 @@ def _maps(found: Sequence[Case]) -> Iterator[Picture]:
     for case in found[:MOST_MAPS]:
         alt = f"Map of clients and rounds: when each client trained, {case.name}, seed {case.seeds[0]}."
         yield Picture("Who took part when", alt, partial(plot_selection_map, [case.runs[0]]))
+
+
+def _times(found: Sequence[Case], runs: Sequence[Result]) -> Iterator[Picture]:
+    """Who worked when, where there is virtual time; how old answers were, where some were not up to date."""
+    timed = [case for case in found if len(flights_of(case.runs[0]))]
+    for case in timed[:MOST_MAPS]:
+        facts = timing(case.runs[0])
+        alt = (
+            f"Trainings over virtual time, {case.name}, seed {case.seeds[0]}: {facts['at_work']:.1f} clients at "
+            f"work on average, {facts['wasted']:.0%} of the trainings for nothing."
+        )
+        yield Picture("Time", alt, partial(plot_timeline, [case.runs[0]], last=MOST_ROUNDS))
+    late = [run for run in runs if flights_of(run).staleness.any()]
+    if late:
+        alt = "Histograms of how many aggregations answers had missed, one a case; means in the tables."
+        yield Picture("Time", alt, partial(plot_staleness, late))
 
 
 def _groups(found: Sequence[Case]) -> Iterator[Picture]:

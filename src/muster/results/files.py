@@ -91,7 +91,7 @@ def _ledger(folder: Path, summary: dict[str, Any]) -> tuple[Ledger, int]:
         ledger.load_state_dict(state)
         return ledger, int(state["clients"])
     with (folder / "metrics.csv").open(newline="", encoding="utf-8") as file:
-        work = np.array([[float(row[name]) for name in CUMULATED] for row in csv.DictReader(file)])
+        work = np.array([[float(row.get(name, 0)) for name in CUMULATED] for row in csv.DictReader(file)])
     for step in np.diff(work, axis=0, prepend=0).tolist():
         ledger.rounds.append(Costs(**dict(zip(CUMULATED, step, strict=True))))
     ledger.rounds[-1].server_seconds = summary["costs"]["server_seconds"]

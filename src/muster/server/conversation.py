@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -12,12 +13,14 @@ import numpy as np
 
 from muster.core.arrays import Floats, Ints, plain
 from muster.core.component import Population, grown
-from muster.engine.base import AskOrder, narrowed
+from muster.core.randomness import generator
+from muster.engine.base import AskOrder, Failed, narrowed
 from muster.engine.task import Place
 from muster.selection.base import Ask, Train, View
 from muster.server.asynchrony import check_ask_fits, check_training_fits
 from muster.server.checks import check_plan, check_request
 from muster.server.door import admitted, told
+from muster.server.flights import part_of
 from muster.server.ledger import Bookkeeper
 from muster.server.record import WIDEST_KEPT, Report, RoundRecord
 from muster.server.training import Landing, aggregator_for, dispatch
@@ -26,6 +29,8 @@ from muster.training.context import PROBE
 
 if TYPE_CHECKING:
     from muster.server.loop import Server
+
+log = logging.getLogger("muster")
 
 
 class Conversation:
@@ -65,9 +70,19 @@ class Conversation:
             self._land(None, None)
 
     def _room(self) -> bool:
-        """Whether one more cohort like the last may start."""
-        airspace = self.server.airspace
-        return self.server.pacing.has_room(len(airspace), airspace.cohort)
+        """Whether one more cohort may start: as many clients as the last had, or as are usual."""
+        airspace, usual = self.server.airspace, getattr(self.server.selector, "clients_per_round", None) or 0
+        return self.server.pacing.has_room(len(airspace), max(airspace.cohort, usual))
+
+    def _that_fit(self, request: Train) -> Train:
+        """As much of a cohort as there is room for, by lot: a method may choose more clients than before."""
+        server, chosen, under_way = self.server, len(request.clients), len(self.server.airspace)
+        if not server.pacing.fills or server.pacing.has_room(under_way, chosen):
+            return request
+        room = next(count for count in range(chosen, -1, -1) if server.pacing.has_room(under_way, count))
+        lots = generator(server.seed, "room", self.round, self.exchange).permutation(chosen)[:room]
+        self.record.events.append(f"{room} of {chosen} chosen clients started: {under_way} were under way already")
+        return part_of(request, np.sort(request.clients[lots]))
 
     def _wait_for_somebody(self) -> None:
         """Where nobody is there and nobody at work, the clock goes on until somebody comes."""
@@ -108,22 +123,33 @@ class Conversation:
 
     def _train(self, request: Train) -> Replies:
         server, place = self.server, self.place()
+        request = self._that_fit(request)
         number = dispatch(self, request)
         self.iteration += 1
-        if server.pacing.in_flight is not None and self._room() and self._somebody_is_idle():
+        if server.pacing.fills and self._room() and self._somebody_is_idle():
             return no_replies(server.airspace.dispatch(number).order.report, self.population)
         return self._land(request, number, place)
 
     def _land(self, request: Train | None, number: int | None, place: Place | None = None) -> Replies:
         """Wait as the pacing says, and make the next model."""
         self._landed = True
-        history, cohort = self.server.history, self.server.airspace.cohort
-        durations = np.where(history.given_up, np.inf, history.durations)
-        wait = self.server.pacing.wait(cohort, durations[~np.isnan(durations)])
-        if number is None:  # nobody has just set out: whoever is under way is waited for
-            wait = replace(wait, own=False)
+        server, airspace = self.server, self.server.airspace
+        started = airspace.cohort if number is None else len(airspace.dispatch(number).order.clients)
+        under_way = server.history.durations[airspace.flights.clients]
+        wait = server.pacing.wait_for(started, self._durations(), under_way)
+        # Nobody has just set out: whoever is under way is waited for.
+        if not started or number is None:
+            wait = replace(wait, answers=max(wait.answers, 1), own=False)
         place = place or Place(self.round, max(self.iteration - 1, 0), self.exchange, self.population.rounds)
         return Landing(self, wait, place, number).carry_out(request)
+
+    def _durations(self) -> Floats:
+        """Seconds of all clients' last trainings, for a pacing that wants them: there may be millions."""
+        if not self.server.pacing.looks_at_durations:
+            return np.empty(0)
+        history = self.server.history
+        durations = np.where(history.given_up, np.inf, history.durations)
+        return durations[~np.isnan(durations)]
 
     def _somebody_is_idle(self) -> bool:
         return len(self.server.reachable(self.population, self.round)) > 0
@@ -132,12 +158,13 @@ class Conversation:
         server, clients, exchange = self.server, request.clients, (self.round, self.exchange)
         signals = self.protected(request.signals)
         parameters = server.parameters if request.parameters is None else request.parameters
-        trips = server.clock.trips(
+        trips = server.clock.asking(
             clients, self.books.passes(clients, signals), *self.books.question(signals), exchange=exchange
         )
         there = clients[trips.answers]
         said, failures = server.engine.ask(AskOrder(there, parameters, self.place(), self.lr, signals))
-        server.clock.advance(float(trips.ends.max(initial=0.0)))
+        failed = [*clients[~trips.answers].tolist(), *(failure.client for failure in failures)]
+        server.clock.asked(trips, failed)
         names = [signal.name for signal in signals]
         # Whoever was not believed has measured and told all the same.
         self.books.asked(clients, said.clients, signals)
@@ -146,7 +173,7 @@ class Conversation:
         self.record.events += told(refused)
         replies = server.limits.believed(replies, signals)
         self.record.asks.append((names, len(clients), len(replies)))
-        failed = [*clients[~trips.answers].tolist(), *(failure.client for failure in failures), *refused]
+        failed += refused
         self.remember(replies, failed, trained=False)
         self._note_probes(replies.clients, signals)
         return replies
@@ -172,6 +199,12 @@ class Conversation:
     def counted_sizes(self) -> Ints:
         """As how many samples each client counts now: a federation may learn it from an answer."""
         return self.server.limits.counted(self.server.engine.population.sizes)
+
+    def client_failed(self, failure: Failed) -> None:
+        """Tell everybody that a client did not answer a training, or not in a way that could be used."""
+        for observer in self.server.listeners:
+            observer.answered(failure)
+        log.warning("round %d: client %d failed: %s", self.round + 1, failure.client, failure.reason)
 
     def protected(self, signals: tuple[Signal, ...]) -> tuple[Signal, ...]:
         privacy = self.server.privacy

@@ -37,17 +37,18 @@ class Dispatch:
 
     def of(self, clients: Ints) -> Dispatch:
         """The part of it that concerns some of its clients, in this order."""
-        at = positions(self.request.clients, clients)
-        rows: dict[str, Any] = {
-            name: None if getattr(self.request, name) is None else getattr(self.request, name)[at]
-            for name in PER_CLIENT
-        }
-        factors = {name: rows[name] for name in ("lr_factors", "pull_factors")}
-        return replace(
-            self,
-            request=replace(self.request, clients=clients, keep=None, **rows),
-            order=replace(self.order, clients=clients, **factors),
-        )
+        part = part_of(self.request, clients)
+        order = replace(self.order, clients=clients, lr_factors=part.lr_factors, pull_factors=part.pull_factors)
+        return replace(self, request=replace(part, keep=None), order=order)
+
+
+def part_of(request: Train, clients: Ints) -> Train:
+    """The same training of some of its clients, in this order."""
+    at = positions(request.clients, clients)
+    rows: dict[str, Any] = {
+        name: None if getattr(request, name) is None else getattr(request, name)[at] for name in PER_CLIENT
+    }
+    return replace(request, clients=clients, **rows)
 
 
 def positions(among: Ints, clients: Ints) -> Ints:
@@ -102,7 +103,7 @@ class Airspace:
         self.flights = Flights.none()
         self._dispatches: dict[int, Dispatch] = {}
         self._next = 0
-        #: How many clients set out last.
+        #: How many clients set out last, when any did.
         self.cohort = 0
 
     def __len__(self) -> int:
@@ -112,7 +113,7 @@ class Airspace:
         """Clients set out; the number of their request."""
         number, self._next = self._next, self._next + 1
         self._dispatches[number] = dispatch
-        self.cohort = len(dispatch.order.clients)
+        self.cohort = len(dispatch.order.clients) or self.cohort
         begun = Flights.begun(dispatch.order.clients, number, now, trips, ties)
         self.flights = self.flights.and_also(begun)
         return number

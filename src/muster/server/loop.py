@@ -7,6 +7,7 @@ import math
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import islice
 
 import numpy as np
 
@@ -23,19 +24,20 @@ from muster.selection.history import History
 from muster.server.asynchrony import check_pacing
 from muster.server.chain import check_filters
 from muster.server.checks import check_fit, check_signal
+from muster.server.clocks import ServerClock
 from muster.server.conversation import Conversation
 from muster.server.flights import Airspace
 from muster.server.ledger import Bookkeeper, Ledger
 from muster.server.limits import ClientLimits
 from muster.server.metrics import NAN, client_accuracies, group_table, summarise_metrics
 from muster.server.persistence import Persistence, Saved, Stage
+from muster.server.real_time import RealClock
 from muster.server.record import RoundRecord, TrainingRecord
 from muster.server.result import Result
 from muster.updates.filters import Filter
 from muster.updates.guard import Guard
 from muster.updates.table import Updates
-from muster.world.availability import Availability
-from muster.world.clock import Clock
+from muster.world.availability import Availability, TimedAvailability
 from muster.world.devices import Devices
 
 
@@ -63,6 +65,15 @@ class Observer:
 MANY_CLIENTS = 2000
 
 
+_DIVERGED = "lower the learning rate, clip gradients, or raise guard.max_norm"
+#: What to do when nobody's answer counts in time, by how the reason begins.
+_TOO_SLOW = {
+    "late": "give clients more time (pacing.seconds, pacing.quantile), or less to do (training.epochs)",
+    "left": "give clients less to do (training.epochs, a smaller model), or look at [devices] and [availability]",
+    "too stale": "raise pacing.max_staleness, or lower pacing.in_flight",
+}
+
+
 class Server:
     """Runs rounds: any selector, any aggregator, any engine."""
 
@@ -81,6 +92,7 @@ class Server:
         pacing: Pacing | None = None,
         privacy: Privacy | None = None,
         limits: ClientLimits | None = None,
+        clock: ServerClock | None = None,
         observers: Sequence[Observer] = (),
     ) -> None:
         self.selector, self.aggregator, self.engine = selector, aggregator, engine
@@ -88,8 +100,10 @@ class Server:
         #: Of the server's side, in this order, as part of `server_chain`. Those of clients are the engine's.
         self.filters = tuple(filters)
         self.pacing, self.privacy, self.limits = pacing or Synchronous(), privacy, limits or ClientLimits()
-        #: Virtual time, with devices and sessions; and the clients at work in it.
-        self.clock, self.airspace = Clock(devices, availability, seed), Airspace()
+        #: Time: virtual, with devices and sessions, or real where clients work in real time.
+        self.clock = clock or _clock(engine, devices, availability, seed)
+        #: The clients at work.
+        self.airspace = Airspace()
         #: How many aggregations the global model has behind it.
         self.version = 0
         self.observers = tuple(observers)
@@ -144,7 +158,9 @@ class Server:
             raise ConfigError(f"rounds is {rounds}", expected="at least 1")
         if self.evaluate_every < 1:
             raise ConfigError(f"evaluate_every is {self.evaluate_every}", expected="at least 1")
-        population = replace(self.engine.population, rounds=rounds)
+        population = self.engine.population
+        timed = population.timed_availability or isinstance(self.clock.availability, TimedAvailability)
+        population = replace(population, rounds=rounds, timed_availability=timed)
         self.guard.check()
         self.limits.check()
         self.engine.training.check()
@@ -169,13 +185,18 @@ class Server:
         self.engine.algorithm.check_training(self.engine.training)
         if self.clock.availability is not None:
             self.clock.availability.check(population)
-            if self.clock.availability.timed and self.clock.devices is None:
+            if self.clock.availability.timed and self.engine.live is not None:
+                raise ConfigError(
+                    "simulated clients come and go by virtual time, but these clients work in real time",
+                    fix="leave the section [availability] out, or set flower.clock = 'virtual'",
+                )
+            if self.clock.availability.timed and not self.clock.passes:
                 raise ConfigError(
                     "clients come and go by time, but without devices no time passes",
                     fix="add a section [devices], for example method = 'phones'",
                 )
         self.pacing.check(population)
-        check_pacing(self.pacing, self.selector, self.aggregator, self.engine, self.clock.devices is not None)
+        check_pacing(self.pacing, self.selector, self.aggregator, self.engine, self.clock.passes)
         if self.privacy is not None:
             self.privacy.check(population)
 
@@ -193,8 +214,11 @@ class Server:
         self.ledger.open_round()
         books = Bookkeeper(self.ledger, population, self.engine.training)
         record = RoundRecord(round + 1, began=self.clock.now)
+        record.events += self.clock.begin_round(round, self.engine)
+        for load in self.clock.too_late():
+            books.too_late(load)
         Conversation(self, population, round, books=books, record=record).hold()
-        record.ended = self.clock.now
+        record.ended, record.observed = self.clock.now, self.clock.observed
         self.ledger.current.virtual_seconds = record.ended - record.began
         self.engine.end_round()
         self._measure(record, rounds)
@@ -203,12 +227,18 @@ class Server:
 
     def reachable(self, population: Population, round: int) -> Ints:
         """Who is there and not at work, ascending."""
-        available = self.engine.reachable(round)
-        if (there := self.clock.reachable(round, population.clients)) is not None:
-            available = np.intersect1d(available, there, assume_unique=True)
-        if len(self.airspace):
-            available = np.setdiff1d(available, self.airspace.flights.clients, assume_unique=True)
-        return available
+        available, clients = self.engine.reachable(round), population.clients
+        there, busy = self.clock.reachable(round, clients), self.airspace.flights.clients
+        if there is None and not len(busy):
+            return available
+        # Marks, not sets: with millions of clients sorting would take longer than everything else.
+        free = np.ones(clients, dtype=np.bool_) if there is None else there
+        if len(available) < clients:
+            known = np.zeros(clients, dtype=np.bool_)
+            known[available] = True
+            free &= known
+        free[busy] = False
+        return np.flatnonzero(free)
 
     def view(self, population: Population, round: int, cohort: int = 0) -> View:
         """What the selector may know; `cohort`: how many cohorts have been chosen in this round already."""
@@ -223,7 +253,8 @@ class Server:
             classes=population.classes,
             spec=population.spec,
             now=self.clock.now,
-            forecast=self.clock.forecast(available),
+            forecast=self.clock.forecast(),
+            late_answers=self.pacing.late_count,
         )
 
     @property
@@ -251,15 +282,18 @@ class Server:
     def _nothing_works(self) -> TrainingError | None:
         """The error to stop with, when too many rounds in a row had no valid update."""
         limit = self.guard.max_failed_rounds
-        recent = self.records[-limit:]
+        # A round in which nobody's training ended has not failed: those under way may still answer.
+        ended = (record for record in reversed(self.records) if not record.only_waited)
+        recent = list(islice(ended, limit))[::-1]
         if len(recent) < limit or not all(record.failed for record in recent):
             return None
         last = recent[-1].trainings[-1] if recent[-1].trainings else TrainingRecord([], [])
         reasons = {**last.failed, **last.rejected}
-        example = next(iter(reasons.items()), (None, "nobody was selected"))
+        client, reason = next(iter(reasons.items()), (None, "nobody was selected"))
+        fix = next((advice for start, advice in _TOO_SLOW.items() if reason.startswith(start)), _DIVERGED)
         return TrainingError(
-            f"{limit} rounds in a row had no valid update (last reason: client {example[0]}: {example[1]})",
-            fix="lower the learning rate, clip gradients, or raise guard.max_norm; the model before is kept",
+            f"{limit} rounds in a row had no valid update (last reason: client {client}: {reason})",
+            fix=f"{fix}; the model before is kept",
         )
 
     # --- checkpoints -------------------------------------------------------------------------------------
@@ -290,8 +324,9 @@ class Server:
                 step.load_state_dict(kept)
             # Runs that were kept before there was a clock had no time to go on from.
             if (time := state.get("time")) is not None:
-                self.clock.now, self.version = time["now"], time["version"]
+                self.version = time["version"]
                 self.airspace.load_state_dict(time["airspace"], self.engine.population.classes)
+                self.clock.go_on(time["now"], self.airspace)
         except (KeyError, TypeError, ValueError) as error:
             raise CheckpointError(
                 f"the checkpoint does not fit this version's components ({error!r})",
@@ -299,3 +334,9 @@ class Server:
             ) from error
         self.ledger.rounds, self.ledger.disclosed = list(saved.costs), list(saved.disclosed)
         self.records = list(saved.records)
+
+
+def _clock(engine: Engine, devices: Devices | None, availability: Availability | None, seed: int) -> ServerClock:
+    if engine.live is not None:
+        return RealClock(engine.live, availability, seed)
+    return ServerClock(devices, availability, seed)

@@ -32,6 +32,8 @@ CUMULATED = (
     "bytes_down",
     "bytes_up",
     "virtual_seconds",
+    "wasted_trainings",
+    "wasted_seconds",
 )
 
 

@@ -81,6 +81,8 @@ def obstacle_in_aggregation(aggregator: Aggregator) -> str:
         return "clip_norm shortens single updates"
     if aggregator.max_weight is not None:
         return "max_weight takes weight from single updates"
+    if aggregator.keeps_updates:
+        return "it keeps the last update of every client"
     rng = generator(0, "secure aggregation trial")
     shape = (CLIENTS, TrialEngine(CLIENTS).population.spec.size)
     movements, shift = rng.normal(size=shape), 3 * rng.normal(size=shape)

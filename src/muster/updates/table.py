@@ -64,8 +64,10 @@ class Updates:
     clients: Ints
     #: Training samples n_k.
     sizes: Ints
-    #: w_k − w^t, clients × parameters; counters (`spec.counted`) hold the client's own values. It may live in
-    #: shared memory: valid until the next part is drawn, unless the whole matrix was asked for.
+    #: w_k − w^v, clients × parameters, with w^v the model that the client started from. Counters (`spec.counted`)
+    #: hold the client's own values. Running statistics are estimates, which are averaged and not added up: in the
+    #: hands of an aggregator they are seen from the current model, whatever the client started from. It may live
+    #: in shared memory: valid until the next part is drawn, unless the whole matrix was asked for.
     movements: Vector
     #: The columns of `ANSWER_FIELDS`.
     numbers: Mapping[str, Column]
@@ -88,8 +90,8 @@ class Updates:
     staleness: Ints = field(default_factory=lambda: _NONE)
     #: When each answer arrived, in virtual seconds.
     arrived: Floats = field(default_factory=lambda: _NO_TIME)
-    #: Of every version that is not the current model: version → w^v − w^t. So the model that a client sent is
-    #: w^t + drifts[version] + movement, with no drift for staleness 0.
+    #: Of every version that is not the current model: version → w^v − w^t. So the trainable part of the model that
+    #: a client sent is w^t + drifts[version] + movement, with no drift for staleness 0.
     drifts: Mapping[int, Vector] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -153,9 +155,7 @@ class Updates:
             return cls(nobody, nobody, np.empty((0, 0), dtype=np.float32), numbers)
         if len(parts) == 1:
             return parts[0]
-        columns = {
-            f.name: _joined([getattr(part, f.name) for part in parts]) for f in fields(cls) if f.name != "drifts"
-        }
+        columns = {name: _joined([getattr(part, name) for part in parts]) for name in _COLUMNS}
         return cls(**columns, drifts={v: drift for part in parts for v, drift in part.drifts.items()})
 
     def __len__(self) -> int:
@@ -173,7 +173,7 @@ class Updates:
 
     def rows(self, which: Ints | Bools | slice) -> Updates:
         """Only these rows; a slice gives views, ids and masks give copies."""
-        columns = {f.name: _taken(getattr(self, f.name), which) for f in fields(self) if f.name != "drifts"}
+        columns = {name: _taken(getattr(self, name), which) for name in _COLUMNS}
         return Updates(**columns, drifts=self.drifts)
 
     def __iter__(self) -> Iterator[Updates]:
@@ -188,13 +188,42 @@ class Updates:
         """Only the numbers: movements and extra vectors will be overwritten."""
         return replace(self, movements=np.empty((len(self), 0), dtype=np.float32), extra={})
 
-    def shares(self, kind: Literal["samples", "equal"], most: float | None = None) -> Floats:
+    def shares(
+        self, kind: Literal["samples", "equal"], discount: Floats | None = None, most: float | None = None
+    ) -> Floats:
         """Normalised weights: as the selector asked, else by sample counts or equal; multiplicities counted.
 
-        `most`: the largest share that one client may have.
+        `discount`: a factor of each, for what it has missed. `most`: the largest share that one client may have.
         """
         own = self.sizes.astype(np.float64) if kind == "samples" else np.ones(len(self))
-        return capped(normalised(self.multiplicity * (own if self.weights is None else self.weights)), most)
+        weights = self.multiplicity * (own if self.weights is None else self.weights)
+        return capped(normalised(weights if discount is None else weights * discount), most)
+
+    def drift_rows(self, part: slice) -> tuple[Vector, Ints]:
+        """The drifts that these rows have, one row a version, and which of them each row has (−1: none)."""
+        stale = self.staleness > 0
+        versions, which = np.unique(self.version[stale], return_inverse=True)
+        rows = np.empty((len(versions), part.stop - part.start), dtype=np.float32)
+        for row, version in enumerate(versions.tolist()):
+            rows[row] = self.drifts[version][part]
+        at = np.full(len(self), -1)
+        at[stale] = which
+        return rows, at
+
+    def seen_from_current(self, part: slice) -> Vector:
+        """The models that clients sent, as differences from the current one; a copy only where some are stale."""
+        movements = self.movements[:, part]
+        if not self.staleness.any():
+            return movements
+        drifts, which = self.drift_rows(part)
+        moved = movements.copy()
+        for row in np.flatnonzero(which >= 0).tolist():
+            moved[row] += drifts[which[row]]
+        return moved
+
+
+#: What has one entry, or one row, a client.
+_COLUMNS = tuple(f.name for f in fields(Updates) if f.name != "drifts")
 
 
 def normalised(weights: Floats) -> Floats:

@@ -41,13 +41,15 @@ class Clock:
         """It is later now, or as late as it was."""
         self.now = max(self.now, moment)
 
-    def reachable(self, round: int, clients: int) -> Ints | None:
-        """Who is there now, ascending; None: everybody."""
+    def reachable(self, round: int, clients: int) -> Bools | None:
+        """Whether each client is there now, as marks that may be changed; None: everybody is."""
         if self.availability is None:
             return None
         if isinstance(self.availability, TimedAvailability):
-            return self._watching(clients).available(self.now)
-        return self.availability.available(round, clients, self._seed)
+            return self._watching(clients).there(self.now)
+        marks = np.zeros(clients, dtype=np.bool_)
+        marks[self.availability.available(round, clients, self._seed)] = True
+        return marks
 
     def trips(
         self,
@@ -84,12 +86,12 @@ class Clock:
             )
         return moment
 
-    def forecast(self, who: Ints) -> Callable[[float, float], Floats] | None:
-        """How each of `who` sees its own near future; None: clients come and go by rounds."""
+    def forecast(self) -> Callable[[float, float, Ints], Floats] | None:
+        """How clients see their own near future; None: they come and go by rounds."""
         availability = self.availability
         if not isinstance(availability, TimedAvailability):
             return None
-        return lambda begin, end: availability.presence(begin, end, who, self._seed)
+        return lambda begin, end, clients: availability.presence(begin, end, clients, self._seed)
 
     def _watching(self, clients: int) -> Watch:
         assert isinstance(self.availability, TimedAvailability)

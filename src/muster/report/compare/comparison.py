@@ -20,13 +20,13 @@ from muster.report.compare.measures import (
 )
 from muster.report.compare.pairs import significance
 from muster.report.compare.remarks import about_cases, about_results
-from muster.report.compare.sections import budgets, fairness, overheads, scores, targets, weights
+from muster.report.compare.sections import budgets, fairness, overheads, scores, targets, times, weights
 from muster.report.tables import Table
 from muster.results.cases import Case
 from muster.server.result import Result
 
 #: The tables by name, in their order.
-TABLES = ("scores", "budgets", "targets", "significance", "participation", "weights", "overhead")
+TABLES = ("scores", "budgets", "targets", "significance", "participation", "weights", "time", "overhead")
 CORRECTIONS = ("holm", "none")
 
 
@@ -137,6 +137,8 @@ def _tables(found: Sequence[Case], baseline: Case, options: Options) -> dict[str
                 tables[name] = fairness(found)
             case "weights":
                 tables[name] = weights(found)
+            case "time" if any(spends(run, "virtual_seconds") for case in found for run in case.runs):
+                tables[name] = times(found)
             case "overhead":
                 tables[name] = overheads(found)
     return tables

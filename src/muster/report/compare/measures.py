@@ -11,6 +11,7 @@ from scipy.stats import entropy
 from muster.core import inequality
 from muster.core.arrays import Floats
 from muster.core.errors import ConfigError, nearest
+from muster.report.flights import WASTED, flights_of
 from muster.report.tables import Better, Column, bytes_column
 from muster.server.ledger import BYTES_PER_NUMBER, MODEL_UPDATE
 from muster.server.metrics import LOWER_IS_BETTER
@@ -213,19 +214,46 @@ def overhead(result: Result) -> Overhead:
     costs, rounds = result.ledger.total(), len(result.records)
     model = result.spec.bytes or BYTES_PER_NUMBER * len(result.parameters)
     failed = sum(len(training.failed) for record in result.records for training in record.trainings)
+    # Answers that came and were thrown away are no client trainings, but have travelled both ways.
+    stale = int(flights_of(result).ended_as("stale").sum())
     asked = sum(asked for record in result.records for _, asked, _ in record.asks)
     exchanges = 1.0 if federated(result) else NAN
     return Overhead(
         rounds_with_questions=sum(bool(record.asks) for record in result.records) / rounds,
         clients_asked=asked / rounds,
         client_trainings=exchanges * costs.client_trainings / rounds,
-        extra_down=exchanges * (costs.bytes_down - model * (costs.client_trainings + failed)) / rounds,
-        extra_up=exchanges * (costs.bytes_up - model * costs.client_trainings) / rounds,
+        extra_down=exchanges * (costs.bytes_down - model * (costs.client_trainings + failed + stale)) / rounds,
+        extra_up=exchanges * (costs.bytes_up - model * (costs.client_trainings + stale)) / rounds,
         samples_trained=costs.samples / rounds,
         samples_probed=costs.probe_samples / rounds,
         server_seconds=costs.server_seconds / rounds,
         seconds=costs.seconds / rounds if costs.seconds else NAN,
     )
+
+
+def timing(result: Result) -> dict[str, float]:
+    """How a run spent its virtual time, and what was for nothing; NaN where it has none.
+
+    `wasted`: the share of the trainings that were begun and ended; `wasted_time`: the share of the seconds that
+    clients spent on trainings.
+    """
+    flights, costs = flights_of(result), result.ledger.total()
+    if not len(flights):
+        names = ("seconds", "round", "at_work", "wasted", *WASTED, "wasted_time", "staleness", "most_stale")
+        return dict.fromkeys(names, NAN)
+    shares = {kind: float(flights.ended_as(kind).mean()) for kind in WASTED}
+    spent = flights.ended - flights.started
+    used = flights.staleness[flights.ended_as("used")]
+    return {
+        "seconds": costs.virtual_seconds,
+        "round": costs.virtual_seconds / len(result.records),
+        "at_work": float(spent.sum()) / costs.virtual_seconds if costs.virtual_seconds else NAN,
+        "wasted": sum(shares.values()),
+        **shares,
+        "wasted_time": float(spent[flights.ended_as(*WASTED)].sum() / spent.sum()) if spent.any() else 0.0,
+        "staleness": float(used.mean()) if len(used) else NAN,
+        "most_stale": float(used.max()) if len(used) else NAN,
+    }
 
 
 def weights_given(result: Result) -> dict[str, float]:

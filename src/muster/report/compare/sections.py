@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from statistics import fmean
 from typing import Any
 
@@ -22,6 +22,7 @@ from muster.report.compare.measures import (
     overhead,
     participation,
     spends,
+    timing,
     to_target,
     total,
     trains_again,
@@ -72,6 +73,14 @@ def scores(
     beside = dict.fromkeys((*also, *(name for name in _BESIDE if name in measured)))
     columns += [(metric_column(name), cells(name, at)) for name in beside if name != metric]
     sent = _cells(cases, total, "bytes")
+    if "virtual_seconds" in shared_units(cases):
+        seconds = _cells(cases, total, "virtual_seconds")
+        columns.append(
+            (replace(unit_column("virtual_seconds", "virtual time", _largest(seconds)), better=None), seconds)
+        )
+        wasted = [over_seeds(timing(run)["wasted"] for run in case.runs) for case in cases]
+        if any(cell.value for cell in wasted if cell.whole):
+            columns.append((Column("for nothing", "%", 100.0, ".1f"), wasted))
     columns += [
         (Column("trainings", form=",.0f"), _cells(cases, total, "client_trainings")),
         (bytes_column("sent", _largest(sent)), sent),
@@ -150,6 +159,33 @@ def fairness(cases: Sequence[Case]) -> Table:
         "that were used at all; wait: rounds between two uses, of the client that waited longest and of 95 %.",
     )
     return from_columns("Participation", [*_names(cases), *columns], notes)
+
+
+def times(cases: Sequence[Case]) -> Table:
+    """How virtual time was spent: how long it took, how many worked at once, and what was for nothing."""
+    facts = [[timing(run) for run in case.runs] for case in cases]
+
+    def cells(name: str) -> list[Cell]:
+        return [over_seeds(run[name] for run in own) for own in facts]
+
+    columns = [
+        (unit_column("virtual_seconds", "virtual time", _largest(cells("seconds"))), cells("seconds")),
+        (unit_column("virtual_seconds", "a round", _largest(cells("round"))), cells("round")),
+        (Column("at work", form=",.1f"), cells("at_work")),
+        (Column("for nothing", "%", 100.0, ".1f", Better.LOWER), cells("wasted")),
+        (Column("left", "%", 100.0, ".1f"), cells("left")),
+        (Column("late", "%", 100.0, ".1f"), cells("late")),
+        (Column("too stale", "%", 100.0, ".1f"), cells("stale")),
+        (Column("clients' time for nothing", "%", 100.0, ".1f", Better.LOWER), cells("wasted_time")),
+        (Column("staleness", form=".1f"), cells("staleness")),
+        (Column("most", form=".0f"), cells("most_stale")),
+    ]
+    notes = (
+        "At work: clients that trained at the same time, on average. For nothing: trainings that were begun and "
+        "not used, because the client left, was given up on as late, or answered to a model that was too old. "
+        "Staleness: aggregations between the start of a training and its use.",
+    )
+    return from_columns("Time", [*_names(cases), *columns], notes)
 
 
 def weights(cases: Sequence[Case]) -> Table:

@@ -9,7 +9,9 @@ from muster.report.plots.histograms import plot_client_accuracy, plot_selection_
 from muster.report.plots.kinds import KINDS, check_kind, draw
 from muster.report.plots.participation import plot_selection_map
 from muster.report.plots.sensitivity import plot_sensitivity
+from muster.report.plots.staleness import plot_staleness
 from muster.report.plots.targets import plot_time_to_target
+from muster.report.plots.timeline import plot_timeline
 from muster.report.plots.weights import plot_weights
 
 __all__ = [
@@ -25,7 +27,9 @@ __all__ = [
     "plot_selection_frequency",
     "plot_selection_map",
     "plot_sensitivity",
+    "plot_staleness",
     "plot_time_to_target",
+    "plot_timeline",
     "plot_weights",
     "save_figure",
 ]

@@ -24,7 +24,9 @@ PANEL = (5.4, 3.6)
 
 WHOLE = FuncFormatter(lambda value, _: f"{value:,.0f}")
 
-COUNTS = ("round", "client_trainings", "local_steps", "samples", "longest_wait")
+COUNTS = ("round", "client_trainings", "local_steps", "samples", "longest_wait", "wasted_trainings")
+#: Work that is told in seconds, minutes, hours or days.
+_TIMES = {"virtual_seconds": "virtual time", "wasted_seconds": "clients' time for nothing"}
 NAMES = {
     "client_trainings": "client trainings",
     "local_steps": "local steps",
@@ -32,7 +34,8 @@ NAMES = {
     "bytes": "bytes sent, up and down",
     "bytes_up": "bytes sent up",
     "bytes_down": "bytes sent down",
-    "virtual_seconds": "virtual time",
+    "wasted_trainings": "trainings for nothing",
+    **_TIMES,
     "accuracy": "accuracy, global test set",
     "loss": "loss, global test set",
     "participant_accuracy": "accuracy, participants' test data",
@@ -107,10 +110,10 @@ def show_unit(axis: Axis, name: str) -> None:
 def show_work(axis: Axis, name: str, largest: float) -> float:
     """The same for work of up to `largest`; what to divide it by: seconds may become minutes, hours or days."""
     show_unit(axis, name)
-    if name != "virtual_seconds":
+    if name not in _TIMES:
         return 1.0
     seconds, unit = time_unit(largest)
-    axis.set_label_text(f"virtual time, {unit}")
+    axis.set_label_text(f"{_TIMES[name]}, {unit}")
     return seconds
 
 
@@ -133,7 +136,7 @@ def amount(name: str, value: float, largest: float) -> str:
     """An amount of work in a few letters: 1,200; 3.5 MB; 12 min. `largest` decides between minutes and hours."""
     if name.startswith("bytes"):
         return EngFormatter(unit="B", places=1)(value)
-    if name == "virtual_seconds":
+    if name in _TIMES:
         seconds, unit = time_unit(largest)
         return f"{value / seconds:,.3g} {_SHORT[unit]}"
     return f"{value:,.0f}"

@@ -21,7 +21,7 @@ from muster.report.plots.canvas import (
     show_unit,
     show_work,
 )
-from muster.report.plots.data import averaged, required, series
+from muster.report.plots.data import averaged, required, series, units
 from muster.report.style import colour, line_style
 from muster.results.cases import Case, cases
 from muster.server.metrics import LOWER_IS_BETTER
@@ -38,17 +38,18 @@ def plot_curves(
     results: Sequence[Result],
     metric: str = "accuracy",
     *,
-    per: str | Sequence[str] = ("round", "client_trainings"),
+    per: str | Sequence[str] | None = None,
     title: str = "",
 ) -> Figure:
     """One panel for each unit of work (`round`, `client_trainings`, `bytes`, `virtual_seconds`, …).
 
-    A line is the mean over a case's seeds, its band one standard deviation to both sides.
+    By default by rounds, and by virtual time where all runs have it, else by client trainings. A line is the mean
+    over a case's seeds, its band one standard deviation to both sides.
     """
     found = cases(required(results))
-    units = (per,) if isinstance(per, str) else tuple(per)
-    figure, axes = panels(len(units), columns=2, size=PANEL, sharey=True)
-    for panel, unit in zip(axes, units, strict=True):
+    shown = units(results, per)
+    figure, axes = panels(len(shown), columns=2, size=PANEL, sharey=True)
+    for panel, unit in zip(axes, shown, strict=True):
         lines = [averaged([series(run, metric, unit) for run in case.runs]) for case in found]
         one = show_work(panel.xaxis, unit, max(float(x[-1]) for x, _, _ in lines))
         for number, (case, line) in enumerate(zip(found, lines, strict=True)):

@@ -44,6 +44,14 @@ def series(result: Result, metric: str, per: str) -> Series:
     return np.asarray(work, dtype=np.float64), np.asarray(values, dtype=np.float64)
 
 
+def units(results: Sequence[Result], per: str | Sequence[str] | None) -> tuple[str, ...]:
+    """The units of work of a picture's panels; by default rounds and, where all runs have it, virtual time."""
+    if per is None:
+        timed = all(result.metrics[-1]["virtual_seconds"] > 0 for result in results)
+        return ("round", "virtual_seconds" if timed else "client_trainings")
+    return (per,) if isinstance(per, str) else tuple(per)
+
+
 def averaged(runs: Sequence[Series], points: int = 400) -> tuple[Floats, Floats, Floats]:
     """Mean and standard deviation over runs, on the axis that they share.
 

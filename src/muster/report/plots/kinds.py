@@ -18,7 +18,9 @@ from muster.report.plots.fairness import plot_fairness
 from muster.report.plots.histograms import plot_client_accuracy, plot_selection_frequency
 from muster.report.plots.participation import plot_selection_map
 from muster.report.plots.sensitivity import plot_sensitivity
+from muster.report.plots.staleness import plot_staleness
 from muster.report.plots.targets import plot_time_to_target
+from muster.report.plots.timeline import plot_timeline
 from muster.report.plots.weights import plot_weights
 
 if TYPE_CHECKING:
@@ -36,6 +38,8 @@ KINDS: dict[str, Callable[..., Figure]] = {
     "time-to-target": plot_time_to_target,
     "sensitivity": plot_sensitivity,
     "weights": plot_weights,
+    "timeline": plot_timeline,
+    "staleness": plot_staleness,
 }
 
 

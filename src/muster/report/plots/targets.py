@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 
 from muster.report.compare.measures import better, to_target
 from muster.report.plots.canvas import amount, is_share, label, panels, picture, shortened, show_work
-from muster.report.plots.data import required, series
+from muster.report.plots.data import required, series, units
 from muster.report.style import colour
 from muster.report.tables import Better
 from muster.results.cases import Case, cases
@@ -26,21 +26,27 @@ def plot_time_to_target(
     target: float | None = None,
     *,
     metric: str = "accuracy",
-    per: str | Sequence[str] = ("round", "client_trainings"),
+    per: str | Sequence[str] | None = None,
 ) -> Figure:
     """Bars: rounds, trainings, bytes or virtual seconds until a metric first reaches a target; mean over seeds.
 
     Where a seed never gets there its whole work counts: the bar is then a lower bound, and is hatched. Without a
-    target it is the worst case's best value, which every case reaches.
+    target it is the worst case's best value, which every case reaches. Trainings that were for nothing (the client
+    left, was late, or its answer too stale) follow the bar of client trainings in outline. By default two
+    panels: virtual time (without it rounds), and client trainings.
     """
     found = cases(required(results))
     goal = reachable_target(found, metric) if target is None else target
-    units = (per,) if isinstance(per, str) else tuple(per)
+    timed = per is None and "virtual_seconds" in units(results, None)
+    shown = ("virtual_seconds", "client_trainings") if timed else units(results, per)
     height = 0.9 + 0.42 * len(found)
-    figure, axes = panels(len(units), columns=2, size=(5.4, height), sharey=True)
-    for panel, unit in zip(axes, units, strict=True):
+    figure, axes = panels(len(shown), columns=2, size=(5.4, height), sharey=True)
+    for panel, unit in zip(axes, shown, strict=True):
         ends = [[_end(run, metric, unit, goal) for run in case.runs] for case in found]
-        _bars(panel, unit, ends)
+        wasted = [0.0] * len(found)
+        if unit == "client_trainings":
+            wasted = [float(np.mean([_wasted(run, metric, goal) for run in case.runs])) for case in found]
+        _bars(panel, unit, ends, wasted)
     axes[0].set_yticks(range(len(found)), [shortened(case.name, 24) for case in found])
     axes[0].invert_yaxis()
     goal_text = f"{goal:.1%}" if is_share(metric) else f"{goal:.4g}"
@@ -63,7 +69,14 @@ def _end(run: Result, metric: str, unit: str, goal: float) -> tuple[float, bool]
     return (float(work[-1]), False) if np.isnan(spent) else (spent, True)
 
 
-def _bars(axes: Axes, unit: str, ends: Sequence[Sequence[tuple[float, bool]]]) -> None:
+def _wasted(run: Result, metric: str, goal: float) -> float:
+    """Trainings that were for nothing until a run first met the goal, or in all."""
+    work, values = series(run, metric, "wasted_trainings")
+    spent = to_target(work, values, goal, better(metric))
+    return float(work[-1]) if np.isnan(spent) else spent
+
+
+def _bars(axes: Axes, unit: str, ends: Sequence[Sequence[tuple[float, bool]]], wasted: Sequence[float]) -> None:
     means = [float(np.mean([work for work, _ in runs])) for runs in ends]
     one = show_work(axes.xaxis, unit, max(means))
     for row, (runs, mean) in enumerate(zip(ends, means, strict=True)):
@@ -74,13 +87,19 @@ def _bars(axes: Axes, unit: str, ends: Sequence[Sequence[tuple[float, bool]]]) -
         if len(runs) > 1:
             axes.plot([work / one for work, _ in runs], [row] * len(runs), "|", color="0.5", ms=9, mew=1.2)
         text = amount(unit, mean, max(means))
+        if wasted[row]:
+            axes.barh(row, wasted[row], left=mean, height=0.62, fill=False, edgecolor=colour(row), linewidth=1)
+            text += f" + {amount(unit, wasted[row], wasted[row])} for nothing"
         if missed:
             text = f"≥ {text}, {f'{missed} of {len(runs)} ' if len(runs) > 1 else ''}never"
-        edge = max([mean, *(work for work, _ in runs)]) / one
+        edge = max([mean + wasted[row], *(work for work, _ in runs)]) / one
         axes.annotate(text, (edge, row), xytext=(4, 0), textcoords="offset points", va="center", fontsize=9)
-    furthest = max(work for runs in ends for work, _ in runs)
+    furthest = max(
+        max([mean + more, *(work for work, _ in runs)])
+        for runs, mean, more in zip(ends, means, wasted, strict=True)
+    )
     # Room for the words behind the longest bar.
-    axes.set_xlim(0, 1.5 * furthest / one or 1)
+    axes.set_xlim(0, (1.8 if any(wasted) else 1.5) * furthest / one or 1)
     if unit == "round":
         axes.set_xlabel("rounds")
     axes.grid(axis="y", visible=False)

@@ -101,6 +101,11 @@ class Watch:
     def clients(self) -> int:
         return len(self._there)
 
+    def there(self, now: float) -> Bools:
+        """Whether each client is there: a copy."""
+        self._look(now)
+        return self._there.copy()
+
     def available(self, now: float) -> Ints:
         self._look(now)
         return np.flatnonzero(self._there)
