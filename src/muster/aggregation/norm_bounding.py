@@ -34,6 +34,7 @@ class NormBounding(DiscountingAggregator):
     bound: float | None = None
     quantile: float = 0.5
 
+    bounds_weights: ClassVar[bool] = True
     stale: ClassVar[StaleUse | None] = "movements"
 
     def check(self, population: Population) -> None:
@@ -47,7 +48,7 @@ class NormBounding(DiscountingAggregator):
         return super().cautions(population)
 
     def aggregate(self, current: Vector, updates: Updates, spec: ParameterSpec) -> Aggregated:
-        weights = updates.shares(self.weights, self.discount(updates))
+        weights = updates.shares(self.weights, self.discount(updates), self.max_weight)
         step = np.zeros(spec.averaged.stop)
         buffers = buffers_of(spec)
         for part, bound in ((spec.trainable, self.bound), (buffers, None)):

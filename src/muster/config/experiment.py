@@ -60,6 +60,9 @@ class EngineOptions:
     device: str = "auto"
     #: Megabytes of client state (control variates, previous models) kept in memory before it goes to disk.
     client_memory: int = 2048
+    #: Seconds after which a worker process counts as hanging and is replaced; None: 20 times as long as the
+    #: slowest task so far, at least 300.
+    task_deadline: float | None = None
 
 
 @dataclass(frozen=True)
@@ -96,6 +99,7 @@ class Experiment:
     devices: Section = field(default_factory=dict)
     pacing: Section | Pacing = field(default_factory=dict)
     privacy: Section = field(default_factory=dict)
+    limits: Section = field(default_factory=dict)
     tracking: Section = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -162,7 +166,7 @@ class Experiment:
         """What is run in plain types, for reports and fingerprints; who watches it does not belong to it."""
         sections = self.as_run().to_dict()
         del sections["tracking"]
-        for later in ("filters", "pacing", "objective"):
+        for later in ("filters", "pacing", "limits", "objective"):
             # Runs without them are described as they were before there were any.
             if not sections[later]:
                 del sections[later]

@@ -14,6 +14,7 @@ import numpy as np
 
 from muster.core.arrays import Floats, Ints, State, Vector, read_only
 from muster.core.component import Population
+from muster.core.errors import ConfigError
 from muster.engine.live import Live
 from muster.engine.task import ClientTask, Place
 from muster.signals.base import Replies, Signal
@@ -134,6 +135,14 @@ class Evaluation:
     row_sums: RowSums | None = None
 
 
+def no_root_data() -> ConfigError:
+    """The error where a method wants to compare clients with data that the server does not have."""
+    return ConfigError(
+        "the aggregation compares clients with a training on data of the server's own, but it has none",
+        fix="keep some samples back, for example validation = 100 in the section [data]",
+    )
+
+
 class Engine(ABC):
     """Runs clients. Answers come back in an order that does not depend on timing (see `schedule`).
 
@@ -226,6 +235,14 @@ class Engine(ABC):
         Rows of other clients may be overwritten to make room, so this is called once.
         """
 
+    def check_root(self) -> None:
+        """Refuse methods that need data of the server's own, where it has none."""
+        raise no_root_data()
+
+    def root_movement(self, parameters: Vector, place: Place, lr: float) -> Vector:
+        """How far the model moves in one local training on the server's own data."""
+        raise no_root_data()
+
     @abstractmethod
     def settle(self, used: Ints, refused: Ints) -> None:
         """After a training: whose updates are part of the global model now, and whose are not, both ascending.
@@ -288,15 +305,24 @@ def schedule(clients: Ints, sizes: Ints) -> Ints:
 
 def collect_replies(
     values: dict[int, dict[str, Floats]], signals: tuple[Signal, ...], population: Population
-) -> Replies:
-    """Answers by client, as aligned arrays; signals of one number become one-dimensional."""
-    clients = np.array(sorted(values), dtype=np.int64)
+) -> tuple[Replies, list[Failed]]:
+    """Answers by client, as aligned arrays, and who sent another number of numbers than was asked for.
+
+    Signals of one number become one-dimensional.
+    """
+    widths = {signal.name: signal.width(population) for signal in signals}
+    failures = {
+        client: Failed(client, f"its '{name}' has the shape {answers[name].shape}, expected ({width},)")
+        for client, answers in sorted(values.items())
+        for name, width in widths.items()
+        if answers[name].shape != (width,)
+    }
+    clients = np.array(sorted(values.keys() - failures.keys()), dtype=np.int64)
     columns = {}
-    for signal in signals:
-        rows = [values[int(client)][signal.name] for client in clients]
-        stacked = np.stack(rows) if rows else np.empty((0, signal.width(population)))
-        columns[signal.name] = narrowed(stacked)
-    return Replies(clients, columns)
+    for name, width in widths.items():
+        rows = [values[client][name] for client in clients.tolist()]
+        columns[name] = narrowed(np.stack(rows) if rows else np.empty((0, width)))
+    return Replies(clients, columns), list(failures.values())
 
 
 def narrowed(rows: Floats) -> Floats:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Literal
 
@@ -22,7 +22,7 @@ from muster.training.context import PROBE, PROBE_VELOCITY, ClientContext
 from muster.training.descent import allow_fused_steps
 from muster.training.gradient import local_gradient
 from muster.training.objectives import Classification, Objective
-from muster.updates.filters import Filter, as_sent, named, streams
+from muster.updates.filters import Filter, as_sent, named, streams, working
 from muster.updates.table import ANSWER_FIELDS, Updates
 from muster.world.devices import Devices
 
@@ -55,6 +55,9 @@ class ClientRuntime:
         self.devices = devices
         #: What happens to an update before it is sent, by the names under which it is booked.
         self.filters = tuple(named(filters))
+        self._liars = tuple(step for step in self.filters if step[1].lies)
+        #: What clients have, and from which round on (counted from 0) they have something else.
+        self._data_from = poisoned_from(data, filters)
         self._augmenter = augmenter(training.augmentation, data.dataset, self.model.device)
 
     def train(
@@ -72,6 +75,7 @@ class ClientRuntime:
         The model itself goes into `trained`, where somebody wants it. Both are as they are sent, after the filters
         of the client's side; reports are measured on that too.
         """
+        self.enter(task.place.round)
         context = self.context(task, origin, state, self.training_order(task))
         self.model.load(origin)
         probed = self._continue_probe(state)
@@ -103,15 +107,16 @@ class ClientRuntime:
         if trained is not None:
             self.model.store(trained)
         context.rng = self.report_rng(task)
-        reports = {signal.name: numbers(signal.measure(context))[None] for signal in task.signals}
-        return replace(answer, reports=reports)
+        measured = {signal.name: numbers(signal.measure(context)) for signal in task.signals}
+        reports = self.told(task, measured, "report")
+        return replace(answer, reports={name: values[None] for name, values in reports.items()})
 
     def filtered(self, task: ClientTask, answer: Updates) -> Updates:
         """One client's answer as it is sent; its movement stays in the same memory."""
         if not self.filters:
             return answer
         draws = streams(self.seed, task.place.round, task.place.iteration)
-        sent = as_sent(self.filters, answer, self.model.spec, draws)
+        sent = as_sent(self.filters, answer, self.model.spec, draws, task.place.round)
         if sent.movements is not answer.movements:
             answer.movements[:] = sent.movements
         return replace(sent, movements=answer.movements)
@@ -125,6 +130,7 @@ class ClientRuntime:
 
     def ask(self, task: ClientTask, origin: torch.Tensor, state: dict[str, Vector]) -> dict[str, Floats]:
         """Measure signals on a client."""
+        self.enter(task.place.round)
         context = self.context(task, origin, state, self.ask_rng(task))
         context.embeds = any(signal.embeds for signal in task.signals)
         values = {}
@@ -134,7 +140,29 @@ class ClientRuntime:
             if signal.uses_model or signal.draws:
                 _seed(self.model.device, torch_seed(self.seed, "dropout-ask", *self._coordinates(task), number))
             values[signal.name] = numbers(signal.measure(context))
-        return values
+        return self.told(task, values, "ask")
+
+    def told(
+        self, task: ClientTask, measured: Mapping[str, Floats], occasion: Literal["ask", "report"]
+    ) -> dict[str, Floats]:
+        """What one client says after it has measured: the same, unless a filter of its side lies."""
+        said, place = dict(measured), task.place
+        for name, step in working(self._liars, place.round):
+            rng = generator(self.seed, f"lie-{occasion}-{name}", place.round, place.exchange, task.client)
+            for signal in task.signals:
+                # What the server computes from the update cannot be lied about.
+                if signal.name in said and not signal.in_update:
+                    said[signal.name] = numbers(step.told(task.client, signal, said[signal.name], rng))
+        return said
+
+    @property
+    def lies(self) -> bool:
+        """Whether what is measured may not be what is said."""
+        return bool(self._liars)
+
+    def enter(self, round: int) -> None:
+        """From now on clients have what they have in this round."""
+        self.data = next(data for start, data in reversed(self._data_from) if round >= start)
 
     @torch.no_grad()
     def predict(
@@ -143,8 +171,9 @@ class ClientRuntime:
         """What the global model says about test samples, or about training samples."""
         self.model.load(origin)
         self.model.module.eval()
-        samples = self.data.dataset.test if split == "test" else self.data.dataset.train
-        features, labels = self._on_device(*self.data.tensors(samples, positions))
+        data = self._data_from[0][1]
+        samples = data.dataset.test if split == "test" else data.dataset.train
+        features, labels = self._on_device(*data.tensors(samples, positions))
         size = EVALUATION_BATCH if self.objective.class_labels else LARGE_OUTPUTS_BATCH
         parts = zip(features.split(size), labels.split(size), strict=True)
         return Predictions.concatenated([self._predictions(*part) for part in parts])
@@ -235,6 +264,14 @@ class ClientRuntime:
         model = self.model.spec.bytes
         times: Floats = self.devices.times(np.array([client]), samples, model, model)[0]
         return times
+
+
+def poisoned_from(data: FederatedData, filters: Sequence[Filter]) -> list[tuple[int, FederatedData]]:
+    """What clients have, and what they have instead after each filter that poisons it: (first round, data)."""
+    result = [(0, data)]
+    for step in sorted((step for step in filters if step.poisons), key=lambda step: step.from_round):
+        result.append((step.from_round - 1, step.poisoned(result[-1][1])))
+    return result
 
 
 def model_of(movement: torch.Tensor, origin: torch.Tensor, spec: ParameterSpec) -> torch.Tensor:

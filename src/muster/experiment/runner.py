@@ -41,6 +41,7 @@ from muster.results.store.environment import code_version, environment
 from muster.results.store.stops import StopOnRequest
 from muster.selection.base import Selector, selectors
 from muster.server.clocks import ServerClock
+from muster.server.limits import ClientLimits
 from muster.server.loop import Observer, Server
 from muster.server.origin import Provenance
 from muster.server.result import Result
@@ -95,6 +96,7 @@ class Parts:
     privacy: Privacy | None
     #: The network as it is before training.
     module: nn.Module
+    limits: ClientLimits
 
     def server(self, observers: Sequence[Observer] = (), clock: ServerClock | None = None) -> Server:
         return Server(
@@ -109,6 +111,7 @@ class Parts:
             devices=self.devices,
             pacing=self.pacing,
             privacy=self.privacy,
+            limits=self.limits,
             clock=clock,
             observers=observers,
         )
@@ -128,6 +131,7 @@ def build_parts(
     guard = build(Guard, experiment.guard, "guard")
     evaluation = build(EvaluationOptions, experiment.evaluation, "evaluation")
     privacy = build(Privacy, experiment.privacy, "privacy") if experiment.privacy else None
+    limits = build(ClientLimits, experiment.limits, "limits")
     build(FlowerOptions, experiment.flower, "flower").check()
     # Methods before data: a misspelt name should not cost a decoding.
     _method(experiment.selection, "method", "selection", selectors)
@@ -139,6 +143,7 @@ def build_parts(
         availability = _component(experiment.availability, "method", "availability", availabilities)
     ingredients = build_ingredients(experiment)
     data, devices = ingredients.data, ingredients.devices
+    filters = tuple(step.settled(data.clients, experiment.seed) for step in filters)
     if make_engine is None:
         if not data.clients:
             raise ConfigError(
@@ -164,6 +169,7 @@ def build_parts(
         pacing,
         privacy,
         ingredients.module,
+        limits,
     )
 
 
@@ -174,13 +180,14 @@ def build_ingredients(experiment: Experiment) -> Ingredients:
     training = build(LocalTraining, experiment.training, "training")
     training.check()
     algorithm = _component(experiment.algorithm, "method", "algorithm", algorithms)
-    filters = tuple(step for step in build_filters(experiment.filters) if step.side == "client")
+    built = build_filters(experiment.filters)
     data = pooled(build_data(experiment)) if training.centralised else build_data(experiment)
     if experiment.devices and not data.clients:
         raise ConfigError(
             "a model of devices needs clients that are known beforehand",
             fix='leave [devices] out where data.source = "own"',
         )
+    filters = tuple(step.settled(data.clients, experiment.seed) for step in built if step.side == "client")
     objective = build_objective(experiment.objective, data.dataset)
     module = build_network(experiment, data)
     check_dry_batch(module, data, training, objective)
@@ -209,6 +216,7 @@ def local_engine(ingredients: Ingredients, workers: int | None = None) -> LocalE
         filters=ingredients.filters,
         objective=ingredients.objective,
         client_memory=options.client_memory * 1024**2,
+        task_deadline=options.task_deadline,
     )
 
 

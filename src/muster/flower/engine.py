@@ -17,14 +17,17 @@ from muster.core.arrays import Floats, Ints, State, Vector
 from muster.core.component import Population
 from muster.core.errors import ConfigError
 from muster.core.parameters import FlatModel
+from muster.core.registry import build
 from muster.engine.base import AskOrder, Engine, Evaluation, Failed, TrainOrder, collect_replies, schedule
 from muster.engine.device import single_threaded
 from muster.engine.evaluation import plain, summarise, summarise_validation
 from muster.engine.live import Arrival, Live, Problem
+from muster.engine.root import RootTrainer
 from muster.engine.runtime import ClientRuntime
 from muster.engine.task import ClientTask, Place
 from muster.experiment.runner import Ingredients
 from muster.flower import wire
+from muster.flower.claims import check_counts, check_simulable, check_work
 from muster.flower.client import predictions
 from muster.flower.cohort import CohortMovements, in_order
 from muster.flower.identity import ClientRegister
@@ -33,6 +36,7 @@ from muster.flower.presence import Presence
 from muster.flower.scores import summed
 from muster.flower.update_signals import measure_on_update
 from muster.flower.wire import Measured, Order, Scores, WireError, version_of
+from muster.server.limits import ClientLimits
 from muster.signals.base import Replies
 from muster.training.base import LocalAlgorithm, LocalTraining
 from muster.training.context import PROBE, TrainOutcome
@@ -82,6 +86,7 @@ class FlowerEngine(Engine, Live):
     def __init__(self, grid: Grid, ingredients: Ingredients, options: FlowerOptions | None = None) -> None:
         self._options = options or FlowerOptions()
         self._options.check()
+        check_simulable(ingredients.filters)
         self._ingredients = ingredients
         self._mail = Mail(grid, deadline=self._options.deadline, poll=self._options.poll)
         self._runtime = ClientRuntime(
@@ -96,7 +101,10 @@ class FlowerEngine(Engine, Live):
         flat = FlatModel(copy.deepcopy(ingredients.module))
         self._spec, self._initial = flat.spec, flat.vector()
         partitioned = ingredients.data.clients > 0
-        self._registry = ClientRegister(expected=ingredients.data.sizes if partitioned else None)
+        self._registry = ClientRegister(
+            expected=ingredients.data.sizes if partitioned else None,
+            max_samples=build(ClientLimits, ingredients.experiment.limits, "limits").max_samples,
+        )
         self._experiment = client_fingerprint(ingredients.experiment.described())
         self._presence = Presence(self._mail, self._registry, self._experiment)
         self._round = 0
@@ -115,6 +123,7 @@ class FlowerEngine(Engine, Live):
         #: (exchange, client) → the training whose answer nobody waits for any more.
         self._given_up: dict[tuple[str, int], Place] = {}
         self._events: list[str] = []
+        self._root: RootTrainer | None = None
         self._check_evaluation()
         self._presence.wait_for(self._wanted(), self._options.wait)
 
@@ -205,8 +214,12 @@ class FlowerEngine(Engine, Live):
         values: dict[int, dict[str, Floats]] = {}
         failures = []
 
+        population = self.population
+
         def decode(client: int, content: RecordDict) -> Measured:
-            return Measured.from_record(_checked(content, client, order.place), widths)
+            measured = Measured.from_record(_checked(content, client, order.place), widths)
+            check_counts(measured.values, order.signals, population, client)
+            return measured
 
         for client, answer in self._exchange(type, orders, arrays, decode):
             if isinstance(answer, Failed):
@@ -216,7 +229,8 @@ class FlowerEngine(Engine, Live):
             values[client] = answer.values
             if any(PROBE in signal.client_state for signal in order.signals):
                 self._probes[client] = version_of(order.place)
-        return collect_replies(values, order.signals, self.population), failures
+        replies, misshapen = collect_replies(values, order.signals, self.population)
+        return replies, failures + misshapen
 
     def start(self, order: TrainOrder) -> None:
         population = self.population
@@ -226,6 +240,7 @@ class FlowerEngine(Engine, Live):
         if order.broadcast is not None:
             down[wire.BROADCAST] = order.broadcast
         task = replace(order.task(clients), signals=report)
+        probed = frozenset(self._probes)
         widths = {signal.name: signal.width(population) for signal in report}
         filters = [name for name, _ in named(self.filters)]
 
@@ -233,9 +248,12 @@ class FlowerEngine(Engine, Live):
             record, size = _checked(content, client, order.place), int(population.sizes[client])
             names = (wire.MODEL, *self.algorithm.extra)
             most = {name: f.most(self.training, self.algorithm, size) for name, f in ANSWER_FIELDS.items()}
+            numbers, measured = wire.numbers_from_record(record, most), Measured.from_record(record, widths)
+            check_work(numbers, most["samples"], probed=client in probed)
+            check_counts(measured.values, report, population, client)
             return _Decoded(
-                wire.numbers_from_record(record, most),
-                Measured.from_record(record, widths),
+                numbers,
+                measured,
                 wire.arrays_of(content, names, self._spec.size),
                 wire.changed_from_record(record, filters),
             )
@@ -318,6 +336,18 @@ class FlowerEngine(Engine, Live):
     def matrix(self, clients: Ints) -> Vector:
         assert self._cohort is not None
         return self._cohort.matrix(clients)
+
+    def check_root(self) -> None:
+        self._root_trainer()
+
+    def root_movement(self, parameters: Vector, place: Place, lr: float) -> Vector:
+        return self._root_trainer().movement(parameters, place, lr)
+
+    def _root_trainer(self) -> RootTrainer:
+        if self._root is None:
+            made = self._ingredients
+            self._root = RootTrainer(made.data, made.module, made.training, made.experiment.seed)
+        return self._root
 
     def settle(self, used: Ints, refused: Ints) -> None:
         """No message of its own: the next order to a client names the version that counts."""

@@ -29,6 +29,7 @@ from muster.server.clocks import ServerClock
 from muster.server.conversation import Conversation
 from muster.server.flights import Airspace
 from muster.server.ledger import Bookkeeper, Ledger
+from muster.server.limits import ClientLimits
 from muster.server.metrics import NAN, client_accuracies, group_table, summarise_metrics
 from muster.server.persistence import Persistence, Saved, Stage
 from muster.server.real_time import RealClock
@@ -93,6 +94,7 @@ class Server:
         devices: Devices | None = None,
         pacing: Pacing | None = None,
         privacy: Privacy | None = None,
+        limits: ClientLimits | None = None,
         clock: ServerClock | None = None,
         observers: Sequence[Observer] = (),
     ) -> None:
@@ -100,7 +102,7 @@ class Server:
         self.seed, self.guard, self.evaluate_every = seed, guard or Guard(), evaluate_every
         #: Of the server's side, in this order, as part of `server_chain`. Those of clients are the engine's.
         self.filters = tuple(filters)
-        self.pacing, self.privacy = pacing or Synchronous(), privacy
+        self.pacing, self.privacy, self.limits = pacing or Synchronous(), privacy, limits or ClientLimits()
         #: Time: virtual, with devices and sessions, or real where clients work in real time.
         self.clock = clock or _clock(engine, devices, availability, seed)
         #: The clients at work.
@@ -163,6 +165,7 @@ class Server:
         timed = population.timed_availability or isinstance(self.clock.availability, TimedAvailability)
         population = replace(population, rounds=rounds, timed_availability=timed)
         self.guard.check()
+        self.limits.check()
         self.engine.training.check()
         check_classes(self.selector, self.aggregator, self.engine.algorithm, self.engine)
         self.selector.check(population)
@@ -172,6 +175,8 @@ class Server:
         for signal in self.aggregator.reports():
             check_signal(signal, type(self.aggregator).__name__, self.engine)
         check_fit(self.selector, self.aggregator, self.engine.algorithm)
+        if self.aggregator.needs_root:
+            self.engine.check_root()
         self.aggregator.check_training(self.engine.training, self.engine.algorithm)
         if self.engine.sums_only:
             from muster.server.secure_aggregation import check_secure_aggregation
@@ -218,7 +223,8 @@ class Server:
 
     def _round(self, round: int, rounds: int) -> RoundRecord:
         self.engine.begin_round(round)
-        population = replace(self.engine.population, rounds=rounds)
+        known = self.engine.population
+        population = replace(known, rounds=rounds, sizes=self.limits.counted(known.sizes))
         self.history.grow(population.clients)
         self.ledger.open_round()
         books = Bookkeeper(self.ledger, population, self.engine.training)
@@ -318,6 +324,7 @@ class Server:
             "engine": self.engine.state_dict(),
             "history": self.history.state_dict(),
             "privacy": self.ledger.privacy.state_dict(),
+            "filters": [step.state_dict() for step in self.filters],
             "time": {"now": self.clock.now, "version": self.version, "airspace": self.airspace.state_dict()},
         }
 
@@ -330,6 +337,8 @@ class Server:
             self.engine.load_state_dict(state["engine"])
             self.history.load_state_dict(state["history"])
             self.ledger.privacy.load_state_dict(state["privacy"])
+            for step, kept in zip(self.filters, state.get("filters", ()), strict=False):
+                step.load_state_dict(kept)
             # Runs that were kept before there was a clock had no time to go on from.
             if (time := state.get("time")) is not None:
                 self.version = time["version"]

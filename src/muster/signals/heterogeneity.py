@@ -17,7 +17,7 @@ from muster.core.errors import ConfigError
 from muster.core.parameters import FlatModel
 from muster.heterogeneity.estimate import EstimateRecipe, Estimator, counts_by, with_two_outputs_of
 from muster.heterogeneity.metrics import triplet
-from muster.signals.base import Sensitivity, Signal, signals
+from muster.signals.base import COUNT, Range, Sensitivity, Signal, signals
 from muster.training.context import ClientContext
 
 if TYPE_CHECKING:
@@ -59,6 +59,9 @@ class InteractionMatrix(Signal):
 
     def sensitivity(self, classes: int) -> Sensitivity:
         return Sensitivity.of_counts()
+
+    def allowed(self, population: Population) -> Range:
+        return COUNT
 
     def measure(self, client: ClientContext) -> Floats:
         return _counts(client).astype(np.float64).ravel()
@@ -110,6 +113,9 @@ class HeterogeneityTriplet(Signal):
         # The estimate goes through two trained models: no smaller bound than the range is known.
         return Sensitivity.of_range(3, 1.0)
 
+    def allowed(self, population: Population) -> Range:
+        return Range(0.0, 1.0)
+
     def measure(self, client: ClientContext) -> Floats:
         if self.estimate == "true":
             return triplet(_counts(client))
@@ -150,6 +156,9 @@ class BiasedModel(Signal):
     def unavailable(self, population: Population) -> str | None:
         return _without_linear_end(population)
 
+    def allowed(self, population: Population) -> Range:
+        return Range(may_be_missing=True)
+
     def measure(self, client: ClientContext) -> Floats:
         with _estimator(client, self.recipe) as estimator:
             pivot = None if estimator is None else estimator.pivot(client.features, client.labels)
@@ -178,6 +187,9 @@ class SharedTriplet(Signal):
 
     def sensitivity(self, classes: int) -> Sensitivity:
         return Sensitivity.of_range(3, 1.0)
+
+    def allowed(self, population: Population) -> Range:
+        return Range(0.0, 1.0)
 
     def measure(self, client: ClientContext) -> Floats:
         return triplet(counts_by(client.model.module, client.features, client.labels, client.classes))

@@ -11,9 +11,10 @@ import torch
 from torch import nn
 
 from muster.core.arrays import Floats, Ints
+from muster.core.component import Population
 from muster.core.errors import ConfigError
 from muster.signals._evaluation import EVALUATION_BATCH, evaluated
-from muster.signals.base import Signal, signals
+from muster.signals.base import NOT_NEGATIVE, Range, Signal, signals
 from muster.training.context import ClientContext, Trainings, TrainOutcome
 from muster.training.objectives import Classification, Objective
 
@@ -38,6 +39,10 @@ class MeanLoss(Signal):
     """The mean loss of the global model on some of the local data: many clients can be measured in one pass."""
 
     uses_model: ClassVar[bool] = True
+    ranks: ClassVar[bool] = True
+
+    def allowed(self, population: Population) -> Range:
+        return NOT_NEGATIVE
 
     @abstractmethod
     def chosen(self, size: int, batch_size: int, rng: np.random.Generator) -> Ints | None:
@@ -106,6 +111,10 @@ class TrainLoss(Signal):
     draws: ClassVar[bool] = False
     askable: ClassVar[bool] = False
     reportable: ClassVar[bool] = True
+    ranks: ClassVar[bool] = True
+
+    def allowed(self, population: Population) -> Range:
+        return NOT_NEGATIVE
 
     def measure(self, client: ClientContext) -> Floats:
         return np.array([_outcome(self, client).mean_loss])
@@ -125,6 +134,10 @@ class SquaredLoss(Signal):
     askable: ClassVar[bool] = False
     reportable: ClassVar[bool] = True
     needs_squared_loss: ClassVar[bool] = True
+    ranks: ClassVar[bool] = True
+
+    def allowed(self, population: Population) -> Range:
+        return NOT_NEGATIVE
 
     def measure(self, client: ClientContext) -> Floats:
         return np.array([_outcome(self, client).mean_squared_loss])

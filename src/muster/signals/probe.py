@@ -11,7 +11,8 @@ import torch
 from torch import nn
 
 from muster.core.arrays import Floats, Ints, Vector
-from muster.signals.base import Signal, signals
+from muster.core.component import Population
+from muster.signals.base import NOT_NEGATIVE, Range, Signal, signals
 from muster.training.base import batches
 from muster.training.context import PROBE, PROBE_VELOCITY, PROBES, ClientContext
 
@@ -31,6 +32,7 @@ class ProbeNorm(Signal):
     discloses: ClassVar[str] = "how far the client's data pulls the model (one number)"
     uses_model: ClassVar[bool] = True
     client_state: ClassVar[tuple[str, ...]] = PROBES
+    ranks: ClassVar[bool] = True
 
     #: Mini-batches of the probe, at most one epoch.
     batches: int = 2
@@ -43,6 +45,9 @@ class ProbeNorm(Signal):
 
     def samples(self, size: int, batch_size: int) -> int:
         return self.steps * min(size, self.batches * batch_size)
+
+    def allowed(self, population: Population) -> Range:
+        return NOT_NEGATIVE
 
     def measure(self, client: ClientContext) -> Floats:
         epoch = client.training.epoch_for(client.size)
