@@ -30,7 +30,10 @@ def test_the_best_is_named_with_its_lead(made):
 
 def test_of_a_loss_the_smallest_is_best(made):
     comparison = compare(runs(made, {"random": [0.5], "oort": [0.7]}), Options(metric="loss"))
-    assert [standing.case.name for standing in standings(comparison)] == ["oort", "random"]
+    assert [standing.case.name for standing in standings(comparison.alone, comparison.options)] == [
+        "oort",
+        "random",
+    ]
     first, last = headline(comparison)
     assert first == "oort is best with 0.3000 loss, 0.2000 ahead of random."
     assert last.startswith("One seed: ")

@@ -201,12 +201,16 @@ def test_which_pictures_there_are(made):
         "Sensitivity": 1,
     }
     assert "At the end: terraform (eta=2) 80.0 %" in pictures[0].alt
-    assert target(comparison) == pytest.approx(0.8), "the baseline's end, as in the tables"
+    assert target(comparison.alone, comparison.options) == pytest.approx(0.8), (
+        "the baseline's end, as in the tables"
+    )
 
 
 def test_of_many_cases_the_best_are_drawn(made):
     runs = [made(f"m{n}", accuracies=[n / 20], selection={"method": f"m{n}"}) for n in range(MOST_LINES + 3)]
-    assert [case.name for case in drawn(compare(runs))] == [f"m{n}" for n in range(3, MOST_LINES + 3)]
+    assert [case.name for case in drawn(compare(runs).alone, "accuracy")] == [
+        f"m{n}" for n in range(3, MOST_LINES + 3)
+    ]
 
 
 # --- warnings --------------------------------------------------------------------------------------------

@@ -220,14 +220,17 @@ def test_html():
 
 
 def test_csv_has_one_line_for_each_cell_in_full_precision():
-    rows = list(csv.DictReader(io.StringIO(to_csv({"scores": example()}))))
+    rows = list(csv.DictReader(io.StringIO(to_csv([("alpha=1", "scores", example())]))))
     assert len(rows) == 9
     assert rows[0] == {
+        "problem": "alpha=1",
         "table": "scores",
         "row": "a_b",
         "column": "accuracy",
         "value": str(np.mean([0.9, 0.92])),
         "spread": str(np.std([0.9, 0.92], ddof=1)),
+        "low": "0.9",
+        "high": "0.92",
         "seeds": "2",
         "mark": "best",
         "above": "",

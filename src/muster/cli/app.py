@@ -15,6 +15,7 @@ from muster.cli.data import data_app
 from muster.cli.deploy import deploy_app
 from muster.cli.flower import flower_app
 from muster.cli.inspect import inspect
+from muster.cli.league import league
 from muster.cli.node import node
 from muster.cli.replay import replay
 from muster.cli.report import plot, report
@@ -178,7 +179,7 @@ _GROUPS: dict[str, dict[str, Callable[..., None] | typer.Typer]] = {
         "data": data_app,
         "inspect": inspect,
     },
-    "Run": {"run": run, "sweep": sweep, "reproduce": reproduce, "replay": replay},
+    "Run": {"run": run, "sweep": sweep, "reproduce": reproduce, "league": league, "replay": replay},
     "Look at results": {
         "ui": ui,
         "compare": compare,

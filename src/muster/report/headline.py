@@ -9,7 +9,7 @@ from statistics import fmean
 
 import numpy as np
 
-from muster.report.compare.comparison import Comparison
+from muster.report.compare.comparison import Comparison, Judged, Options
 from muster.report.compare.measures import better, metric_column, value
 from muster.report.compare.pairs import LEVEL, pairs, seeds_needed
 from muster.report.compare.significance import paired_test
@@ -24,48 +24,53 @@ class Standing:
     score: float
 
 
-def standings(comparison: Comparison) -> list[Standing]:
+def standings(judged: Judged, options: Options) -> list[Standing]:
     """Cases by their mean score at the end, the best first; cases that miss a seed's score are left out."""
-    options = comparison.options
     found = [
         Standing(case, fmean(value(run, options.metric, last=options.last) for run in case.runs))
-        for case in comparison.cases
+        for case in judged.cases
     ]
     sign = better(options.metric).value
     return sorted((each for each in found if not math.isnan(each.score)), key=lambda each: -sign * each.score)
 
 
 def headline(comparison: Comparison) -> list[str]:
-    """The first sentence says who is best, the second by how much, the third how sure that is."""
-    order = standings(comparison)
-    column = metric_column(comparison.options.metric)
+    """Who is best, by how much, and how sure that is; of several problems, one sentence each."""
+    if len(comparison.judged) == 1:
+        return headline_of(comparison.alone, comparison.options)
+    return [f"{one.name}: {headline_of(one, comparison.options)[0]}" for one in comparison.judged]
+
+
+def headline_of(judged: Judged, options: Options) -> list[str]:
+    """Of one problem: the first sentence says who is best, the second by how much, the third how sure that is."""
+    order, metric = standings(judged, options), options.metric
+    column = metric_column(metric)
     if not order:
         return [f"No run has measured {column.title}."]
     best = order[0]
     if len(order) == 1:
-        return [f"{best.case.name} reaches {_shown(comparison, best.score)} {column.title}.", *_seeds(best.case)]
-    return list(_sentences(comparison, order))
+        return [f"{best.case.name} reaches {_shown(metric, best.score)} {column.title}.", *_seeds(best.case)]
+    return list(_sentences(judged, options, order))
 
 
-def _sentences(comparison: Comparison, order: Sequence[Standing]) -> Iterator[str]:
+def _sentences(judged: Judged, options: Options, order: Sequence[Standing]) -> Iterator[str]:
     best, second = order[:2]
-    column = metric_column(comparison.options.metric)
-    first = f"{best.case.name} is best with {_shown(comparison, best.score)} {column.title}"
-    if _same(comparison, best.score, second.score):
-        yield f"{best.case.name} and {second.case.name} share the first place: {_shown(comparison, best.score)}."
+    metric = options.metric
+    first = f"{best.case.name} is best with {_shown(metric, best.score)} {metric_column(metric).title}"
+    if _shown(metric, best.score) == _shown(metric, second.score):
+        yield f"{best.case.name} and {second.case.name} share the first place: {_shown(metric, best.score)}."
     else:
-        yield f"{first}, {_gap(comparison, best.score - second.score)} ahead of {second.case.name}."
-    rival = comparison.baseline if comparison.baseline is not best.case else second.case
+        yield f"{first}, {_gap(metric, best.score - second.score)} ahead of {second.case.name}."
+    rival = judged.baseline if judged.baseline is not best.case else second.case
     if rival is not second.case:
         other = next((each.score for each in order if each.case is rival), math.nan)
         if not math.isnan(other):
-            yield f"The baseline {rival.name} reaches {_shown(comparison, other)}."
-    yield _certainty(comparison, best.case, rival, len(order) - 1)
+            yield f"The baseline {rival.name} reaches {_shown(metric, other)}."
+    yield _certainty(options, best.case, rival, len(order) - 1)
 
 
-def _certainty(comparison: Comparison, best: Case, rival: Case, comparisons: int) -> str:
+def _certainty(options: Options, best: Case, rival: Case, comparisons: int) -> str:
     """What the seeds can say about the best against another case."""
-    options = comparison.options
     own, theirs = pairs(best, rival, lambda run: value(run, options.metric, last=options.last))
     if len(own) < 2:
         return f"One seed: whether that is chance, only more can tell, at least {seeds_needed(comparisons)}."
@@ -84,15 +89,11 @@ def _seeds(case: Case) -> list[str]:
     return ["One seed: nothing is known about the spread."] if len(case.runs) == 1 else []
 
 
-def _same(comparison: Comparison, one: float, other: float) -> bool:
-    return _shown(comparison, one) == _shown(comparison, other)
-
-
-def _shown(comparison: Comparison, score: float) -> str:
-    column = metric_column(comparison.options.metric)
+def _shown(metric: str, score: float) -> str:
+    column = metric_column(metric)
     return f"{column.shown(score)}{f' {column.unit}' if column.unit else ''}"
 
 
-def _gap(comparison: Comparison, difference: float) -> str:
-    column = metric_column(comparison.options.metric)
+def _gap(metric: str, difference: float) -> str:
+    column = metric_column(metric)
     return f"{column.shown(abs(difference))} points" if column.unit == "%" else column.shown(abs(difference))

@@ -45,7 +45,9 @@ def comparison_html(comparison: Comparison) -> str:
     lines = [curve(case.runs[0], comparison.options.metric) for case in comparison.cases[: len(COLOURS)]]
     said = " ".join(headline(comparison))
     body = ""
-    if (scores := comparison.tables.get("scores")) is not None:
+    # Of several problems, the table over all of them; of one, its scores.
+    tables = comparison.across or comparison.tables
+    if (scores := next(iter(tables.values()), None)) is not None:
         shown = type(scores)(scores.title, scores.columns, scores.rows[:_ROWS], scores.notes)
         body = to_html(shown)
         if len(scores.rows) > _ROWS:

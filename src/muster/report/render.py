@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from rich.box import SIMPLE_HEAD
@@ -50,8 +50,8 @@ _LATEX = {
 }
 
 
-def cell_text(cell: Cell, column: Column) -> str:
-    """What a cell says, without its mark."""
+def cell_text(cell: Cell, column: Column, intervals: bool = False) -> str:
+    """What a cell says, without its mark: a mean with its standard deviation, or with its interval."""
     if isinstance(cell.value, str):
         return cell.value
     if math.isnan(cell.value):
@@ -59,14 +59,19 @@ def cell_text(cell: Cell, column: Column) -> str:
     text = column.shown(cell.value).replace("-", "−")
     if cell.above:
         text = f"> {text}"
-    if cell.spread:
+    if intervals and (ends := cell.interval):
+        text += f" [{', '.join(column.shown(end).replace('-', '−') for end in ends)}]"
+    elif cell.spread:
         text += f" ± {column.shown(cell.spread).removeprefix('+')}"
     return f"{text} ({cell.note})" if cell.note else text
 
 
 def _texts(table: Table, shown: Callable[[Cell, str], str]) -> Iterator[list[str]]:
     for row in table.rows:
-        yield [shown(cell, cell_text(cell, column)) for cell, column in zip(row, table.columns, strict=True)]
+        yield [
+            shown(cell, cell_text(cell, column, table.intervals))
+            for cell, column in zip(row, table.columns, strict=True)
+        ]
 
 
 def _has_marks(table: Table) -> bool:
@@ -125,7 +130,7 @@ def _latex_columns(table: Table) -> str:
     """Numbers flush right; texts flush left, and broken into lines where they are long."""
     kinds = []
     for position, column in enumerate(table.columns):
-        longest = max((len(cell_text(row[position], column)) for row in table.rows), default=0)
+        longest = max((len(cell_text(row[position], column, table.intervals)) for row in table.rows), default=0)
         long_text = r"p{0.2\linewidth}" if longest > _LONG_TEXT else "l"
         kinds.append(long_text if column.textual else "r")
     return "".join(kinds)
@@ -158,23 +163,38 @@ def to_html(table: Table, places: Mapping[str, int] | None = None) -> str:
 # --- data --------------------------------------------------------------------------------------------------------
 
 
-def to_csv(tables: Mapping[str, Table]) -> str:
-    """One line for each cell, numbers in full precision and basic units: shares, bytes, seconds."""
+def to_csv(tables: Iterable[tuple[str, str, Table]]) -> str:
+    """One line for each cell of (problem, name, table), in full precision and basic units (shares, bytes)."""
     text = io.StringIO()
-    names = ("table", "row", "column", "value", "spread", "seeds", "mark", "above", "note")
+    names = (
+        "problem",
+        "table",
+        "row",
+        "column",
+        "value",
+        "spread",
+        "low",
+        "high",
+        "seeds",
+        "mark",
+        "above",
+        "note",
+    )
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(names)
-    for name, table in tables.items():
+    for problem, name, table in tables:
         for row in table.rows:
             for cell, column in zip(row[1:], table.columns[1:], strict=True):
                 known = sum(not math.isnan(value) for value in cell.values)
                 writer.writerow(
                     [
+                        problem,
                         name,
                         row[0].value,
                         column.title,
                         "" if cell.value != cell.value else cell.value,
                         "" if cell.spread is None else cell.spread,
+                        *(cell.interval or ("", "")),
                         known or "",
                         cell.mark.value if cell.mark else "",
                         "yes" if cell.above else "",
@@ -206,6 +226,7 @@ def _cell_data(cell: Cell) -> dict[str, Any]:
     facts = {
         "value": cell.value,
         "spread": cell.spread,
+        "interval": list(cell.interval or ()),
         "values": list(cell.values),
         "mark": cell.mark.value if cell.mark else None,
         "above": cell.above,
@@ -239,13 +260,13 @@ def _rich_part(table: Table, positions: Sequence[int], widths: Sequence[int]) ->
         justify: JustifyMethod = "left" if column.textual else "right"
         part.add_column(Text(column.heading), justify=justify, width=widths[position])
     for row in table.rows:
-        part.add_row(*(_signed(row[position], table.columns[position]) for position in positions))
+        part.add_row(*(_signed(row[position], table.columns[position], table.intervals) for position in positions))
     return part
 
 
-def _signed(cell: Cell, column: Column) -> Text:
+def _signed(cell: Cell, column: Column, intervals: bool) -> Text:
     sign, style = _SIGNS[cell.mark]
-    text = Text(cell_text(cell, column), style=style)
+    text = Text(cell_text(cell, column, intervals), style=style)
     return text if column.textual else text.append(sign)
 
 
@@ -265,7 +286,7 @@ def _widths(table: Table, width: int) -> list[int]:
     """Numbers are never broken into lines; headings and long texts are."""
     widths: list[int] = []
     for position, column in enumerate(table.columns):
-        longest = max((len(cell_text(row[position], column)) for row in table.rows), default=0)
+        longest = max((len(cell_text(row[position], column, table.intervals)) for row in table.rows), default=0)
         if column.textual:
             room = width - 2 * _GAP - widths[0] if widths else width // 2
             longest = min(longest, max(room, _LONG_HEADING), width // 2)

@@ -90,6 +90,11 @@ def muster_style(*, dark: bool | None = None) -> Iterator[None]:
         _is_dark.reset(token)
 
 
+def is_dark() -> bool:
+    """Whether pictures are made for a dark ground now."""
+    return _is_dark.get()
+
+
 def colour(number: int) -> str:
     """The n-th colour, for the ground that is set."""
     colours = _DARK_COLOURS if _is_dark.get() else COLOURS

@@ -18,7 +18,7 @@ from muster.core.errors import ConfigError, MusterError
 from muster.core.parameters import ParameterSpec
 from muster.report.compare import Options, compare
 from muster.report.compare.measures import UNITS, curve, metric_column, spends
-from muster.report.headline import headline
+from muster.report.headline import headline_of
 from muster.report.render import cell_text
 from muster.report.tables import Table
 from muster.results.cases import Case, differing, flat
@@ -124,28 +124,32 @@ def comparison_view(results: Sequence[Result], options: Options, per: str) -> di
     parts = []
     for name, own in zip(names, problems.values(), strict=True):
         try:
-            parts.append({"problem": name, **compared(own, options, per)})
+            parts += [{**part, "problem": name + part["problem"]} for part in compared(own, options, per)]
         except MusterError as error:  # one problem that cannot be compared does not hide the others
             parts.append({"problem": name, "trouble": error.problem, "fix": error.fix})
     return {"problems": parts, "options": {"metric": options.metric, "per": per, "at": options.at}}
 
 
-def compared(results: Sequence[Result], options: Options, per: str) -> dict[str, Any]:
-    """The runs of one problem. The only place that knows where the statistics come from."""
+def compared(results: Sequence[Result], options: Options, per: str) -> list[dict[str, Any]]:
+    """The runs of one problem, or of those that it falls into. Statistics come from here only."""
     column = metric_column(options.metric)
     comparison = compare(results, replace(options, tables=_TABLES, sort=True))
-    return {
-        "headline": headline(comparison),
-        "baseline": comparison.baseline.name,
-        "tables": {name: _table(table) for name, table in comparison.tables.items()},
-        "remarks": list(comparison.remarks),
-        "lines": [line for case in comparison.cases for line in _lines(case, options.metric, per)],
-        "units": [unit for unit in UNITS if any(spends(run, unit) for run in results if run.records)],
-        "column": {"title": column.title, "percent": column.unit == "%"},
-        "fingerprints": {
-            case.name: [run.provenance.fingerprint for run in case.runs] for case in comparison.cases
-        },
-    }
+    return [
+        {
+            "problem": f", {judged.name}" if judged.name else "",
+            "headline": headline_of(judged, options),
+            "baseline": judged.baseline.name,
+            "tables": {name: _table(table) for name, table in judged.tables.items()},
+            "remarks": [*comparison.general, *judged.remarks],
+            "lines": [line for case in judged.cases for line in _lines(case, options.metric, per)],
+            "units": [unit for unit in UNITS if any(spends(run, unit) for run in results if run.records)],
+            "column": {"title": column.title, "percent": column.unit == "%"},
+            "fingerprints": {
+                case.name: [run.provenance.fingerprint for run in case.runs] for case in judged.cases
+            },
+        }
+        for judged in comparison.judged
+    ]
 
 
 def _table(table: Table) -> dict[str, Any]:
