@@ -264,7 +264,7 @@ METHODS = [
 def test_shared_and_own_settings(made):
     results = as_results(made, [described(selection=method, seed=seed) for method in METHODS for seed in (0, 1)])
     shared = shared_settings(results)
-    assert shared["training"]["lr"] == 0.1
+    assert shared["training"] == {"lr": 0.1, "batch_size": 16}
     assert "selection" not in shared
     assert own_settings(results[2], results) == {
         "seed": 0,
