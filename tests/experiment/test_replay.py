@@ -33,9 +33,10 @@ def repeatable(tiny, **changes):
         {"method": "deadline", "quantile": 0.5},
         {"method": "deadline", "seconds": 1.0, "late": "use"},
         BUFFERED,
+        {"method": "pisces", "in_flight": 6},
     ],
 )
-@pytest.mark.parametrize("selection", ["random", "oort"])
+@pytest.mark.parametrize("selection", ["random", "oort", "tifl"])
 def test_a_simulated_run_is_repeated_to_the_bit(tiny, tmp_path, pacing, selection):
     experiment = repeatable(tiny, pacing=pacing, selection={"method": selection, "clients_per_round": 3})
     result = run(experiment, workers=0, out=tmp_path)

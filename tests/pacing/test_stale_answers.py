@@ -177,6 +177,26 @@ def test_a_run_that_was_stopped_in_flight_ends_with_the_same_bits(tiny, tmp_path
     assert [r.trainings[0].weights for r in resumed.records] == [r.trainings[0].weights for r in through.records]
 
 
+@pytest.mark.parametrize("name", ["fedbuff", "fedasync", "ca2fl", "simprox"])
+def test_a_real_network_with_batch_normalisation_has_the_same_bits_with_two_workers(tiny, name) -> None:
+    """One client at a time of eight that start together: added up, variances would soon be below zero."""
+    experiment = tiny(
+        rounds=7,
+        model={"name": "resnet20"},
+        training={"lr": 0.05, "steps": 6, "batch_size": 4},
+        devices={"method": "lognormal"},
+        pacing={"method": "buffered", "in_flight": 8, "k": 1},
+        selection={"method": "random", "clients_per_round": 1},
+        aggregation={"method": name},
+        engine={"kind": "processes"},
+    )
+    alone, both = (muster.run(experiment, workers=workers) for workers in (0, 2))
+    assert alone.parameters.tobytes() == both.parameters.tobytes()
+    variances = [entry.slice for entry in alone.spec.buffers if entry.name.endswith("running_var")]
+    assert variances
+    assert all((alone.parameters[part] > 0).all() for part in variances)
+
+
 @pytest.mark.parametrize("name", LATE)
 def test_with_equal_devices_late_answers_that_never_come_change_no_bit(name) -> None:
     """Buffered with everybody in the buffer is synchronous, whatever the aggregation does with staleness."""

@@ -62,14 +62,17 @@ def airspace_of(clock: RealClock, clients: int) -> Airspace:
     failing=st.sets(st.integers(0, 7)),
     answers=st.integers(1, 9),
     seconds=st.one_of(st.just(np.inf), st.floats(0.1, 5.0)),
+    least=st.one_of(st.just(0.0), st.floats(0.1, 4.0)),
 )
 @settings(max_examples=200, deadline=None)
-def test_who_has_landed_is_what_the_rule_says_that_knows_when_everybody_arrives(ends, failing, answers, seconds):
+def test_who_has_landed_is_what_the_rule_says_that_knows_when_everybody_arrives(
+    ends, failing, answers, seconds, least
+):
     moments = {client: end / 4 for client, end in enumerate(ends)}
     live = Scripted(moments, {client: Problem("broken") for client in failing})
     clock = RealClock(live, None, 0)
     airspace = airspace_of(clock, len(ends))
-    began, wait = clock.now, Wait(answers, seconds=seconds)
+    began, wait = clock.now, Wait(answers, seconds=seconds, least=least)
     own = np.ones(len(ends), dtype=np.bool_)
 
     def decide(flights):

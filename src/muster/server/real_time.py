@@ -130,21 +130,22 @@ class RealClock(ServerClock):
                 zip(flights.dispatch.tolist(), flights.clients.tolist(), strict=True)
             )
         }
-        ends, answers = flights.ends.copy(), flights.answers.copy()
+        ends, answers, needed = flights.ends.copy(), flights.answers.copy(), flights.needed.copy()
         for arrival in arrivals:
             row = rows[arrival.place, arrival.client]
             ends[row], answers[row] = look, arrival.problem is None
+            needed[row] = look - flights.started[row]
             if arrival.problem is not None:
                 self._problems[arrival.place, arrival.client] = arrival.problem
-        airspace.flights = replace(flights, ends=ends, answers=answers)
+        airspace.flights = replace(flights, ends=ends, answers=answers, needed=needed)
 
     def _send_again(self, engine: Engine) -> list[str]:
         airspace, self._again = self._again, None
         if airspace is None:
             return []
         flights = airspace.flights
-        nothing_yet = _open(flights.clients)
-        airspace.flights = replace(flights, ends=nothing_yet.ends, answers=nothing_yet.answers)
+        trips = _open(flights.clients)
+        airspace.flights = replace(flights, ends=trips.ends, answers=trips.answers, needed=trips.needed)
         for number in np.unique(flights.dispatch).tolist():
             engine.start(airspace.dispatch(number).of(np.sort(flights.clients[flights.dispatch == number])).order)
         return [

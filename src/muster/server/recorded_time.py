@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from muster.core.arrays import Ints
+from muster.core.arrays import Bools, Ints
 from muster.core.errors import TrainingError
 from muster.core.parameters import ParameterSpec
 from muster.engine.base import Engine, Failed, TrainOrder
@@ -72,11 +72,13 @@ class RecordedClock(ServerClock):
             self._tick()
         return []
 
-    def reachable(self, round: int, clients: int) -> Ints | None:
+    def reachable(self, round: int, clients: int) -> Bools | None:
         there = super().reachable(round, clients)
         if self._told is None or not self._told.absent:
             return there
-        return np.setdiff1d(np.arange(clients) if there is None else there, self._told.absent, assume_unique=True)
+        marks = np.ones(clients, dtype=np.bool_) if there is None else there
+        marks[self._told.absent] = False
+        return marks
 
     def asking(
         self,
@@ -112,6 +114,10 @@ class RecordedClock(ServerClock):
         if self._told is not None:
             self._tick()
         ends, answers = np.full(len(clients), np.inf), np.ones(len(clients), dtype=np.bool_)
+        # In virtual time what a client needs is known; in real time it is what it took.
+        needed = ends.copy()
+        if self._told is None:
+            needed = super().sending(clients, samples, down, up, exchange=exchange).needed
         for row, client in enumerate(clients.tolist()):
             recorded = self._flights.get(client)
             if not recorded:  # still at work when the run ended
@@ -123,9 +129,11 @@ class RecordedClock(ServerClock):
             if flight.outcome == "late":  # given up on: nobody knows when it would have answered
                 continue
             ends[row] = flight.ended
+            if self._told is not None:
+                needed[row] = flight.ended - flight.started
             # A failure in virtual time shows only when the answer is collected.
             answers[row] = flight.outcome not in ("left", *(["failed"] if self._told is not None else []))
-        return Trips(ends, answers, np.full(len(clients), np.inf))
+        return Trips(ends, answers, needed)
 
     def land(self, airspace: Airspace, decide: Decision) -> Landed:
         ended, moment = decide(airspace.flights)

@@ -181,6 +181,7 @@ def test_buffered_answers_are_used_once_each_and_none_is_lost(slow):
         {"method": "deadline", "seconds": 4.0, "late": "use"},
         {"method": "buffered", "in_flight": 4, "k": 1},
         {"method": "buffered", "in_flight": 6, "k": 3, "max_staleness": 1},
+        {"method": "pisces", "in_flight": 6, "first_latency": 5.0},
     ],
 )
 @pytest.mark.parametrize("aggregation", ["fedavg", "simprox"])
@@ -263,6 +264,17 @@ def test_answers_that_are_too_stale_are_not_kept(slow, monkeypatch):
     assert waiting == len(trainings_sent(grid)) - sum(map(len, outcomes(result)))
 
 
+def test_clients_at_work_do_not_hold_up_an_evaluation(slow):
+    pacing = {"method": "buffered", "in_flight": 6, "k": 3}
+    flower = {"deadline": 100.0, "poll": POLL, "evaluate": "clients"}
+    experiment, grid = slow(pacing, rounds=1, flower=flower)
+    result = run_on_grid(grid, experiment)
+    assert "not evaluated, being at work: clients 3, 4, 5" in events(result)
+    asked = [m.metadata.dst_node_id for m in grid.log if m.metadata.message_type == wire.EVALUATE]
+    evaluated = {grid.contexts[node].node_config["partition-id"] for node in asked}
+    assert evaluated == {0, 1, 2}
+
+
 def remembering(method, seen: list[Any]):
     def call(self, *args):
         seen.append(self)
@@ -279,6 +291,7 @@ PACINGS: dict[str, dict[str, Any]] = {
     "deadline": {"method": "deadline", "quantile": 0.6},
     "late": {"method": "deadline", "seconds": 2.5, "late": "use"},
     "buffered": {"method": "buffered", "in_flight": 4, "k": 2},
+    "pisces": {"method": "pisces", "in_flight": 4, "first_latency": 2.0},
 }
 
 
@@ -300,6 +313,13 @@ def test_a_run_is_repeated_to_the_bit(slow, tmp_path, pacing, selection):
 def test_several_trainings_a_round_are_repeated(slow, tmp_path):
     chosen = {"method": "terraform", "clients_per_round": 4, "min_clients": 2}
     experiment, grid = slow({"method": "over-select", "factor": 1.5}, rounds=3, selection=chosen)
+    run_on_grid(grid, experiment, out=tmp_path)
+    assert replay(str(tmp_path), workers=0).differences == []
+
+
+def test_who_is_simulated_to_be_away_is_away_again(slow, tmp_path):
+    away = {"method": "bernoulli", "p": 0.7}
+    experiment, grid = slow(PACINGS["buffered"], rounds=6, selection=random(2), availability=away)
     run_on_grid(grid, experiment, out=tmp_path)
     assert replay(str(tmp_path), workers=0).differences == []
 

@@ -8,7 +8,8 @@ distinction: `availability.moment(round, now)` gives each method what it wants.
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import ClassVar
+from collections.abc import Callable
+from typing import ClassVar, TypeAlias
 
 import numpy as np
 
@@ -16,6 +17,9 @@ from muster.core.arrays import Bools, Floats, Ints
 from muster.core.component import Component
 from muster.core.registry import Registry
 from muster.world import draws
+
+#: (moment, clients) → whether each of them is there, and when that changes.
+Follower: TypeAlias = Callable[[float, Ints], tuple[Bools, Floats]]
 
 
 class Availability(Component):
@@ -52,6 +56,10 @@ class TimedAvailability(Availability):
     @abstractmethod
     def states(self, now: float, who: Ints, seed: int) -> tuple[Bools, Floats]:
         """Whether each of `who` is there at `now`, and the time after `now` at which that changes (inf: never)."""
+
+    def follower(self, clients: int, seed: int) -> Follower:
+        """Says what `states` says to somebody who asks about moments that go forward, perhaps more quickly."""
+        return lambda now, who: self.states(now, who, seed)
 
     def available(self, now: float, clients: int, seed: int) -> Ints:
         there = np.empty(clients, dtype=np.bool_)
@@ -91,7 +99,7 @@ class Watch:
     """
 
     def __init__(self, availability: TimedAvailability, clients: int, seed: int) -> None:
-        self._availability, self._seed = availability, seed
+        self._states = availability.follower(clients, seed)
         self._now = -np.inf
         self._there = np.zeros(clients, dtype=np.bool_)
         #: When the state of each client changes next.
@@ -127,7 +135,7 @@ class Watch:
         stale = np.flatnonzero(self._changes <= now) if now > self._now else np.arange(len(self._there))
         for part in draws.slices(len(stale)):
             who = stale[part]
-            self._there[who], self._changes[who] = self._availability.states(now, who, self._seed)
+            self._there[who], self._changes[who] = self._states(now, who)
         self._now = now
 
 

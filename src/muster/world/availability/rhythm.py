@@ -21,7 +21,7 @@ import numpy.typing as npt
 from muster.core.arrays import Bools, Floats, Ints
 from muster.core.randomness import Words
 from muster.world import draws
-from muster.world.availability.base import TimedAvailability, availabilities
+from muster.world.availability.base import Follower, TimedAvailability, availabilities
 
 HOUR, DAY = 3_600, 86_400
 #: Sessions that a stretch has on average.
@@ -133,35 +133,99 @@ def lives(characters: Characters, who: Ints, seed: int) -> Lives:
     return Lives(own[:, 0], character, shift.astype(np.int64))
 
 
+@dataclass(frozen=True)
+class Played:
+    """How far the stretch of each client's life that contains a moment has been played."""
+
+    #: The second at which the stretch began.
+    begin: Ints
+    #: Whether the client is online, until which second (the stretch may end before), and the number of draws.
+    online: Bools
+    end: Ints
+    number: npt.NDArray[np.uint32]
+
+    def __getitem__(self, some: Ints) -> Played:
+        return Played(self.begin[some], self.online[some], self.end[some], self.number[some])
+
+    def __setitem__(self, some: Ints, others: Played) -> None:
+        for name in self.__dataclass_fields__:
+            getattr(self, name)[some] = getattr(others, name)
+
+    @classmethod
+    def nothing(cls, clients: int) -> Played:
+        """No stretch of anybody's life."""
+        never: Ints = np.full(clients, np.iinfo(np.int64).min)
+        return cls(never, np.zeros(clients, dtype=np.bool_), never.copy(), np.zeros(clients, dtype=np.uint32))
+
+
 def states(characters: Characters, who: Lives, now: Ints) -> tuple[Bools, Ints]:
     """Whether each client is online in its second `now`, and the second at which that changes."""
-    online, change, cut = _interval(characters, who, now)
+    return _until_change(characters, who, _played(characters, who, now, Played.nothing(len(now))))
+
+
+def _until_change(characters: Characters, who: Lives, played: Played) -> tuple[Bools, Ints]:
+    online, change, cut = _cut(characters, who, played)
     # A stretch may end in the state in which the next one begins.
     cut_short = np.flatnonzero(cut)
     while len(cut_short):
-        after, later, cut = _interval(characters, who[cut_short], change[cut_short])
+        some, nothing = who[cut_short], Played.nothing(len(cut_short))
+        after, later, cut = _cut(characters, some, _played(characters, some, change[cut_short], nothing))
         goes_on = after == online[cut_short]
         change[cut_short[goes_on]] = later[goes_on]
         cut_short = cut_short[goes_on & cut]
     return online, change
 
 
-def _interval(characters: Characters, who: Lives, now: Ints) -> tuple[Bools, Ints, Bools]:
-    """The state in the second `now`; when this session or gap ends; whether the stretch ends first and cuts it."""
+def _cut(characters: Characters, who: Lives, played: Played) -> tuple[Bools, Ints, Bools]:
+    """The state; when this session or gap ends; whether the stretch ends first and cuts it."""
+    over = played.begin + characters.stretches[who.characters]
+    return played.online, np.minimum(played.end, over), played.end >= over
+
+
+def _played(characters: Characters, who: Lives, now: Ints, before: Played) -> Played:
+    """Play each client's stretch until the second `now`: from `before`, where that is of the same stretch."""
     length = characters.stretches[who.characters]
     place = now + who.shifts
     begin = now - place % length
     base = (place // length).astype(np.uint64) * np.uint64(_DRAWS)
-    online = draws.uniform(draws.nth(who.keys, base)) < characters.shares[who.characters]
-    end = begin.copy()
-    playing, number = np.arange(len(now)), 1
+    goes_on = before.begin == begin
+    first = draws.uniform(draws.nth(who.keys, base)) < characters.shares[who.characters]
+    # What has been played to its end is followed by the other state.
+    online = np.where(goes_on, before.online ^ (before.end <= now), first)
+    end, number = np.where(goes_on, before.end, begin), np.where(goes_on, before.number, 1).astype(np.uint32)
+    playing = np.flatnonzero(end <= now)
     while len(playing):
-        chance = draws.uniform(draws.nth(who.keys[playing], base[playing] + np.uint64(number)))
+        chance = draws.uniform(draws.nth(who.keys[playing], base[playing] + number[playing]))
         end[playing] = _ends(characters, who.characters[playing], online[playing], end[playing], chance)
+        number[playing] += 1
         playing = playing[end[playing] <= now[playing]]
         online[playing] ^= True
-        number += 1
-    return online, np.minimum(end, begin + length), end >= begin + length
+    return Played(begin, online, end, number)
+
+
+class Following:
+    """Says what `states` says, for everybody and moments that go forward: stretches are played on, not anew."""
+
+    def __init__(self, characters: Characters, clients: int, seed: int) -> None:
+        self._characters, self._played, self._now = characters, Played.nothing(clients), 0.0
+        self._lives = Lives(
+            np.empty(clients, dtype=np.uint64),
+            np.empty(clients, dtype=np.int64),
+            np.empty(clients, dtype=np.int64),
+        )
+        for part in draws.slices(clients):
+            own = lives(characters, np.arange(part.start, part.stop), seed)
+            for name in Lives.__dataclass_fields__:
+                getattr(self._lives, name)[part] = getattr(own, name)
+
+    def __call__(self, now: float, who: Ints) -> tuple[Bools, Floats]:
+        if now < self._now:  # what has been played is too far ahead
+            self._played = Played.nothing(len(self._played.begin))
+        self._now = now
+        some, moment = self._lives[who], np.full(len(who), int(now // 1))
+        self._played[who] = played = _played(self._characters, some, moment, self._played[who])
+        online, change = _until_change(self._characters, some, played)
+        return online, change.astype(np.float64)
 
 
 def _ends(characters: Characters, kind: Ints, online: Bools, begin: Ints, chance: Floats) -> Ints:
@@ -195,3 +259,6 @@ class Rhythm(TimedAvailability):
     def states(self, now: float, who: Ints, seed: int) -> tuple[Bools, Floats]:
         online, change = states(fitted(), lives(fitted(), who, seed), np.full(len(who), int(now // 1)))
         return online, change.astype(np.float64)
+
+    def follower(self, clients: int, seed: int) -> Follower:
+        return Following(fitted(), clients, seed)
