@@ -12,6 +12,8 @@ import muster
 from muster.core.errors import ConfigError
 from muster.ui import notebook
 
+pytestmark = pytest.mark.slow
+
 
 def asked(address: str, path: str):
     parts = urlsplit(address)

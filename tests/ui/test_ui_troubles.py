@@ -128,7 +128,7 @@ def running(tmp_path):
     process.wait()
 
 
-def until(condition, seconds=20.0):
+def until(condition, seconds=60.0):
     end = time.monotonic() + seconds
     while not (found := condition()):
         assert time.monotonic() < end
@@ -136,6 +136,7 @@ def until(condition, seconds=20.0):
     return found
 
 
+@pytest.mark.slow
 def test_a_run_is_watched_stopped_and_goes_on(running, visit):
     folder, process = running
     page = visit(folder, control=True)
@@ -147,8 +148,7 @@ def test_a_run_is_watched_stopped_and_goes_on(running, visit):
     key = columns["fingerprint"][0]
     assert not page.ask(f"run/{key}")["stopping"]
     assert page.tell(f"run/{key}/stop") == {"stopping": True}
-    process.wait(20)
-    assert process.returncode == 0
+    assert process.wait(60) == 0
     facts = page.ask(f"run/{key}")
     assert facts["status"] == "stopped"
     assert 3 < facts["done"] < 2000
@@ -163,6 +163,7 @@ def test_a_run_is_watched_stopped_and_goes_on(running, visit):
         again.wait()
 
 
+@pytest.mark.slow
 def test_a_killed_run_is_interrupted_and_its_rounds_stay(running, visit):
     folder, process = running
     page = visit(folder)
@@ -176,6 +177,7 @@ def test_a_killed_run_is_interrupted_and_its_rounds_stay(running, visit):
     assert page.ask("runs")["columns"]["status"] == ["interrupted"]
 
 
+@pytest.mark.slow
 def test_a_killed_page_harms_no_run(running, tmp_path):
     folder, process = running
     command = [sys.executable, "-m", "muster.cli.main", "ui", "--workspace", str(folder)]
