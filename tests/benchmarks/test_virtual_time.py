@@ -6,6 +6,7 @@ import time
 from dataclasses import replace
 
 import pytest
+
 from virtual_time import CASES, as_markdown, measure
 
 
