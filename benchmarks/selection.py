@@ -60,8 +60,10 @@ SPECIAL = (
     Case("power-of-choice", "rpow-d", {"variant": "rpow-d"}),
     Case("size-weighted", "with replacement", {"replace": True}),
     Case("size-weighted", "without replacement"),
-    Case("oort", "no speeds"),
+    Case("oort", "no speeds", {"speed": "none"}),
     Case("oort", "speeds asked for", {"speed": "asked"}),
+    Case("oort", "speeds measured"),
+    Case("tifl", "accuracies every round", {"interval": 1}),
     Case("terraform", "100 in the pool"),
     Case("terraform", "everybody in the pool", everybody=True),
     Case("astrafl", clients=PAIRS, warm=True),
@@ -97,7 +99,14 @@ class Timing:
 def measure(case: Case, clients: int, rounds: int = 3) -> Timing:
     """The first round, in which some methods set up, and the fastest of later ones."""
     wide = case.clients is not MILLION
-    federation = FakeFederation(clients, classes=100 if wide else 10, spec=small_spec(100, 99) if wide else None)
+    rng = np.random.default_rng(0)
+    federation = FakeFederation(
+        clients,
+        classes=100 if wide else 10,
+        spec=small_spec(100, 99) if wide else None,
+        seconds=rng.lognormal(2, 1, clients),
+        presence=rng.random(clients),
+    )
     chosen = clients if case.everybody else CHOSEN
     selector = selectors.build(case.method, {"clients_per_round": chosen} | dict(case.options))
     first = _warm_up(federation, selector) if case.warm else federation.play(selector)

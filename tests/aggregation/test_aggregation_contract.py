@@ -14,7 +14,9 @@ from muster.core.errors import ConfigError, TrainingError
 ALL = aggregators.names()
 STREAMING = [name for name in ALL if aggregators.get(name).streaming]  # type: ignore[attr-defined]
 #: Methods whose first step from equal movements is exactly that movement.
-AVERAGES = sorted(set(ALL) - {"fedadam", "fedadagrad", "fedyogi", "fedatt", "feddyn", "qfedavg"})
+AVERAGES = sorted(
+    set(ALL) - {"fedadam", "fedadagrad", "fedyogi", "fedatt", "feddyn", "qfedavg", "fadas", "fedasync"}
+)
 
 
 def build(name, **options):

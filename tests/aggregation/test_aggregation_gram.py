@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from muster.aggregation import _gram
-from muster.aggregation._gram import inner_products, sketched, sketched_inner_products, squared_distances
+from muster.aggregation._gram import Shifts, inner_products, sketched, sketched_inner_products, squared_distances
 
 
 def rows_of(shape, seed=0, scale=1.0) -> np.ndarray:
@@ -118,3 +118,56 @@ def test_a_sketch_leaves_products_with_the_reference_exact() -> None:
     estimated, exact = sketched_inner_products(rows, reference, 128), inner_products(rows, reference)
     np.testing.assert_allclose(estimated.products, exact.products)
     assert estimated.reference == pytest.approx(exact.reference)
+
+
+def shifted_by_hand(rows, shifts) -> np.ndarray:
+    moved = rows.astype(float)
+    for row, which in enumerate(shifts.which):
+        if which >= 0:
+            moved[row] += shifts.vectors[which]
+    return moved
+
+
+@pytest.mark.parametrize("fast", [False, True])
+def test_shifted_rows_equal_the_definition(request, fast) -> None:
+    if fast:
+        request.getfixturevalue("large")
+    rows, reference = rows_of((5, 3000)), rows_of(3000, seed=1)
+    shifts = Shifts(rows_of((2, 3000), seed=2, scale=3.0), np.array([-1, 0, 1, 1, -1]))
+    moved, along = shifted_by_hand(rows, shifts), reference.astype(float)
+    inner = inner_products(rows, reference, shifts)
+    rounding = 1e-5 if fast else 1e-10
+    np.testing.assert_allclose(inner.gram, moved @ moved.T, rtol=rounding, atol=3e4 * rounding)
+    np.testing.assert_allclose(inner.products, moved @ along, rtol=rounding, atol=3e4 * rounding)
+    exact = ((moved[:, None] - moved[None]) ** 2).sum(axis=2)
+    np.testing.assert_allclose(inner.squared_distances, exact, rtol=rounding, atol=rounding)
+    np.testing.assert_allclose(inner.squared_lengths, (rows.astype(float) ** 2).sum(axis=1), rtol=rounding)
+
+
+@pytest.mark.usefixtures("large")
+def test_shifts_that_bring_rows_together_are_seen_in_float64() -> None:
+    """Both rows end at nearly the same point from far apart: float32 products could not tell."""
+    goal, near = rows_of(4000, seed=3), rows_of((2, 4000), seed=4, scale=1e-3)
+    starts = rows_of((2, 4000), seed=5, scale=30.0)
+    rows = (goal + near) - starts
+    shifts = Shifts(starts, np.array([0, 1]))
+    moved = shifted_by_hand(rows, shifts)
+    exact = ((moved[0] - moved[1]) ** 2).sum()
+    got = inner_products(rows, rows_of(4000, seed=6), shifts).squared_distances
+    assert got[0, 1] == pytest.approx(exact, rel=1e-4)
+
+
+def test_rows_that_shifts_make_equal_have_no_distance() -> None:
+    goal, starts = rows_of(500, seed=7), rows_of((2, 500), seed=8, scale=5.0)
+    rows = goal - starts
+    got = inner_products(rows, None, Shifts(starts, np.array([0, 1]))).squared_distances
+    assert (got == 0).all()
+
+
+def test_a_stack_of_shifts_makes_no_copy_of_the_matrix() -> None:
+    rows, shifts = rows_of((20, 200_000)), Shifts(rows_of((2, 200_000), seed=1), np.full(20, 1))
+    tracemalloc.start()
+    inner_products(rows, None, shifts)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < rows.nbytes / 2

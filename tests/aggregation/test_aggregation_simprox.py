@@ -4,13 +4,14 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from muster.aggregation._gram import InnerProducts
 from muster.aggregation.simprox import SimProx, cosines, gaussian, similarities, weights, weights_from
 from muster.core.errors import ConfigError
+from muster.pacing.buffered import Buffered
 
 MODELS = np.array([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]])
 GLOBAL = np.array([0.5, 0.5])
@@ -173,6 +174,141 @@ def test_sketch_gives_nearly_the_same_weights(advance) -> None:
         assert error < 2 / math.sqrt(dimension)
         assert error < previous
         previous = error
+
+
+# --- on a buffer: answers to models of several versions -----------------------------------------------------
+
+
+def buffered(rng, ages, size=6, scale=0.5) -> tuple[np.ndarray, np.ndarray, dict]:
+    """A current model, movements, and columns for answers of these ages."""
+    ages = np.array(ages)
+    current = rng.normal(size=size).astype(np.float32)
+    movements = (scale * rng.normal(size=(len(ages), size))).astype(np.float32)
+    drifts = {20 - int(age): rng.normal(size=size).astype(np.float32) for age in set(ages.tolist()) if age}
+    return current, movements, {"staleness": ages, "version": 20 - ages, "drifts": drifts}
+
+
+def sent(current, movements, columns) -> tuple[np.ndarray, np.ndarray]:
+    """The models that clients received, and those that they sent, in float64."""
+    nothing = np.zeros(len(current))
+    drifts = [columns["drifts"].get(version, nothing) for version in columns["version"].tolist()]
+    received = current.astype(float) + np.array(drifts, dtype=float)
+    return received, received + movements.astype(float)
+
+
+def discounted(weights, ages, a=0.5) -> np.ndarray:
+    raw = weights * (1.0 + np.array(ages)) ** -a
+    return raw / raw.sum()
+
+
+@settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(seed=st.integers(0, 10_000), ages=st.lists(st.integers(0, 5), min_size=1, max_size=7))
+def test_on_a_buffer_similarities_are_of_the_models_that_clients_sent(advance, seed, ages) -> None:
+    current, movements, columns = buffered(np.random.default_rng(seed), ages)
+    received, models = sent(current, movements, columns)
+    result = advance(SimProx(), current, movements, **columns)
+    # A client's change is measured from what it received; the mean cosine from the current model.
+    expected = discounted(textbook(models, current.astype(float), received), ages)
+    np.testing.assert_allclose(result.weights, expected, atol=1e-6)
+    np.testing.assert_allclose(result.parameters, current + result.weights @ movements, rtol=1e-4, atol=1e-5)
+
+
+def test_worked_example_on_a_buffer(advance) -> None:
+    """The models of the worked example; the third was sent three versions late, so half of its weight is left."""
+    drift = np.array([0.25, -1.0], dtype=np.float32)
+    movements = (MODELS - GLOBAL).astype(np.float32)
+    movements[2] -= drift
+    columns = {"staleness": np.array([0, 0, 3]), "version": np.array([9, 9, 6]), "drifts": {6: drift}}
+    result = advance(SimProx(threshold=0.5), GLOBAL, movements, **columns)
+    # Only the third client's change is another: ‖(1, 1) − (0.75, −0.5)‖ = √2.3125 instead of √0.5.
+    raw = np.exp(-np.sqrt([0.5, 0.5, 2.3125])) * (1 + np.array([0.418757, 0.418757, 0.698898]))
+    shares = np.exp(raw / raw.sum())
+    np.testing.assert_allclose(result.weights, discounted(shares, [0, 0, 3]), atol=1e-6)
+
+
+def test_fresh_answers_have_the_same_bits_with_and_without_drifts_in_sight(advance) -> None:
+    rng = np.random.default_rng(8)
+    current, movements, _ = buffered(rng, [0] * 5, size=300)
+    plain = advance(SimProx(), current, movements)
+    for options in ({"staleness": "constant"}, {"staleness": "hinge", "staleness_b": 0}):
+        drifts = {"drifts": {3: np.ones(300, dtype=np.float32)}, "version": np.full(5, 20)}
+        beside = advance(SimProx(**options), current, movements, **drifts)
+        np.testing.assert_array_equal(beside.parameters, plain.parameters)
+        np.testing.assert_array_equal(beside.weights, plain.weights)
+
+
+def test_the_same_model_sent_from_different_versions_is_the_same_model(advance) -> None:
+    """Nothing but age and the way they went tells them apart; with equal ways, only age."""
+    rng = np.random.default_rng(9)
+    current, goal = (rng.normal(size=50).astype(np.float32) for _ in range(2))
+    away = rng.normal(size=50)
+    turned = np.roll(away, 25)
+    columns = {"staleness": np.array([2, 5]), "version": np.array([8, 5])}
+    starts = [goal - away.astype(np.float32), goal - turned.astype(np.float32)]
+    drifts = {8: starts[0] - current, 5: starts[1] - current}
+    movements = np.array([goal - start for start in starts])
+    result = advance(SimProx(staleness_a=1.0), current, movements, **columns, drifts=drifts)
+    np.testing.assert_allclose(result.weights, [2 / 3, 1 / 3], rtol=1e-4)
+
+
+def test_discounts_come_after_the_softmax(advance) -> None:
+    """So that its bound on the ratio of weights does not bound what age does."""
+    current, movements, columns = buffered(np.random.default_rng(10), [0, 0, 99])
+    result = advance(SimProx(staleness_a=2.0), current, movements, **columns)
+    assert result.weights[0] / result.weights[2] > 10_000 / math.e
+
+
+def test_own_last_models_are_those_that_were_sent(advance) -> None:
+    rng, server = np.random.default_rng(11), SimProx(prev="own_last")
+    current, movements, columns = buffered(rng, [0, 2, 3])
+    received, models = sent(current, movements, columns)
+    first = advance(server, current, movements, **columns)
+    np.testing.assert_allclose(
+        first.weights, discounted(textbook(models, current.astype(float), received), [0, 2, 3]), atol=1e-6
+    )
+    later, again, more = buffered(rng, [1, 0, 4])
+    _, next_models = sent(later, again, more)
+    second = advance(server, later, again, **more)
+    expected = discounted(textbook(next_models, later.astype(float), models), [1, 0, 4])
+    np.testing.assert_allclose(second.weights, expected, atol=1e-6)
+
+
+def test_running_statistics_have_no_say_on_a_buffer(layout, cohort) -> None:
+    spec, rng = layout([6], buffers=2), np.random.default_rng(12)
+    current, movements, columns = buffered(rng, [0, 2, 1, 2], size=8)
+    wild = movements.copy()
+    wild[:, 6:] *= np.float32(1e4)
+    further = {version: drift * np.float32([1] * 6 + [1e4] * 2) for version, drift in columns["drifts"].items()}
+    usual = SimProx().aggregate(current, cohort(movements, **columns), spec)
+    other = SimProx().aggregate(current, cohort(wild, **columns | {"drifts": further}), spec)
+    np.testing.assert_array_equal(usual.weights, other.weights)
+    np.testing.assert_array_equal(usual.parameters[:6], other.parameters[:6])
+
+
+def test_a_sketch_gives_nearly_the_same_weights_on_a_buffer(advance) -> None:
+    rng = np.random.default_rng(13)
+    current, movements, columns = buffered(rng, [0, 1, 2, 2, 0, 1] * 3, size=20_000, scale=0.005)
+    columns["drifts"] = {version: 0.01 * drift for version, drift in columns["drifts"].items()}
+    exact = advance(SimProx(temperature=0.05), current, movements, **columns).weights
+    estimated = advance(SimProx(temperature=0.05, sketch=4096), current, movements, **columns).weights
+    np.testing.assert_allclose(estimated, exact, rtol=0.05)
+
+
+def test_one_optimum_is_reached_whoever_answers_how_often(agreed) -> None:
+    result = agreed.run(SimProx(), 400, pacing=Buffered(in_flight=3, k=2))
+    np.testing.assert_allclose(result.parameters, [3.0, -2.0], atol=1e-3)
+    assert max(agreed.arrivals(result)[1]) > 2
+
+
+def test_where_clients_differ_it_ends_where_its_weights_balance(asynchronous) -> None:
+    """At the optimum of those who answer often, as FedBuff: similarity does not know how often somebody does."""
+    result = asynchronous.run(SimProx(), 800, pacing=Buffered(in_flight=3, k=2))
+    given = np.zeros(3)
+    for record in result.records[200:]:
+        given[record.trainings[0].clients] += record.trainings[0].weights
+    balance, fair = asynchronous.weighted_optimum(given), asynchronous.problem.optimum
+    assert np.linalg.norm(balance - fair) > 0.5
+    assert np.linalg.norm(asynchronous.centre - balance) < 0.1
 
 
 @pytest.mark.parametrize(

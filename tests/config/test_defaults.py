@@ -7,6 +7,7 @@ import pytest
 from muster.config.defaults import with_defaults
 from muster.config.experiment import CheckpointOptions, EngineOptions, EvaluationOptions, Experiment, from_dict
 from muster.config.flower import FlowerOptions
+from muster.config.identity import CHANGED_DEFAULTS, fingerprint
 from muster.core.registry import build
 from muster.experiment.choice import chosen_results, runs_without_rounds
 from muster.experiment.runner import run
@@ -56,7 +57,7 @@ def test_components_bring_their_defaults():
 
 def test_what_is_said_wins_and_what_is_off_stays_off():
     found = completed(training={"lr": 0.5})
-    assert (found["training"]["lr"], found["training"]["batch_size"]) == (0.5, 64)
+    assert (found["training"]["lr"], found["training"]["batch_size"]) == (0.5, 16)
     assert found["availability"] == found["devices"] == found["privacy"] == {}
 
 
@@ -84,16 +85,34 @@ def test_an_unknown_model_of_devices_stays_as_it_is():
 def test_conditions_find_runs_that_rely_on_defaults(tmp_path):
     small = {"rounds": 1, "partition": {"scheme": "iid", "clients": 4}}
     small["selection"] = {"method": "random", "clients_per_round": 2}
-    told, silent, other = (from_dict(small | {"training": t}) for t in ({"lr": 0.01}, {}, {"lr": 0.2}))
+    told, silent, other = (from_dict(small | {"training": t}) for t in ({"epochs": 1}, {}, {"epochs": 2}))
     with Store(tmp_path) as store:
         store.plan([told, silent, other])
         wanted = [told.fingerprint, silent.fingerprint]
-        assert [run.fingerprint for run in store.runs(where={"training.lr": 0.01})] == wanted
-        both = {"training.lr": 0.01, "guard.max_failed_rounds": Guard().max_failed_rounds}
+        assert [run.fingerprint for run in store.runs(where={"training.epochs": 1})] == wanted
+        both = {"training.epochs": 1, "guard.max_failed_rounds": Guard().max_failed_rounds}
         assert [run.fingerprint for run in store.runs(where=both)] == wanted
-        assert not store.runs(where={"training.lr": 0.01, "model.hidden": [3]})
+        assert not store.runs(where={"training.epochs": 1, "model.hidden": [3]})
     run(silent, 0, store=tmp_path)
-    (result,) = chosen_results(where=["training.lr=0.01", "model.hidden=[64]"], folder=tmp_path)
+    (result,) = chosen_results(where=["training.epochs=1", "model.hidden=[64]"], folder=tmp_path)
     assert result.provenance.fingerprint == silent.fingerprint
-    (planned,) = runs_without_rounds(where=["training.lr=0.01"], folder=tmp_path)
+    (planned,) = runs_without_rounds(where=["training.epochs=1"], folder=tmp_path)
     assert planned.fingerprint == told.fingerprint
+
+
+def test_changed_defaults_are_those_of_today():
+    today = LocalTraining()
+    assert CHANGED_DEFAULTS["training"] == {"lr": today.lr, "batch_size": today.batch_size}
+
+
+def test_what_relies_on_a_changed_default_is_another_run_than_before():
+    silent, told, before = (
+        fingerprint(from_dict({"training": t}).described())
+        for t in ({}, {"lr": 0.1, "batch_size": 16}, {"lr": 0.01, "batch_size": 64})
+    )
+    assert silent == told != before
+
+
+def test_an_empty_file_learns():
+    result = run(from_dict({}), workers=0)
+    assert result.metrics[-1]["accuracy"] > 0.85

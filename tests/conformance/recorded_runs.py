@@ -3,7 +3,8 @@
     python tests/conformance/recorded_runs.py            # compare
     python tests/conformance/recorded_runs.py --record   # after a change that is meant to change results
 
-Bits depend on the processor and on PyTorch's version, so the file says where they were recorded.
+Bits depend on the processor and on the libraries, so there is a record for each combination they were made with.
+Runs on a combination without a record are not compared bit by bit.
 """
 
 from __future__ import annotations
@@ -68,12 +69,36 @@ RUNS: dict[str, dict[str, Any]] = {
 
 
 def machine() -> dict[str, str]:
-    """What bits depend on beside the code."""
+    """What bits depend on beside the code. Libraries choose their kernels by vendor and family, too."""
+    capability = torch.backends.cpu.get_cpu_capability()
     return {
         "torch": torch.__version__,
         "numpy": np.__version__,
-        "processor": f"{platform.machine()} {torch.backends.cpu.get_cpu_capability()}",
+        "processor": " ".join([platform.machine(), capability, *_make()]),
     }
+
+
+def _make() -> list[str]:
+    """Vendor and family of the processor, where the system tells."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return []
+    facts = dict(line.split(":", 1) for line in lines if ":" in line)
+    found = {key.strip(): value.strip() for key, value in facts.items()}
+    return [found[key] for key in ("vendor_id", "cpu family") if key in found]
+
+
+def recorded() -> dict[str, Any] | None:
+    """The digests that were recorded on a machine like this one."""
+    records = json.loads(RECORD.read_text())
+    return next((record["runs"] for record in records if record["machine"] == machine()), None)
+
+
+def any_record() -> dict[str, Any]:
+    """The digests of some machine, for what does not depend on it."""
+    runs: dict[str, Any] = json.loads(RECORD.read_text())[0]["runs"]
+    return runs
 
 
 def digest(changes: dict[str, Any], workers: int = 0) -> dict[str, Any]:
@@ -90,11 +115,14 @@ def digest(changes: dict[str, Any], workers: int = 0) -> dict[str, Any]:
 def main() -> int:
     digests = {name: digest(changes) for name, changes in RUNS.items()}
     if "--record" in sys.argv:
-        RECORD.write_text(json.dumps({"machine": machine(), "runs": digests}, indent=2) + "\n")
+        others = [record for record in json.loads(RECORD.read_text()) if record["machine"] != machine()]
+        RECORD.write_text(json.dumps([*others, {"machine": machine(), "runs": digests}], indent=2) + "\n")
         return 0
-    recorded = json.loads(RECORD.read_text())
-    different = [name for name in RUNS if digests[name] != recorded["runs"][name]]
-    print(f"recorded with {recorded['machine']}, now {machine()}")
+    known = recorded()
+    if known is None:
+        print(f"nothing was recorded on a machine like this one: {machine()}")
+        return 2
+    different = [name for name in RUNS if digests[name] != known[name]]
     print(
         f"{len(RUNS) - len(different)} of {len(RUNS)} runs have the recorded bits", *different, sep="\n  differs: "
     )

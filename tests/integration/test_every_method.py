@@ -27,6 +27,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "fedcs": {"candidates": 0.5, "deadline": 1000.0, "clients_per_round": PER_ROUND},
     "feddiverse": {"biased_steps": 4, "attribute_steps": 2},
     "hcsfed": {"ratio": 0.01},
+    "tifl": {"interval": 1, "tiers": 2},
     "terraform": {"min_clients": 2},
     "limit-gap": {"selector": RANDOM, "rounds": 3},
     "mix": {"first": RANDOM, "second": HIGH_LOSS, "share": 0.5},
@@ -34,6 +35,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "within": {"pool": {"method": "random", "clients_per_round": 8}, "inner": HIGH_LOSS},
 }
 DEVICES = {"model": "lognormal"}
+RHYTHM = {"method": "rhythm"}
 SHAPES = {"source": "spurious-shapes"}
 COMBINATORS = {"limit-gap", "mix", "warmup", "within"}
 
@@ -44,8 +46,10 @@ def section(method: str) -> dict[str, Any]:
 
 
 def experiment(tiny, method: str, **changes: Any) -> muster.Experiment:
-    if method == "fedcs":
+    if method in ("fedcs", "pisces", "refl", "tifl"):
         changes["devices"] = DEVICES
+    if method == "refl":
+        changes["availability"] = RHYTHM
     if method == "feddiverse-qp":
         changes["data"] = SHAPES | {"samples": 400}
         changes["model"] = {"name": "mlp", "hidden": [8]}

@@ -17,6 +17,7 @@ from muster.pacing.base import Wait, landing
 from muster.pacing.buffered import Buffered
 from muster.pacing.deadline import Deadline
 from muster.pacing.over_select import OverSelect
+from muster.pacing.pisces import PiscesPace, aggregation_interval
 
 NOBODY = np.empty(0)
 
@@ -65,6 +66,11 @@ def test_a_deadline_does_not_creep_down():
         (Buffered(4, k=5), "in_flight is 4, but pacing.k waits for 5"),
         (Buffered(21), "the federation has 20 clients"),
         (Buffered(4, max_staleness=-2), "max_staleness"),
+        (PiscesPace(0), "pacing.in_flight"),
+        (PiscesPace(21), "the number of clients"),
+        (PiscesPace(4, bound=0.0), "pacing.bound"),
+        (PiscesPace(4, first_latency=math.inf), "pacing.first_latency"),
+        (PiscesPace(4, max_staleness=-1), "max_staleness"),
     ],
 )
 def test_bad_options_are_refused(pacing, message):
@@ -73,7 +79,7 @@ def test_bad_options_are_refused(pacing, message):
 
 
 def test_every_pacing_is_listed():
-    assert set(pacings.names()) == {"synchronous", "over-select", "deadline", "buffered"}
+    assert set(pacings.names()) == {"synchronous", "over-select", "deadline", "buffered", "pisces"}
 
 
 def slow_landing(ends, ties, *, counts, own, wait, now):
@@ -116,3 +122,52 @@ def test_landing_is_what_happens_event_by_event(flights, answers, own_only, seco
 def test_how_many_train_at_the_same_time_has_no_default():
     with pytest.raises(ConfigError, match=r"pacing\.in_flight"):
         pacings.build("buffered", {"k": 3}, "pacing")
+
+
+@given(
+    flights.filter(bool),
+    st.integers(1, 6),
+    st.booleans(),
+    st.sampled_from([0.0, 0.5, 1.5, 3.0, 20.0]),
+    st.sampled_from([1.0, 2.5, math.inf]),
+)
+def test_the_server_goes_on_at_the_first_moment_that_is_late_enough(flights, answers, own_only, least, seconds):
+    columns = list(zip(*flights, strict=True))
+    ends, ties = np.array(columns[0], dtype=float), np.array(columns[1], dtype=float)
+    counts, own = (np.array(column, dtype=bool) for column in columns[2:])
+    wait, now = Wait(answers, own=own_only, seconds=seconds, least=least), 1.0
+    taken, moment = landing(ends, ties, counts=counts, own=own, wait=wait, now=now)
+    waited = own if own_only else np.ones(len(ends), dtype=bool)
+    if not waited.any():
+        assert (len(taken), moment) == (0, now)
+        return
+    limit = now + seconds
+
+    def may_go(t):
+        everybody = bool((ends[waited] <= t).all())
+        enough = bool((counts & waited & (ends <= t)).sum() >= answers)
+        return everybody or (enough and t >= now + least) or t >= limit
+
+    moments = [t for t in sorted({now, now + least, limit, *ends.tolist()}) if now <= t <= limit]
+    assert moment == next(t for t in moments if may_go(t))
+    assert (ends[taken] <= moment).all()
+    left = np.setdiff1d(np.arange(len(ends)), taken)
+    assert (ends[left] >= moment).all(), "nobody who had ended before is left"
+    assert not waited.any() or may_go(moment)
+
+
+# --- Pisces ----------------------------------------------------------------------------------------------
+
+
+def test_the_interval_of_a_worked_example():
+    assert aggregation_interval(np.array([30.0, 120.0, 60.0]), 4, unknown=0.0) == 30.0
+    assert aggregation_interval(np.array([30.0, np.nan]), 4, unknown=180.0) == 45.0
+    assert aggregation_interval(NOBODY, 4, unknown=180.0) == 0.0
+
+
+def test_what_pisces_waits_for():
+    known, at_work = np.array([5.0, np.inf, 80.0]), np.array([np.nan, 20.0])
+    assert PiscesPace(8).wait_for(2, known, at_work) == Wait(1, own=False, least=10.0)
+    assert PiscesPace(8, bound=2.0, first_latency=50.0).wait_for(2, known, at_work).least == 25.0
+    assert PiscesPace(8).wait_for(2, NOBODY, np.array([np.nan])).least == 0.0
+    assert PiscesPace(8).wait(2, known).least == 10.0

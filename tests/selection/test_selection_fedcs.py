@@ -6,7 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from muster.core.errors import ConfigError
-from muster.selection.fedcs import FedCS, schedule
+from muster.experiment import run
+from muster.selection.fedcs import FedCS, schedule, side_by_side
 
 COMPUTE, UP, DOWN = (5, 10, 2, 20), (3, 2, 4, 1), (1, 1, 2, 1)
 EXAMPLE = np.array([DOWN, COMPUTE, UP], dtype=np.float64).T
@@ -82,3 +83,54 @@ def test_clients_without_usable_times_are_left_out(federation):
 def test_bad_options(federation, options):
     with pytest.raises(ConfigError, match="fedcs"):
         FedCS(**options).check(federation(10).population)
+
+
+# --- uploads side by side --------------------------------------------------------------------------------
+
+
+def test_side_by_side_everybody_fits_who_is_fast_enough_alone():
+    rng = np.random.default_rng(0)
+    # They take 9, 13, 8 and 22 s.
+    assert side_by_side(EXAMPLE, 13.5, None, rng).tolist() == [0, 1, 2]
+    assert side_by_side(EXAMPLE, 13.0, None, rng).tolist() == [0, 2]
+    assert side_by_side(EXAMPLE, 13.5, 2, rng).tolist() == [0, 2]
+    assert side_by_side(EXAMPLE, 8.0, 2, rng).tolist() == []
+    drawn = {tuple(side_by_side(np.ones((4, 3)), 5.0, 2, rng).tolist()) for _ in range(60)}
+    assert len(drawn) == 6, "of equally fast clients the lot says who goes"
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.lists(st.tuples(*[st.integers(1, 9)] * 3), min_size=1, max_size=9), st.integers(1, 60))
+def test_who_fits_in_turn_fits_side_by_side(rows, budget):
+    times = np.array(rows, dtype=np.float64)
+    together = side_by_side(times, budget, None, np.random.default_rng(0))
+    assert set(schedule(times, budget).tolist()) <= set(together.tolist())
+
+
+def test_a_round_side_by_side(federation):
+    fed = federation(4, script={"device_time": EXAMPLE})
+    assert fed.play(FedCS(candidates=1.0, deadline=14.0, uploads="together")).trained.tolist() == [0, 1, 2]
+    assert fed.play(FedCS(candidates=1.0, deadline=3.0, uploads="together")).trained.tolist() == [2]
+
+
+# --- on the clock ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("uploads", ["in turn", "together"])
+def test_with_a_deadline_as_pacing_nobody_is_late(tiny, uploads):
+    def made(selection):
+        return run(
+            tiny(
+                selection=selection,
+                devices={"method": "lognormal", "samples_per_second": 100.0},
+                pacing={"method": "deadline", "seconds": 1.2},
+                rounds=4,
+            ),
+            workers=0,
+        )
+
+    chosen = made({"method": "fedcs", "candidates": 1.0, "deadline": 1.2, "uploads": uploads})
+    by_lot = made({"method": "random", "clients_per_round": 8})
+    assert chosen.ledger.total().wasted_trainings == 0
+    assert by_lot.ledger.total().wasted_trainings > 0
+    assert all(0 < len(record.trainings[0].clients) < 12 for record in chosen.records)

@@ -54,20 +54,31 @@ VARIANTS: list[tuple[str, dict[str, Any]]] = [
     ("high-loss", {"signal": "last_train_loss"}),
     ("oort", {"blacklist_rounds": 0}),
     ("oort", {"sample_window": 1.0}),
+    ("oort", {"speed": "profiled"}),
+    ("pisces", {"credits": 1, "compared_least": 2, "neighbours": 2}),
     ("power-of-choice", {"variant": "rpow-d"}),
     ("power-of-choice", {"d": CLIENTS}),
     ("probe-fairness", {"init_last": "never", "pool_factor": 4.0}),
     ("probe-fairness", {"beta": 0.0, "epsilon": 0.4, "gap": 1, "force_scope": "all"}),
+    ("refl", {"rank": "throughout", "hold_off": 1}),
+    ("tifl", {"interval": 2, "testers": 1, "retier": 2}),
 ]
 
 CASES: list[tuple[str, dict[str, Any]]] = [(name, {}) for name in selectors.names()] + VARIANTS
 
 
 class Alike(FakeFederation):
-    """Clients of one size that all give the same answers, other ones in every round."""
+    """Clients of one size that all give the same answers, other ones in every round, and are equally fast."""
 
     def __init__(self, seed):
-        super().__init__(CLIENTS, sizes=np.full(CLIENTS, 60), seed=seed, rounds=20)
+        super().__init__(
+            CLIENTS,
+            sizes=np.full(CLIENTS, 60),
+            seed=seed,
+            rounds=20,
+            seconds=np.full(CLIENTS, 7.0),
+            presence=np.full(CLIENTS, 0.5),
+        )
 
     def values(self, signal, clients):
         return super().values(signal, np.full_like(clients, 4))

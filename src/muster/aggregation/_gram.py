@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from muster.aggregation._blocks import cached_width, column_blocks
-from muster.core.arrays import Floats, Vector
+from muster.core.arrays import Floats, Ints, Vector
 from muster.core.randomness import generator
 
 #: Matrices with fewer entries go straight to float64: it costs next to nothing there.
@@ -32,35 +32,87 @@ _ROWS = 64
 
 
 @dataclass(frozen=True)
+class Shifts:
+    """Where rows are seen from, if not all from the same point: row k has shift `which[k]` added (−1: none)."""
+
+    vectors: Vector
+    which: Ints
+
+    @property
+    def summands(self) -> Floats:
+        """Each shifted row as a sum of rows and shifts: a row of ones and zeros over [rows; shifts]."""
+        count = len(self.which)
+        matrix = np.zeros((count, count + len(self.vectors)))
+        matrix[np.arange(count), np.arange(count)] = 1
+        shifted = np.flatnonzero(self.which >= 0)
+        matrix[shifted, count + self.which[shifted]] = 1
+        return matrix
+
+
+@dataclass(frozen=True)
 class InnerProducts:
     """⟨Δ_i, Δ_j⟩, ⟨Δ_i, w⟩ and ⟨w, w⟩ for rows Δ and a reference w."""
 
     gram: Floats
     products: Floats
     reference: float
+    #: Where rows were shifted: the squared lengths before, and the squares that rounding is relative to.
+    own_squares: Floats | None = None
+    scale: Floats | None = None
 
     @property
     def squared_distances(self) -> Floats:
-        return squared_distances(self.gram)
+        return squared_distances(self.gram, self.scale)
+
+    @property
+    def squared_lengths(self) -> Floats:
+        """Of the rows themselves, without shifts."""
+        return np.diagonal(self.gram) if self.own_squares is None else self.own_squares
+
+    def shifted(self, shifts: Shifts) -> InnerProducts:
+        """Of the rows with their shifts, where this is of rows and shifts, one under the other."""
+        summands, count = shifts.summands, len(shifts.which)
+        squares = np.diagonal(self.gram)
+        return InnerProducts(
+            summands @ self.gram @ summands.T,
+            summands @ self.products,
+            self.reference,
+            own_squares=squares[:count],
+            scale=summands @ squares,
+        )
 
 
-def inner_products(rows: Vector, reference: Vector | None = None) -> InnerProducts:
-    """One pass over the matrix; the reference may be left out when only the rows matter."""
+def inner_products(rows: Vector, reference: Vector | None = None, shifts: Shifts | None = None) -> InnerProducts:
+    """One pass over the matrix; the reference may be left out when only the rows matter.
+
+    With shifts, it is of the shifted rows: from one matrix of inner products of rows and shifts together.
+    """
     reference = np.zeros(0, dtype=np.float32) if reference is None else reference
+    below = None if shifts is None else shifts.vectors
     if rows.size > SMALL:
-        fast = _pass(rows, reference, np.float32, _BLOCK)
+        fast = _pass(rows, below, reference, np.float32, _BLOCK)
         if _trustworthy(fast.gram, rows.shape[1]):
-            return fast
-    return _pass(rows, reference, np.float64, cached_width(len(rows)))
+            if shifts is None:
+                return fast
+            moved = fast.shifted(shifts)
+            if _apart(moved.gram, moved.scale):
+                return moved
+    exact = _pass(rows, below, reference, np.float64, cached_width(len(rows)))
+    return exact if shifts is None else exact.shifted(shifts)
 
 
-def _pass(rows: Vector, reference: Vector, dtype: type[np.floating[Any]], width: int) -> InnerProducts:
-    gram, products = np.zeros((len(rows), len(rows))), np.zeros(len(rows))
+def _pass(
+    rows: Vector, below: Vector | None, reference: Vector, dtype: type[np.floating[Any]], width: int
+) -> InnerProducts:
+    count = len(rows) + (0 if below is None else len(below))
+    gram, products = np.zeros((count, count)), np.zeros(count)
     squared = 0.0
     # Overflow in float32 is expected here: the caller notices it and repeats the pass in float64.
     with np.errstate(over="ignore", invalid="ignore"):
         for block in column_blocks(rows.shape[1], width):
             part: npt.NDArray[np.floating[Any]] = rows[:, block].astype(dtype, copy=False)
+            if below is not None:
+                part = np.concatenate([part, below[:, block].astype(dtype, copy=False)])
             gram += part @ part.T
             if len(reference):
                 along: npt.NDArray[np.floating[Any]] = reference[block].astype(dtype, copy=False)
@@ -74,17 +126,27 @@ def _trustworthy(gram: Floats, columns: int) -> bool:
     low, high = SAFE_MEAN_SQUARE
     if not (np.isfinite(gram).all() and squares.min() > low * columns and squares.max() < high * columns):
         return False
+    return _apart(gram)
+
+
+def _apart(gram: Floats, scale: Floats | None = None) -> bool:
+    """Whether all rows are so far apart that float32 knows their distances."""
+    scale = np.diagonal(gram) if scale is None else scale
     smallest = squared_distances(gram) + np.diag(np.full(len(gram), np.inf))
-    return bool((smallest >= CANCELLED * np.add.outer(squares, squares)).all())
+    return bool((smallest >= CANCELLED * np.add.outer(scale, scale)).all())
 
 
-def squared_distances(gram: Floats) -> Floats:
-    """‖x_i − x_j‖² from inner products; exactly zero for equal rows, never negative."""
+def squared_distances(gram: Floats, scale: Floats | None = None) -> Floats:
+    """‖x_i − x_j‖² from inner products; exactly zero for equal rows, never negative.
+
+    `scale`: squares that rounding is relative to, where the rows' own are the small difference of larger ones.
+    """
     squares = np.diagonal(gram)
     sums = np.add.outer(squares, squares)
     distances = sums - 2 * gram
     # What is left of a difference of equal rows is rounding, which must not pass for a distance.
-    distances[distances < RESOLUTION * sums] = 0.0
+    rounding = RESOLUTION * (sums if scale is None else np.add.outer(scale, scale))
+    distances[distances < rounding] = 0.0
     np.fill_diagonal(distances, 0.0)
     return distances
 
@@ -113,12 +175,17 @@ def sketched(rows: Vector, dimension: int, seed: int = 0) -> Floats:
     return result
 
 
-def sketched_inner_products(rows: Vector, reference: Vector, dimension: int) -> InnerProducts:
+def sketched_inner_products(
+    rows: Vector, reference: Vector, dimension: int, shifts: Shifts | None = None
+) -> InnerProducts:
     """As `inner_products`, with those between rows estimated from a sketch; those with the reference are exact."""
-    products, squared = np.zeros(len(rows)), 0.0
+    parts = [rows] if shifts is None else [rows, shifts.vectors]
+    products, squared = [np.zeros(len(part)) for part in parts], 0.0
     for block in column_blocks(rows.shape[1], cached_width(len(rows))):
         along = reference[block].astype(np.float64)
-        products += rows[:, block].astype(np.float64) @ along
+        for at, part in enumerate(parts):
+            products[at] += part[:, block].astype(np.float64) @ along
         squared += float(along @ along)
-    small = sketched(rows, dimension)
-    return InnerProducts(small @ small.T, products, squared)
+    small = np.concatenate([sketched(part, dimension) for part in parts])
+    estimated = InnerProducts(small @ small.T, np.concatenate(products), squared)
+    return estimated if shifts is None else estimated.shifted(shifts)

@@ -6,17 +6,21 @@ never holds more than a few of them. A *matrix* aggregator gets all updates as o
 Trainable parameters take the method's step, multiplied by the server's learning rate. Float buffers (running
 statistics) are estimates, not parameters: they take the plain average of the clients', whatever the step. Counters
 are copied from the client with the largest weight.
+
+With asynchrony, answers may belong to older models (see docs/staleness.md). Every aggregator declares in `stale`
+what it makes of them; one that declares nothing is not given any.
 """
 
 from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Literal, TypeAlias
 
 import numpy as np
 
 from muster.aggregation._blocks import accumulate, combination
+from muster.aggregation.staleness import Discount, discounts
 from muster.core.arrays import Floats, Ints, Vector
 from muster.core.component import Component, Population
 from muster.core.errors import ConfigError, TrainingError
@@ -25,6 +29,10 @@ from muster.core.registry import Registry
 from muster.signals.base import Signal
 from muster.training.base import LocalAlgorithm, LocalTraining
 from muster.updates.table import Updates, total_of
+
+#: What an aggregator makes of an answer to an older model: it looks at the movement alone, or at the model that
+#: the client sent, which is known from the drift of its version.
+StaleUse: TypeAlias = Literal["movements", "models"]
 
 
 @dataclass(frozen=True)
@@ -67,6 +75,13 @@ class Aggregator(Component):
     honours_weights: ClassVar[bool] = True
     #: Names of the local algorithms that it works with; None: all.
     requires_algorithm: ClassVar[tuple[str, ...] | None] = None
+    #: What it makes of answers to older models; None: it cannot use them, and a pacing that lets late answers in
+    #: is refused before round 1.
+    stale: ClassVar[StaleUse | None] = None
+    #: Why it cannot, for the message.
+    not_stale: ClassVar[str] = "it does not say what it makes of answers to older models"
+    #: Keeps the updates of single clients between rounds, so that sums of them are not enough.
+    keeps_updates: ClassVar[bool] = False
 
     def check(self, population: Population) -> None:
         self.require("server_lr", self.server_lr > 0, "a positive number")
@@ -122,6 +137,28 @@ class Aggregator(Component):
 aggregators: Registry[Aggregator] = Registry("aggregation method", "muster.aggregation")
 
 
+@dataclass(kw_only=True)
+class DiscountingAggregator(Aggregator):
+    """What aggregators with weights have in common: an older answer may count less."""
+
+    #: How the weight of an answer falls with the number of aggregations that it has missed (τ): not at all,
+    #: (1 + τ)^−a, or 1 up to b and then 1 / (a (τ − b) + 1).
+    staleness: Discount = "constant"
+    #: None: 0.5 for a polynomial, 10 for a hinge.
+    staleness_a: float | None = None
+    staleness_b: int = 4
+
+    def check(self, population: Population) -> None:
+        super().check(population)
+        given = self.staleness_a
+        self.require("staleness_a", given is None or 0 <= given < np.inf, "zero or a positive number")
+        self.require("staleness_b", self.staleness_b >= 0, "zero or a positive number of aggregations")
+
+    def discount(self, updates: Updates) -> Floats:
+        """The factor of each update's weight; 1 for a fresh one."""
+        return discounts(self.staleness, updates.staleness, self.staleness_a, self.staleness_b)
+
+
 class StreamingAggregator(Aggregator):
     """An aggregator that needs one pass: `begin`, `add` for every part of the answers, `finish`."""
 
@@ -161,6 +198,10 @@ class MeanAggregator(StreamingAggregator):
         """Unnormalised weight of each update, multiplicity not yet counted."""
         return updates.sizes.astype(np.float64)
 
+    def discount(self, updates: Updates) -> Floats:
+        """Factor of each weight, the selector's too, for what the update has missed."""
+        return np.ones(len(updates))
+
     def scale(self, updates: Updates) -> Floats:
         """Factor of the trainable part of each movement as it enters the mean."""
         return np.ones(len(updates))
@@ -180,8 +221,12 @@ class MeanAggregator(StreamingAggregator):
         self._heaviest = 0.0
         self._counters = current[spec.counted]
 
+    def undiscounted(self, updates: Updates) -> Floats:
+        """Unnormalised weights as if all updates were fresh."""
+        return (self.weight(updates) if updates.weights is None else updates.weights) * updates.multiplicity
+
     def add(self, updates: Updates) -> None:
-        weights = (self.weight(updates) if updates.weights is None else updates.weights) * updates.multiplicity
+        weights = self.undiscounted(updates) * self.discount(updates)
         coefficients = weights * self.scale(updates)
         self._clients += updates.clients.tolist()
         self._weights += weights.tolist()

@@ -33,6 +33,9 @@ class FedAtt(Aggregator):
     norm: Literal["frobenius", "spectral"] = "frobenius"
 
     honours_weights: ClassVar[bool] = False
+    not_stale: ClassVar[str] = (
+        "it counts models more that are far from the global one, and an older one is far because it is older"
+    )
 
     def check(self, population: Population) -> None:
         super().check(population)

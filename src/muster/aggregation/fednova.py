@@ -65,12 +65,13 @@ class FedNova(FedAvg):
     def begin(self, current: Vector, spec: ParameterSpec) -> None:
         super().begin(current, spec)
         self._work = self._inverse_work = self._total = 0.0
+        self._rate: float | None = None
 
     def scale(self, updates: Updates) -> Floats:
-        return 1.0 / _work(updates)
+        return 1.0 / self._work_of(updates)
 
     def noted(self, updates: Updates, weights: Floats, coefficients: Floats) -> None:
-        work = updates.steps * updates.lr_factors if self.effective == "steps" else _work(updates)
+        work = updates.steps * self._rates(updates) if self.effective == "steps" else self._work_of(updates)
         self._inverse_work = running_sum(self._inverse_work, coefficients)
         self._work = running_sum(self._work, weights * work)
         self._total = running_sum(self._total, weights)
@@ -83,7 +84,16 @@ class FedNova(FedAvg):
         self.velocity = velocity(self.velocity, mean, self.momentum)
         return self.velocity
 
+    def _work_of(self, updates: Updates) -> Floats:
+        """In steps with the round's learning rate."""
+        return self._rates(updates) * updates.report(LocalProgress.name)
 
-def _work(updates: Updates) -> Floats:
-    """In steps with the round's learning rate."""
-    return updates.lr_factors * updates.report(LocalProgress.name)
+    def _rates(self, updates: Updates) -> Floats:
+        """Learning rates in units of one round's; of the first answer's, where late ones come from several."""
+        of_round = updates.lr / updates.lr_factors
+        if self._rate is None:
+            self._rate = float(of_round[0])
+        quotient = of_round / self._rate
+        # The same rate, up to the rounding of rate · factor ÷ factor; or not known.
+        same = np.isclose(quotient, 1.0, rtol=1e-12, atol=0.0) | ~np.isfinite(quotient)
+        return updates.lr_factors * np.where(same, 1.0, quotient)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 
 from muster.aggregation._gram import inner_products, squared_distances
-from muster.aggregation.base import Aggregated, Aggregator, aggregators
+from muster.aggregation.base import Aggregated, DiscountingAggregator, StaleUse, aggregators
 from muster.core.arrays import Floats, Vector
 from muster.core.component import Population
 from muster.core.parameters import ParameterSpec
@@ -51,7 +51,7 @@ def _centred(gram: Floats) -> Floats:
 
 @aggregators.register("geometric-median")
 @dataclass
-class GeometricMedian(Aggregator):
+class GeometricMedian(DiscountingAggregator):
     """The point with the smallest weighted sum of distances to the clients' models.
 
     Distances are between trainable parameters; running statistics are averaged with the median's coefficients.
@@ -63,6 +63,8 @@ class GeometricMedian(Aggregator):
     iterations: int = 100
     tolerance: float = 1e-6
 
+    stale: ClassVar[StaleUse | None] = "movements"
+
     def check(self, population: Population) -> None:
         super().check(population)
         self.require("smoothing", self.smoothing > 0, "a positive number")
@@ -70,7 +72,7 @@ class GeometricMedian(Aggregator):
         self.require("tolerance", self.tolerance >= 0, "zero or a positive number")
 
     def aggregate(self, current: Vector, updates: Updates, spec: ParameterSpec) -> Aggregated:
-        weights = updates.shares(self.weights)
+        weights = updates.shares(self.weights, self.discount(updates))
         gram = inner_products(updates.movements[:, spec.trainable]).gram
         coefficients = weiszfeld(gram, weights, self.smoothing, self.iterations, self.tolerance)
         return self.averaged(current, updates, coefficients, spec)

@@ -9,7 +9,7 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from muster.aggregation._gram import inner_products
-from muster.aggregation.base import Aggregated, Aggregator, aggregators
+from muster.aggregation.base import Aggregated, Aggregator, StaleUse, aggregators
 from muster.aggregation.median import coordinate_median
 from muster.core.arrays import Floats, Vector
 from muster.core.component import Population
@@ -41,6 +41,8 @@ class NeighbourAggregator(Aggregator):
 
     honours_multiplicity: ClassVar[bool] = False
     honours_weights: ClassVar[bool] = False
+    #: A robust centre of movements; where answers are of several ages, honest ones differ more.
+    stale: ClassVar[StaleUse | None] = "movements"
 
     def check(self, population: Population) -> None:
         super().check(population)

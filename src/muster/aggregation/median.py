@@ -8,7 +8,7 @@ from typing import ClassVar
 import numpy as np
 
 from muster.aggregation._blocks import cached_width, column_blocks
-from muster.aggregation.base import Aggregated, Aggregator, aggregators
+from muster.aggregation.base import Aggregated, Aggregator, StaleUse, aggregators
 from muster.core.arrays import Floats, Vector
 from muster.core.parameters import ParameterSpec
 from muster.updates.table import Updates
@@ -31,6 +31,8 @@ class Median(Aggregator):
 
     honours_multiplicity: ClassVar[bool] = False
     honours_weights: ClassVar[bool] = False
+    #: A robust centre of movements; where answers are of several ages, honest ones differ more.
+    stale: ClassVar[StaleUse | None] = "movements"
 
     def aggregate(self, current: Vector, updates: Updates, spec: ParameterSpec) -> Aggregated:
         step = coordinate_median(updates.movements[:, spec.averaged])

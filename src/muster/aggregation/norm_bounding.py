@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 
 from muster.aggregation._blocks import accumulate, norms
-from muster.aggregation.base import Aggregated, Aggregator, aggregators, buffers_of
+from muster.aggregation.base import Aggregated, DiscountingAggregator, StaleUse, aggregators, buffers_of
 from muster.core.arrays import Floats, Vector
 from muster.core.component import Population
 from muster.core.parameters import ParameterSpec
@@ -22,7 +22,7 @@ def shortening(lengths: Floats, bound: float) -> Floats:
 
 @aggregators.register("norm-bounding")
 @dataclass
-class NormBounding(Aggregator):
+class NormBounding(DiscountingAggregator):
     """Mean of movements that are shortened to a bound, or to the cohort's median length.
 
     A fixed bound for the trainable part does what `clip_norm` does; the median adapts to the stage of training.
@@ -34,13 +34,15 @@ class NormBounding(Aggregator):
     bound: float | None = None
     quantile: float = 0.5
 
+    stale: ClassVar[StaleUse | None] = "movements"
+
     def check(self, population: Population) -> None:
         super().check(population)
         self.require("bound", self.bound is None or self.bound > 0, "a positive number")
         self.require("quantile", 0 <= self.quantile <= 1, "0 to 1")
 
     def aggregate(self, current: Vector, updates: Updates, spec: ParameterSpec) -> Aggregated:
-        weights = updates.shares(self.weights)
+        weights = updates.shares(self.weights, self.discount(updates))
         step = np.zeros(spec.averaged.stop)
         buffers = buffers_of(spec)
         for part, bound in ((spec.trainable, self.bound), (buffers, None)):

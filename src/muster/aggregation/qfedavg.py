@@ -41,6 +41,9 @@ class QFedAvg(MeanAggregator):
     lipschitz: float | None = None
 
     honours_weights: ClassVar[bool] = False
+    not_stale: ClassVar[str] = (
+        "its weights compare losses of one model, and the loss of an older one is higher because it is older"
+    )
 
     def check(self, population: Population) -> None:
         super().check(population)

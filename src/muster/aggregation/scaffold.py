@@ -8,7 +8,7 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from muster.aggregation._blocks import accumulate
-from muster.aggregation.base import Aggregated, aggregators
+from muster.aggregation.base import Aggregated, StaleUse, aggregators
 from muster.aggregation.fedavg import FedAvg
 from muster.core.arrays import Floats, Vector
 from muster.core.component import Population, state
@@ -34,6 +34,8 @@ class Scaffold(FedAvg):
     #: A client has one control variate, however often it was drawn.
     honours_multiplicity: ClassVar[bool] = False
     requires_algorithm: ClassVar[tuple[str, ...] | None] = ("scaffold",)
+    stale: ClassVar[StaleUse | None] = None
+    not_stale: ClassVar[str] = "its control variate and the clients' must move together"
 
     def prepare(self, population: Population) -> None:
         self._population = population.clients

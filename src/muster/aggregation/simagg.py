@@ -8,7 +8,7 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from muster.aggregation._blocks import accumulate, cached_width, column_blocks
-from muster.aggregation.base import Aggregated, Aggregator, aggregators, buffers_of
+from muster.aggregation.base import Aggregated, DiscountingAggregator, StaleUse, aggregators, buffers_of
 from muster.core.arrays import Floats, Ints, Vector
 from muster.core.component import Population
 from muster.core.parameters import ParameterSpec
@@ -48,8 +48,12 @@ def distances(
 
 @aggregators.register("simagg")
 @dataclass
-class SimAgg(Aggregator):
-    """Clients near the mean model count more, and so do clients with many samples."""
+class SimAgg(DiscountingAggregator):
+    """Clients near the mean model count more, and so do clients with many samples.
+
+    Where answers are to models of several versions, distances are between the models that clients sent; what is
+    averaged are movements, as always.
+    """
 
     #: Weights for each tensor of the model, or one weight for the whole model.
     scope: Literal["layer", "model"] = "layer"
@@ -60,6 +64,7 @@ class SimAgg(Aggregator):
     epsilon: float = 1e-5
 
     honours_weights: ClassVar[bool] = False
+    stale: ClassVar[StaleUse | None] = "models"
 
     def check(self, population: Population) -> None:
         super().check(population)
@@ -71,8 +76,11 @@ class SimAgg(Aggregator):
         overall = np.zeros(len(updates))
         for layer in layers:
             rows = updates.movements[:, layer]
-            apart = distances(rows, self.distance, self.anchor, updates.multiplicity)
+            models = updates.seen_from_current(layer)
+            apart = distances(models, self.distance, self.anchor, updates.multiplicity)
             weights = mixed_weights(apart, updates.sizes, self.epsilon, updates.multiplicity)
+            if updates.staleness.any():
+                weights = normalised(weights * self.discount(updates))
             accumulate(step[layer], rows, weights)
             overall += weights * ((layer.stop - layer.start) / spec.trainable.stop)
         buffers = buffers_of(spec)

@@ -10,8 +10,9 @@ import numpy as np
 from scipy.special import softmax
 
 from muster.aggregation._blocks import norms
-from muster.aggregation._gram import InnerProducts, inner_products, sketched_inner_products
-from muster.aggregation.base import Aggregated, Aggregator, aggregators
+from muster.aggregation._gram import InnerProducts, Shifts, inner_products, sketched_inner_products
+from muster.aggregation.base import Aggregated, DiscountingAggregator, StaleUse, aggregators
+from muster.aggregation.staleness import Discount
 from muster.core.arrays import Floats, Ints, State, Vector
 from muster.core.component import Population
 from muster.core.parameters import ParameterSpec
@@ -101,13 +102,31 @@ def _quotient(numerator: Floats, denominator: Floats) -> Floats:
     return np.where(denominator > 0, np.clip(numerator / safe, -1.0, 1.0), 0.0)
 
 
+@dataclass(frozen=True)
+class Received:
+    """The models that clients started from: the current one, or where its versions have been."""
+
+    current: Vector
+    shifts: Shifts | None
+
+    def model(self, row: int) -> Vector:
+        if self.shifts is None or self.shifts.which[row] < 0:
+            return self.current
+        model: Vector = self.current + self.shifts.vectors[self.shifts.which[row]]
+        return model
+
+
 @aggregators.register("simprox")
 @dataclass
-class SimProx(Aggregator):
+class SimProx(DiscountingAggregator):
     """Clients whose models resemble the others' and that moved little count more.
 
     Sample counts play no role, and running statistics neither: they are averaged with the weights that the
     trainable parameters give. The softmax at the end bounds the ratio of two weights by e^(1/temperature).
+
+    On a buffer of answers to models of several versions, similarities are between the models that clients sent;
+    the weights that the softmax gives are then discounted by staleness, and what is averaged are movements, as
+    always.
     """
 
     #: Share of the cosine in the similarity when clients agree (λ₀).
@@ -124,8 +143,10 @@ class SimProx(Aggregator):
     sketch: int | None = None
     #: Memory for the clients' last models with prev = "own_last", before they go to disk.
     memory_limit_mb: int = 1024
+    staleness: Discount = "polynomial"
 
     honours_weights: ClassVar[bool] = False
+    stale: ClassVar[StaleUse | None] = "models"
 
     _last: ClientStore = dataclass_field(init=False, repr=False, compare=False, default_factory=ClientStore)
 
@@ -142,41 +163,43 @@ class SimProx(Aggregator):
 
     def aggregate(self, current: Vector, updates: Updates, spec: ParameterSpec) -> Aggregated:
         movements, base = updates.movements[:, spec.trainable], current[spec.trainable]
+        shifts = Shifts(*updates.drift_rows(spec.trainable)) if updates.staleness.any() else None
         if self.sketch is None:
-            inner = inner_products(movements, base)
+            inner = inner_products(movements, base, shifts)
         else:
-            inner = sketched_inner_products(movements, base, self.sketch)
+            inner = sketched_inner_products(movements, base, self.sketch, shifts)
+        received = Received(base, shifts)
         shares = weights_from(
             inner,
-            self._changes(base, updates, movements, inner),
+            self._changes(received, updates, movements, inner),
             lam=self.lam,
             threshold=self.threshold,
             temperature=self.temperature,
             post=self.post,
         )
-        result = self.averaged(current, updates, normalised(updates.multiplicity * shares), spec)
+        discounted = updates.multiplicity * shares * self.discount(updates)
+        result = self.averaged(current, updates, normalised(discounted), spec)
         if self.prev == "own_last":
-            self._remember(base, updates.clients, movements, result.weights)
+            self._remember(received, updates.clients, movements, result.weights)
         return result
 
-    def _changes(self, base: Vector, updates: Updates, movements: Vector, inner: InnerProducts) -> Floats:
+    def _changes(self, received: Received, updates: Updates, movements: Vector, inner: InnerProducts) -> Floats:
         if self.prev == "received":
             # exp(−change) has no use for an estimate: a sketch is for similarities only.
-            return np.sqrt(np.diagonal(inner.gram)) if self.sketch is None else norms(movements)
+            return np.sqrt(inner.squared_lengths) if self.sketch is None else norms(movements)
         lengths = np.empty(len(updates))
-        model = np.empty_like(base)
         for row, client in enumerate(updates.clients.tolist()):
-            np.add(base, movements[row], out=model)
+            start = received.model(row)
             last = self._last.get(_LAST, client)
-            change = model - (base if last is None else last)
+            change = (start + movements[row]) - (start if last is None else last)
             lengths[row] = norms(change[None])[0]
         return lengths
 
-    def _remember(self, base: Vector, clients: Ints, movements: Vector, weights: Floats) -> None:
+    def _remember(self, received: Received, clients: Ints, movements: Vector, weights: Floats) -> None:
         """Keep the models that are part of the result; what was not used is forgotten."""
         for row, client in enumerate(clients.tolist()):
             if weights[row] > 0:
-                self._last.put(_LAST, client, base + movements[row])
+                self._last.put(_LAST, client, received.model(row) + movements[row])
 
     def state_dict(self) -> State:
         return {"last_models": self._last.state_dict()}

@@ -9,7 +9,7 @@ from typing import ClassVar
 import numpy as np
 
 from muster.aggregation._blocks import cached_width, column_blocks
-from muster.aggregation.base import Aggregated, Aggregator, aggregators
+from muster.aggregation.base import Aggregated, Aggregator, StaleUse, aggregators
 from muster.core.arrays import Floats, Vector
 from muster.core.component import Population
 from muster.core.parameters import ParameterSpec
@@ -37,6 +37,8 @@ class TrimmedMean(Aggregator):
 
     honours_multiplicity: ClassVar[bool] = False
     honours_weights: ClassVar[bool] = False
+    #: A robust centre of movements; where answers are of several ages, honest ones differ more.
+    stale: ClassVar[StaleUse | None] = "movements"
 
     def check(self, population: Population) -> None:
         super().check(population)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
@@ -15,6 +16,7 @@ from muster.cli.deploy import deploy_app
 from muster.cli.flower import flower_app
 from muster.cli.inspect import inspect
 from muster.cli.node import node
+from muster.cli.replay import replay
 from muster.cli.report import plot, report
 from muster.cli.reproduce import reproduce
 from muster.cli.running import (
@@ -29,6 +31,7 @@ from muster.cli.running import (
     tell_if_anew,
 )
 from muster.cli.runs import export, runs_app
+from muster.cli.start import init, schema, show
 from muster.cli.sweep import sweep
 from muster.console.output import err, out
 
@@ -36,22 +39,10 @@ app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode="markdown",
     pretty_exceptions_enable=False,
+    suggest_commands=False,  # click suggests already
     help="**Muster**: client selection and aggregation for federated learning on heterogeneous data.\n\n"
     "Start with `muster quickstart`, look at `muster list`, then `muster run CONFIG.toml`.",
 )
-
-app.add_typer(data_app, name="data")
-app.add_typer(runs_app, name="runs")
-app.add_typer(flower_app, name="flower")
-app.add_typer(deploy_app, name="deploy")
-app.command()(inspect)
-app.command()(sweep)
-app.command()(export)
-app.command()(compare)
-app.command()(report)
-app.command()(plot)
-app.command()(reproduce)
-app.command()(node)
 
 Workers = Annotated[
     int | None,
@@ -82,7 +73,6 @@ def _common(
     logging.basicConfig(level=logging.INFO if verbose else logging.ERROR, format="%(levelname)s %(message)s")
 
 
-@app.command()
 def run(  # noqa: PLR0917 (the options are what they are)
     config: Config,
     settings: Settings = None,
@@ -122,7 +112,6 @@ def run(  # noqa: PLR0917 (the options are what they are)
     conclude(result, folder, json_lines, command)
 
 
-@app.command()
 def quickstart(
     folder: Annotated[Path, typer.Option("--out", "-o", help="Where the picture and results go.")] = Path(
         "muster-quickstart"
@@ -139,7 +128,7 @@ def quickstart(
     from muster.experiment.quickstart import experiments
     from muster.experiment.runner import checked_folder
     from muster.experiment.runner import run as run_experiment
-    from muster.report.plots import plot_curves, save_figure
+    from muster.report.plots import plot_curves, plot_selection_map, save_figure
 
     checked_folder(folder)
     results = []
@@ -149,13 +138,16 @@ def quickstart(
         result.save(folder / experiment.title)
         results.append(result)
     show_comparison(results)
-    picture = folder / "comparison.png"
-    save_figure(plot_curves(results, title="Digits, 40 clients of very different label mixes"), picture)
-    out.print(f"Picture: {picture}", soft_wrap=True)
+    title = "Digits, 40 clients: the first have nearly one class each, the last nearly all"
+    for name, figure in (
+        ("comparison.png", plot_curves(results, title=title)),
+        ("who-was-chosen.png", plot_selection_map(results)),
+    ):
+        save_figure(figure, folder / name)
+        out.print(f"Picture: {folder / name}", soft_wrap=True)
     out.print(f"Results: {folder}/*/metrics.csv", soft_wrap=True)
 
 
-@app.command("list")
 def list_components(
     kind: Annotated[
         str | None,
@@ -172,3 +164,26 @@ def list_components(
         show_privacy(kind)
     else:
         show_components(kind)
+
+
+#: Commands in the order of work, group by group, as `muster --help` shows them.
+_GROUPS: dict[str, dict[str, Callable[..., None] | typer.Typer]] = {
+    "Begin": {
+        "quickstart": quickstart,
+        "init": init,
+        "list": list_components,
+        "show": show,
+        "schema": schema,
+        "data": data_app,
+        "inspect": inspect,
+    },
+    "Run": {"run": run, "sweep": sweep, "reproduce": reproduce, "replay": replay},
+    "Look at results": {"compare": compare, "report": report, "plot": plot, "runs": runs_app, "export": export},
+    "Real federations": {"flower": flower_app, "deploy": deploy_app, "node": node},
+}
+for _group, _commands in _GROUPS.items():
+    for _name, _command in _commands.items():
+        if isinstance(_command, typer.Typer):
+            app.add_typer(_command, name=_name, rich_help_panel=_group)
+        else:
+            app.command(_name, rich_help_panel=_group)(_command)

@@ -24,7 +24,7 @@ from muster.world import devices
 from muster.world.availability import availabilities
 
 #: Sections whose options are those of one class.
-_OPTIONS: dict[str, Callable[..., Any]] = {
+OPTIONS: dict[str, Callable[..., Any]] = {
     "training": LocalTraining,
     "evaluation": EvaluationOptions,
     "guard": Guard,
@@ -34,7 +34,7 @@ _OPTIONS: dict[str, Callable[..., Any]] = {
     "privacy": Privacy,
 }
 #: Sections that name a component: under which key, and where components of that name are.
-_COMPONENTS: dict[str, tuple[str, Registry[Any]]] = {
+COMPONENTS: dict[str, tuple[str, Registry[Any]]] = {
     "data": ("source", sources),
     "partition": ("scheme", schemes),
     "model": ("name", models),
@@ -68,30 +68,30 @@ def _unsaid(section: str, said: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def _named(section: str, said: Mapping[str, Any]) -> Any:
     """The component that a section names; "": its options are those of one class; None: nothing is known of it."""
-    if section in _OPTIONS:
+    if section in OPTIONS:
         return ""
     if section == "devices":
         return devices.method_of(said)
-    return said.get(_COMPONENTS[section][0]) if section in _COMPONENTS else None
+    return said.get(COMPONENTS[section][0]) if section in COMPONENTS else None
 
 
 @cache
 def _defaults(section: str, name: str) -> Mapping[str, Any]:
     found = {
         key: plain_setting(parameter.default)
-        for key, parameter in parameters_of(_taker(section, name)).items()
+        for key, parameter in parameters_of(taker(section, name)).items()
         if parameter.default is not parameter.empty
     }
     return {"method": name, **found} if section == "devices" else found
 
 
-def _taker(section: str, name: str) -> Callable[..., Any]:
+def taker(section: str, name: str) -> Callable[..., Any]:
     """What takes the options of a section."""
-    if section in _OPTIONS:
-        return _OPTIONS[section]
+    if section in OPTIONS:
+        return OPTIONS[section]
     if section == "devices":
         return devices.model(name)
     if (section, name) == ("data", OWN):
         return own_dataset
-    _, registry = _COMPONENTS[section]
+    _, registry = COMPONENTS[section]
     return registry.get(name)

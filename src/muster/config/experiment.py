@@ -190,7 +190,9 @@ def from_dict(values: Mapping[str, Any]) -> Experiment:
     allowed = {f.name: f for f in fields(Experiment)}
     for key, value in values.items():
         if key not in allowed:
-            raise ConfigError(f"unknown key or section '{key}'", expected=nearest(key, [*allowed, "workload"]))
+            raise ConfigError(
+                f"unknown key or section '{key}'", expected=_meant(key) or nearest(key, [*allowed, "workload"])
+            )
         if key == "filters":
             check_list(value)
         elif key not in ("name", "seed", "rounds") and not isinstance(value, dict) and _is_plain(value):
@@ -200,6 +202,14 @@ def from_dict(values: Mapping[str, Any]) -> Experiment:
     if checked.seed < 0:
         raise ConfigError(f"bad value for 'seed': {checked.seed}", expected="zero or a positive integer")
     return replace(checked, **{k: v for k, v in values.items() if k not in scalars})
+
+
+def _meant(key: str) -> str:
+    """Where a key belongs that stands outside every section; "": nowhere."""
+    from muster.config.options import sections_with  # which needs experiments itself
+
+    found = [f"'{section}.{key}'" for section in sections_with(key)]
+    return f"did you mean {' or '.join(found)}?" if found else ""
 
 
 def on_workload(name: str, changes: Mapping[str, Any]) -> dict[str, Any]:

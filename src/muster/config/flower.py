@@ -24,6 +24,8 @@ class FlowerOptions:
     evaluate: Literal["server", "clients"] = "server"
     #: Refuse methods that need single updates: the experiment could then run where the server sees only sums.
     secure_aggregation: bool = False
+    #: When answers arrive: when they do ("real"), or when the section [devices] says ("virtual").
+    clock: Literal["real", "virtual"] = "real"
 
     def check(self) -> None:
         for key in ("wait", "deadline", "poll"):

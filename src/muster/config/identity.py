@@ -18,6 +18,10 @@ HABITS = ("name", "engine", "flower", "checkpoint", "tracking")
 #: The sections that determine what clients do: server and nodes must agree on them.
 CLIENT_SECTIONS = ("seed", "data", "partition", "model", "training", "algorithm", "devices")
 
+#: Defaults that are not what they were when runs were first kept. A config that leaves them open is identified by
+#: what they are now, so that it is not taken for a run of before.
+CHANGED_DEFAULTS: dict[str, dict[str, Any]] = {"training": {"lr": 0.1, "batch_size": 16}}
+
 #: Kinds of engine that give the same bits; the first stands for all of them.
 _ALIKE = (("vectorised",), ("processes", "inline"))
 
@@ -31,6 +35,9 @@ def determining(config: Mapping[str, Any]) -> dict[str, Any]:
     if not sections.get("privacy"):
         # Runs without noise are the same as before there was a choice.
         sections.pop("privacy", None)
+    for section, defaults in CHANGED_DEFAULTS.items():
+        if isinstance(said := sections.get(section), Mapping):
+            sections[section] = {**defaults, **said}
     kind = config.get("engine", {}).get("kind", "auto")
     return sections if kind == "auto" else sections | {"engine": {"kind": _standing_for(kind)}}
 

@@ -36,6 +36,8 @@ class Population:
     rounds: int
     attributes: int | None = None
     has_devices: bool = False
+    #: Clients come and go on the virtual clock, and can say for how long they will be there.
+    timed_availability: bool = False
 
     @property
     def clients(self) -> int:

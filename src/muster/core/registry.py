@@ -12,7 +12,7 @@ import importlib.util
 import inspect
 import pkgutil
 import typing
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Generic, TypeVar
 
 import pydantic
@@ -86,9 +86,14 @@ class Registry(Generic[T]):
         doc = inspect.getdoc(self.get(name)) or ""
         return doc.strip().splitlines()[0] if doc.strip() else ""
 
-    def build(self, name: str, options: Mapping[str, Any], section: str | None = None) -> T:
-        """Make the component `name` from options as they stand in a config file, with errors that name the key."""
-        return build(self.get(name), options, section or self.kind)
+    def build(
+        self, name: str, options: Mapping[str, Any], section: str | None = None, beside: Iterable[str] = ()
+    ) -> T:
+        """Make the component `name` from options as they stand in a config file, with errors that name the key.
+
+        `beside`: further keys that the section may have, for the hint when one is unknown.
+        """
+        return build(self.get(name), options, section or self.kind, beside)
 
 
 def parameters_of(component: Callable[..., Any]) -> dict[str, inspect.Parameter]:
@@ -100,14 +105,15 @@ def parameters_of(component: Callable[..., Any]) -> dict[str, inspect.Parameter]
     }
 
 
-def build(component: Callable[..., T], options: Mapping[str, Any], section: str) -> T:
+def build(component: Callable[..., T], options: Mapping[str, Any], section: str, beside: Iterable[str] = ()) -> T:
     """Call `component` with checked options."""
     allowed = parameters_of(component)
     for key in options:
         if key not in allowed:
+            known = [*allowed, *beside]
             raise ConfigError(
                 f"unknown key '{section}.{key}' for {component.__name__}",
-                expected=nearest(key, allowed) if allowed else "no options",
+                expected=nearest(key, known) if known else "no options",
             )
     missing = [n for n, p in allowed.items() if p.default is p.empty and n not in options]
     if missing:

@@ -14,6 +14,7 @@ import numpy as np
 
 from muster.core.arrays import Floats, Ints, State, Vector, read_only
 from muster.core.component import Population
+from muster.engine.live import Live
 from muster.engine.task import ClientTask, Place
 from muster.signals.base import Replies, Signal
 from muster.training.base import LocalAlgorithm, LocalTraining
@@ -153,6 +154,11 @@ class Engine(ABC):
     def sums_only(self) -> bool:
         """Whether single updates are hidden from the server (secure aggregation): many methods need them."""
         return False
+
+    @property
+    def live(self) -> Live | None:
+        """Clients that work in real time; None: time is virtual, and clients train when they are collected."""
+        return None
 
     def check_signal(self, signal: Signal) -> None:
         """Refuse a signal that these clients cannot measure, wherever the population is not the reason."""

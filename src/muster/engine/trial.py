@@ -60,6 +60,7 @@ class TrialEngine(Engine):
             rounds=0,
             attributes=attributes,
             has_devices=True,
+            timed_availability=True,
         )
         self._seed, self._script, self._movements = seed, dict(script or {}), movements
         self._training, self._algorithm = training or LocalTraining(), algorithm or Plain()

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from muster.core.arrays import Ints, State, Vector
 from muster.core.component import Population
 from muster.engine.base import AskOrder, Engine, Evaluation, Failed, TrainOrder
+from muster.engine.live import Live
 from muster.signals.base import Replies, Signal
 from muster.training.base import LocalAlgorithm, LocalTraining
 from muster.updates.filters import Filter
@@ -44,6 +45,10 @@ class WrappedEngine(Engine):
     @property
     def sums_only(self) -> bool:
         return self.inner.sums_only
+
+    @property
+    def live(self) -> Live | None:
+        return self.inner.live
 
     def check_signal(self, signal: Signal) -> None:
         self.inner.check_signal(signal)

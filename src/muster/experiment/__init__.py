@@ -2,6 +2,7 @@
 
 from muster.config.experiment import Experiment, from_dict, load
 from muster.experiment.jobs import run_experiments
+from muster.experiment.repetition import replay
 from muster.experiment.runner import build_parts, run
 from muster.experiment.sweep import Sweep, load_sweep
 from muster.results.store import Store
@@ -14,6 +15,7 @@ __all__ = [
     "from_dict",
     "load",
     "load_sweep",
+    "replay",
     "run",
     "run_experiments",
 ]

@@ -37,6 +37,7 @@ from muster.privacy.account import Privacy
 from muster.results.store import Recorder, Store
 from muster.results.store.environment import code_version, environment
 from muster.selection.base import Selector, selectors
+from muster.server.clocks import ServerClock
 from muster.server.loop import Observer, Server
 from muster.server.origin import Provenance
 from muster.server.result import Result
@@ -87,7 +88,7 @@ class Parts:
     pacing: Pacing
     privacy: Privacy | None
 
-    def server(self, observers: Sequence[Observer] = ()) -> Server:
+    def server(self, observers: Sequence[Observer] = (), clock: ServerClock | None = None) -> Server:
         return Server(
             self.selector,
             self.aggregator,
@@ -100,6 +101,7 @@ class Parts:
             devices=self.devices,
             pacing=self.pacing,
             privacy=self.privacy,
+            clock=clock,
             observers=observers,
         )
 
@@ -349,7 +351,7 @@ def _selector(section: Section | Selector, clients: int) -> Selector:
         if "clients_per_round" in options:
             raise ConfigError("selection has both fraction and clients_per_round", fix="keep one of them")
         options["clients_per_round"] = max(1, math.floor(fraction * clients + 1e-9))
-    return selectors.build(name, options, "selection")
+    return selectors.build(name, options, "selection", beside=["method", "fraction"])
 
 
 def _asking(selector: Selector, pacing: Pacing) -> Selector:
@@ -403,7 +405,7 @@ def _component(section: Any, key: str, title: str, registry: Any) -> Any:
     if not isinstance(section, dict):
         return section
     name, _ = _method(section, key, title, registry)
-    return registry.build(name, {k: v for k, v in section.items() if k != key}, title)
+    return registry.build(name, {k: v for k, v in section.items() if k != key}, title, beside=[key])
 
 
 __all__ = [

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
@@ -20,6 +20,7 @@ from muster.core.parameters import FlatModel
 from muster.engine.base import AskOrder, Engine, Evaluation, Failed, TrainOrder, collect_replies, schedule
 from muster.engine.device import single_threaded
 from muster.engine.evaluation import summarise, summarise_validation
+from muster.engine.live import Arrival, Live, Problem
 from muster.engine.runtime import ClientRuntime
 from muster.engine.task import ClientTask, Place
 from muster.experiment.runner import Ingredients
@@ -61,11 +62,20 @@ class _UnderWay:
 
     order: TrainOrder
     task: ClientTask
-    cohort: CohortMovements
-    answers: Iterator[tuple[int, _Decoded | Failed]]
+    decode: Callable[[int, RecordDict], _Decoded]
+    #: Clients for which no node speaks any more.
+    gone: list[int]
+    sent: Sent
+    #: In real time: answers that have come and have not been taken yet.
+    arrived: dict[int, _Decoded] = field(default_factory=dict)
+
+    @property
+    def done(self) -> bool:
+        """Whether nothing more is to come of it."""
+        return not (self.gone or self.sent.failed or self.sent.waiting or self.arrived)
 
 
-class FlowerEngine(Engine):
+class FlowerEngine(Engine, Live):
     """Runs the clients of an experiment on the nodes of a Flower federation."""
 
     def __init__(self, grid: Grid, ingredients: Ingredients, options: FlowerOptions | None = None) -> None:
@@ -88,16 +98,20 @@ class FlowerEngine(Engine):
         self._experiment = client_fingerprint(ingredients.experiment.described())
         self._presence = Presence(self._mail, self._registry, self._experiment)
         self._round = 0
+        #: Who is there, as seen when the round began.
+        self._there: Ints | None = None
         #: Client → version of its state, and of its probed model, that the server counts on.
         self._states: dict[int, str] = {}
         #: The same in the newest checkpoint: a server that comes back will count on these.
         self._saved: dict[int, str] = {}
-        #: Of the training under way: the version that the server will count on if it uses the update.
+        #: Of the answers that were handed over last: the versions to count on if their updates are used.
         self._provisional: dict[int, str] = {}
         self._probes: dict[int, str] = {}
         #: The training that is being collected, or was last.
         self._cohort: CohortMovements | None = None
         self._under_way: list[_UnderWay] = []
+        #: (exchange, client) → the training whose answer nobody waits for any more.
+        self._given_up: dict[tuple[str, int], Place] = {}
         self._events: list[str] = []
         self._check_evaluation()
         self._presence.wait_for(self._wanted(), self._options.wait)
@@ -138,13 +152,18 @@ class FlowerEngine(Engine):
     def initial_parameters(self) -> Vector:
         return self._initial.copy()
 
+    @property
+    def live(self) -> Live | None:
+        return self if self._options.clock == "real" else None
+
     def reachable(self, round: int) -> Ints:
-        return self._presence.clients()
+        return self._presence.clients() if self._there is None else self._there
 
     def begin_round(self, round: int) -> None:
         self._round = round
         self._mail.drop_late()
         self._presence.look_around()
+        self._there = self._presence.clients()
 
     def _wanted(self) -> int:
         clients = self._ingredients.data.clients
@@ -200,7 +219,6 @@ class FlowerEngine(Engine):
         if order.broadcast is not None:
             down[wire.BROADCAST] = order.broadcast
         task = replace(order.task(clients), signals=report)
-        self._provisional = {}
         widths = {signal.name: signal.width(population) for signal in report}
         filters = [name for name, _ in named(self.filters)]
 
@@ -215,20 +233,80 @@ class FlowerEngine(Engine):
                 wire.changed_from_record(record, filters),
             )
 
-        answers = self._exchange(wire.TRAIN, self._orders(task), wire.array_record(down), decode)
+        gone, sent = self._send(wire.TRAIN, self._orders(task), wire.array_record(down))
         self._probes.clear()
-        self._under_way.append(_UnderWay(order, task, CohortMovements(order, self._spec), answers))
+        self._under_way.append(_UnderWay(order, task, decode, gone, sent))
 
     def collect(self) -> Iterator[Updates | Failed]:
+        self._provisional = {}
         while self._under_way:
             training = self._under_way.pop(0)
-            self._cohort, task = training.cohort, training.task
-            rates = dict(zip(task.clients.tolist(), task.rates.tolist(), strict=True))
-            for client, answer in in_order(task.clients, training.answers):
-                if isinstance(answer, Failed):
-                    yield answer
-                else:
-                    yield self._trained(client, answer, training, rates[client])
+            answers = self._receive(training.gone, training.sent, training.decode)
+            yield from self._handed_over(training.order, training.task, answers)
+
+    def _handed_over(
+        self, order: TrainOrder, task: ClientTask, answers: Iterator[tuple[int, _Decoded | Failed]]
+    ) -> Iterator[Updates | Failed]:
+        """Answers in the order in which a training's clients are served, as updates."""
+        self._cohort = CohortMovements(order, self._spec)
+        for (client, answer), lr in zip(in_order(task.clients, answers), task.rates.tolist(), strict=True):
+            yield answer if isinstance(answer, Failed) else self._trained(client, answer, order, lr)
+
+    # --- in real time ------------------------------------------------------------------------------------
+
+    def seconds(self) -> float:
+        return self._mail.now()
+
+    def pause(self) -> None:
+        self._mail.pause()
+
+    def arrivals(self) -> list[Arrival]:
+        arrivals = []
+        by_letters = {id(training.sent): training for training in self._under_way}
+        for training in self._under_way:
+            lost = Problem("no node speaks for it any more", gone=True)
+            arrivals += [Arrival(training.order.place, client, lost) for client in training.gone]
+            training.gone.clear()
+        for sent, client, content in self._mail.look([training.sent for training in self._under_way]):
+            training = by_letters[id(sent)]
+            answer, problem = self._judged(client, content, training.decode), None
+            if isinstance(answer, Failed):
+                problem = Problem(answer.reason, gone=isinstance(content, NoAnswer) and content.gone)
+            else:
+                training.arrived[client] = answer
+            arrivals.append(Arrival(training.order.place, client, problem))
+        self._forget_what_is_done()
+        return arrivals
+
+    def answers(self, orders: Sequence[TrainOrder]) -> Iterator[Updates | Failed]:
+        self._provisional = {}
+        for order in orders:
+            arrived = self._training_at(order.place).arrived
+            task = order.task(schedule(order.clients, self.population.sizes))
+            taken = iter([(client, arrived.pop(client)) for client in task.clients.tolist()])
+            yield from self._handed_over(order, task, taken)
+        self._forget_what_is_done()
+
+    def give_up(self, order: TrainOrder) -> None:
+        training, clients = self._training_at(order.place), order.clients.tolist()
+        for client in clients:
+            training.arrived.pop(client, None)
+        awaited = set(training.sent.waiting.values()).intersection(clients)
+        self._given_up |= {(training.sent.group, client): order.place for client in awaited}
+        self._mail.give_up(training.sent, clients)
+        self._forget_what_is_done()
+
+    def too_late(self) -> list[tuple[Place, int]]:
+        dropped, self._mail.dropped = self._mail.dropped, []
+        return [(self._given_up.pop(who), who[1]) for who in dropped if who in self._given_up]
+
+    def _training_at(self, place: Place) -> _UnderWay:
+        return next(training for training in self._under_way if training.order.place == place)
+
+    def _forget_what_is_done(self) -> None:
+        self._under_way = [training for training in self._under_way if not training.done]
+
+    # --- after a training --------------------------------------------------------------------------------
 
     def matrix(self, clients: Ints) -> Vector:
         assert self._cohort is not None
@@ -267,7 +345,12 @@ class FlowerEngine(Engine):
         data, clients = self._ingredients.data, self.population.clients
         groups = data.classes * (data.dataset.attribute_values or 0)
         place = Place(self._round, 0, 0)
-        there = [client for client in self.reachable(self._round).tolist() if self._registry.tested[client]]
+        there = [client for client in self._presence.clients().tolist() if self._registry.tested[client]]
+        # A node does one thing after the other: who is at work would keep everybody waiting.
+        busy = {client for training in self._under_way for client in training.sent.waiting.values()}
+        if at_work := sorted(busy.intersection(there)):
+            self._events.append(f"not evaluated, being at work: clients {', '.join(map(str, at_work))}")
+            there = [client for client in there if client not in busy]
         nothing = np.zeros(len(there))
         orders = self._orders(ClientTask("ask", np.array(there, dtype=np.int64), place, (), nothing, nothing))
         arrays = wire.array_record({wire.MODEL: parameters})
@@ -304,6 +387,10 @@ class FlowerEngine(Engine):
         self, type: str, orders: list[Order], arrays: ArrayRecord | None, decode: Callable[[int, RecordDict], T]
     ) -> Iterator[tuple[int, T | Failed]]:
         """Send the orders, now; the answers come as they are drawn, decoded."""
+        return self._receive(*self._send(type, orders, arrays), decode)
+
+    def _send(self, type: str, orders: list[Order], arrays: ArrayRecord | None) -> tuple[list[int], Sent]:
+        """Send the orders; for whom there is no node any more, and what is on its way."""
         nodes = self._registry.nodes
         letters = {
             order.client: Letter(nodes[order.client], type, wire.content(order.to_fields(), arrays))
@@ -312,7 +399,7 @@ class FlowerEngine(Engine):
         }
         group = version_of(orders[0].place) if orders else ""
         sent = self._mail.send(letters, f"{group}.evaluate" if type == wire.EVALUATE else group)
-        return self._receive([order.client for order in orders if order.client not in letters], sent, decode)
+        return [order.client for order in orders if order.client not in letters], sent
 
     def _receive(
         self, gone: list[int], sent: Sent, decode: Callable[[int, RecordDict], T]
@@ -321,18 +408,24 @@ class FlowerEngine(Engine):
         for client in gone:
             yield client, Failed(client, "no node speaks for it any more")
         for client, content in self._mail.receive(sent):
-            if isinstance(content, NoAnswer):
-                if content.code == wire.WRONG_NODE:
-                    self._registry.forget(client)
-                yield client, Failed(client, content.reason)
-                continue
-            try:
-                yield client, decode(client, content)
-            except WireError as error:
-                yield client, Failed(client, f"its answer was refused: {error.problem}")
+            yield client, self._judged(client, content, decode)
 
-    def _trained(self, client: int, answer: _Decoded, training: _UnderWay, lr: float) -> Updates:
-        order, movement = training.order, training.cohort.movement(client, answer.vectors[wire.MODEL])
+    def _judged(
+        self, client: int, content: RecordDict | NoAnswer, decode: Callable[[int, RecordDict], T]
+    ) -> T | Failed:
+        """An answer, decoded, or why there is none that could be used."""
+        if isinstance(content, NoAnswer):
+            if content.code == wire.WRONG_NODE:
+                self._registry.forget(client)
+            return Failed(client, content.reason)
+        try:
+            return decode(client, content)
+        except WireError as error:
+            return Failed(client, f"its answer was refused: {error.problem}")
+
+    def _trained(self, client: int, answer: _Decoded, order: TrainOrder, lr: float) -> Updates:
+        assert self._cohort is not None
+        movement = self._cohort.movement(client, answer.vectors[wire.MODEL])
         if self.algorithm.client_state:
             self._provisional[client] = version_of(order.place)
         if answer.measured.lost:

@@ -7,7 +7,7 @@ dropped, and told.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -24,6 +24,7 @@ _FLOWER_ERRORS = {
     5: "its node is gone",
     8: "its client app's process ended",
 }
+_NODE_GONE = 5
 
 
 @dataclass(frozen=True)
@@ -42,6 +43,8 @@ class NoAnswer:
     reason: str
     #: The code of the client's or Flower's error; 0: silence.
     code: int = 0
+    #: There is no node any more that could answer.
+    gone: bool = False
 
 
 @dataclass(frozen=True)
@@ -61,7 +64,7 @@ class Sent:
 class _Overdue:
     """A message that was not answered in time."""
 
-    whom: str
+    client: int
     group: str
     expires: float
 
@@ -82,6 +85,8 @@ class Mail:
         self._clock, self._sleep = clock, sleep
         self._overdue: dict[str, _Overdue] = {}
         self.events: list[str] = []
+        #: (exchange, client) of the answers that came too late.
+        self.dropped: list[tuple[str, int]] = []
 
     def now(self) -> float:
         return self._clock()
@@ -102,19 +107,43 @@ class Mail:
 
         There is one look even after the deadline: a server that was busy itself must not count as silent clients.
         """
-        for client in sent.failed:
-            yield client, NoAnswer("the message could not be sent: its node is gone")
-        waiting = sent.waiting
-        while waiting:
-            for reply in self.pull(list(waiting)):
-                if reply.metadata.reply_to_message_id in waiting:
-                    yield waiting.pop(reply.metadata.reply_to_message_id), _read(reply)
-            if not waiting or self._clock() >= sent.end:
-                break
-            self._sleep(self.poll)
-        for message, client in waiting.items():
-            self._overdue[message] = _Overdue(f"client {client}", sent.group, self._clock() + self.deadline)
-            yield client, NoAnswer(f"no answer within {self.deadline:g} s")
+        while True:
+            for _, client, answer in self.look([sent]):
+                yield client, answer
+            if not sent.waiting:
+                return
+            self.pause()
+
+    def look(self, under_way: Sequence[Sent]) -> list[tuple[Sent, int, RecordDict | NoAnswer]]:
+        """(letters, client, answer) of all that have come since the last look, or will not come any more."""
+        found: list[tuple[Sent, int, RecordDict | NoAnswer]] = []
+        for sent in under_way:
+            lost = NoAnswer("the message could not be sent: its node is gone", gone=True)
+            found += [(sent, client, lost) for client in sent.failed]
+            sent.failed.clear()
+        awaited = {message: sent for sent in under_way for message in sent.waiting}
+        for reply in self.pull(list(awaited)):
+            message = reply.metadata.reply_to_message_id
+            if message in awaited and message in awaited[message].waiting:
+                sent = awaited[message]
+                found.append((sent, sent.waiting.pop(message), _read(reply)))
+        now = self._clock()
+        for sent in under_way:
+            if sent.waiting and now >= sent.end:
+                silence = NoAnswer(f"no answer within {self.deadline:g} s")
+                found += [(sent, client, silence) for client in sent.waiting.values()]
+                self.give_up(sent, list(sent.waiting.values()))
+        return found
+
+    def give_up(self, sent: Sent, clients: Collection[int]) -> None:
+        """Do not wait for the answers of these clients any more."""
+        for message in [message for message, client in sent.waiting.items() if client in clients]:
+            client = sent.waiting.pop(message)
+            self._overdue[message] = _Overdue(client, sent.group, self._clock() + self.deadline)
+
+    def pause(self) -> None:
+        """Wait until the next look."""
+        self._sleep(self.poll)
 
     def push(self, letters: Mapping[int, Letter], group: str) -> tuple[dict[str, int], list[int]]:
         """Send; message → whom it went to, and to whom nothing could be sent."""
@@ -145,7 +174,7 @@ class Mail:
         while not condition():
             if self._clock() >= end:
                 return False
-            self._sleep(self.poll)
+            self.pause()
         return True
 
     def drop_late(self) -> None:
@@ -153,7 +182,8 @@ class Mail:
         for reply in self.pull(list(self._overdue)):
             overdue = self._overdue.pop(reply.metadata.reply_to_message_id, None)
             if overdue is not None and reply.has_content():
-                self.events.append(f"{overdue.whom} answered exchange {overdue.group} too late: dropped")
+                self.events.append(f"client {overdue.client} answered exchange {overdue.group} too late: dropped")
+                self.dropped.append((overdue.group, overdue.client))
         now = self._clock()
         self._overdue = {id: overdue for id, overdue in self._overdue.items() if overdue.expires > now}
 
@@ -165,4 +195,4 @@ def _read(reply: Message) -> RecordDict | NoAnswer:
     words = _FLOWER_ERRORS.get(code)
     if words is None:
         return NoAnswer(reason, code)
-    return NoAnswer(f"{words} ({reason})" if reason else words, code)
+    return NoAnswer(f"{words} ({reason})" if reason else words, code, gone=code == _NODE_GONE)

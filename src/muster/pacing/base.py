@@ -28,6 +28,8 @@ class Wait:
     own: bool = True
     #: After so many seconds the server goes on with what it has.
     seconds: float = math.inf
+    #: Before so many seconds are over it does not go on, unless nobody is left who could answer.
+    least: float = 0.0
 
 
 class Pacing(Component):
@@ -64,6 +66,14 @@ class Pacing(Component):
         wait for the end. Empty unless `looks_at_durations`.
         """
 
+    def wait_for(self, started: int, durations: Floats, under_way: Floats) -> Wait:
+        """As `wait`, for a pacing that looks at who is at work.
+
+        `under_way`: seconds of the last training of each client at work, as far as the server has waited for it;
+        NaN: it has never trained.
+        """
+        return self.wait(started, durations)
+
     def has_room(self, under_way: int, cohort: int) -> bool:
         """Whether a cohort of this size may start while so many clients are at work."""
         return True
@@ -85,9 +95,12 @@ def landing(
         return order[:0], now
     last = enough[0] if len(enough) else awaited[-1]
     moment, limit = max(now, float(ends[order[last]])), now + wait.seconds
-    if moment <= limit:
+    if moment > limit:
+        return order[ends[order] <= limit], limit
+    if moment >= now + wait.least:
         return order[: last + 1], moment
-    return order[ends[order] <= limit], limit
+    moment = min(now + wait.least, limit, max(moment, float(ends[order[awaited[-1]]])))
+    return order[ends[order] <= moment], moment
 
 
 def check_limit(max_staleness: int | None) -> None:

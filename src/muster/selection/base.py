@@ -92,9 +92,11 @@ class View:
     spec: ParameterSpec
     #: Virtual seconds since the start of the run; 0 throughout where there are no devices.
     now: float = 0.0
-    #: `forecast(begin, end)`: for each of `available`, in its own estimate, the share of the time from `begin` to
-    #: `end` during which it will be there. None: clients come and go by rounds, or nobody knows.
-    forecast: Callable[[float, float], Floats] | None = None
+    #: `forecast(begin, end, clients)`: for each of these, in its own estimate, the share of the time from `begin`
+    #: to `end` during which it will be there. None: clients come and go by rounds, or nobody knows.
+    forecast: Callable[[float, float, Ints], Floats] | None = None
+    #: Whether answers may come in a later round than that in which clients were told to train.
+    late_answers: bool = False
     #: A selector may leave here what should stay in the round's record, by name: numbers, texts, lists, arrays.
     notes: dict[str, Any] = field(default_factory=dict)
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 import logging
 import math
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 
 from muster.core.arrays import Floats, Ints
 from muster.core.component import Population
 from muster.core.errors import ConfigError
+from muster.selection._ranking import lowest
 from muster.selection.base import Ask, Plan, Selector, Train, View, selectors
 from muster.signals.base import Signal
 from muster.signals.device import DeviceTime
@@ -19,7 +21,7 @@ log = logging.getLogger(__name__)
 
 
 def schedule(times: Floats, budget: float, most: int | None = None) -> Ints:
-    """Positions of the clients that fit, in the order in which they upload.
+    """Positions of the clients that fit where uploads follow one another, in the order in which they upload.
 
     `times` has one row (receive, compute, send) a client. The model goes to all at once and takes as long as to
     the slowest chosen receiver; uploads follow one another; a client computes while others upload. Each step takes
@@ -29,7 +31,8 @@ def schedule(times: Floats, budget: float, most: int | None = None) -> Ints:
         raise ValueError("times must be positive numbers")
     down, compute, up = times.T
     chosen: list[int] = []
-    left = np.arange(len(times))
+    # Who alone takes too long never fits.
+    left = np.flatnonzero(down + (compute + up) < budget)
     distribution = elapsed = 0.0
     while len(left) and (most is None or len(chosen) < most):
         slowest = np.maximum(distribution, down[left])
@@ -41,6 +44,13 @@ def schedule(times: Floats, budget: float, most: int | None = None) -> Ints:
         distribution, elapsed = float(slowest[best]), float(finished[best])
         left = np.delete(left, best)
     return np.array(chosen, dtype=np.int64)
+
+
+def side_by_side(times: Floats, budget: float, most: int | None, rng: np.random.Generator) -> Ints:
+    """Positions of the clients that fit where nobody waits for another's upload; the fastest, if not all may."""
+    seconds = times.sum(axis=1)
+    fitting = np.flatnonzero(seconds < budget)
+    return fitting if most is None else fitting[lowest(seconds[fitting], most, rng)]
 
 
 @selectors.register("fedcs")
@@ -57,6 +67,9 @@ class FedCS(Selector):
     aggregation_time: float = 0.0
     #: At most so many clients; None: as many as fit.
     clients_per_round: int | None = None
+    #: "in turn": one client uploads at a time, as in a cell of a mobile network; "together": all at once, each at
+    #: its own speed, as on the server's virtual clock.
+    uploads: Literal["in turn", "together"] = "in turn"
 
     def check(self, population: Population) -> None:
         if not 0 < self.candidates <= 1:
@@ -84,10 +97,15 @@ class FedCS(Selector):
         # In random order: of equally fast clients the lot says who goes first.
         lots = fed.rng.permutation(np.flatnonzero(usable))
         clients, times = replies.clients[lots], times[lots]
-        fitting = clients[schedule(times, self.budget, self.clients_per_round)]
+        fitting = clients[self._fitting(times, fed.rng)]
         if len(fitting):
             yield Train(np.sort(fitting))
             return
         log.warning("round %d: no client meets the deadline of %g s", fed.round + 1, self.deadline)
         cheapest = clients[[np.argmin(times.sum(axis=1))]] if len(clients) else fed.sample(1, candidates)
         yield Train(cheapest)
+
+    def _fitting(self, times: Floats, rng: np.random.Generator) -> Ints:
+        if self.uploads == "in turn":
+            return schedule(times, self.budget, self.clients_per_round)
+        return side_by_side(times, self.budget, self.clients_per_round, rng)

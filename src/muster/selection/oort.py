@@ -11,6 +11,7 @@ import numpy as np
 from muster.core.arrays import Bools, Floats, Ints
 from muster.core.component import Population, grown, state
 from muster.core.errors import ConfigError
+from muster.selection._awaited import heard_of, nobody, sent_off, without
 from muster.selection._ranking import highest, lowest
 from muster.selection.base import Ask, Plan, Selector, Train, View, check_count, selectors
 from muster.signals.base import Replies, Signal
@@ -68,8 +69,10 @@ class Oort(Selector):
     util: Literal["squared_loss", "sqrt_loss"] = "squared_loss"
     #: Most samples that a utility counts, where local training does not see all (steps × batch size); None: all.
     max_samples: int | None = None
-    #: Where durations come from: nowhere (speed does not matter), from trainings, or also asked for beforehand.
-    speed: Literal["none", "reported", "asked"] = "none"
+    #: Where durations come from. "measured": how long the server waited for each client's last training;
+    #: "profiled": the same, and before its first training what a client says; "reported": what clients say with
+    #: their updates; "asked": the same, and asked for once beforehand; "none": speed does not matter.
+    speed: Literal["measured", "profiled", "reported", "asked", "none"] = "measured"
     #: Exponent α of the penalty for slow clients.
     round_penalty: float = 2.0
     #: Share ε of exploration: start, factor a round, end.
@@ -101,16 +104,21 @@ class Oort(Selector):
     warmup: int = 0
 
     reward: Floats = state(lambda: np.zeros(0))
+    #: In seconds, as clients say.
     duration: Floats = state(lambda: np.zeros(0))
     last_round: Ints = state(lambda: np.zeros(0, dtype=np.int64))
     count: Ints = state(lambda: np.zeros(0, dtype=np.int64))
     explored: Bools = state(lambda: np.zeros(0, dtype=np.bool_))
     asked: Bools = state(lambda: np.zeros(0, dtype=np.bool_))
+    #: Who is under way, with a note whether to be exploited.
+    awaited: Floats = state(nobody)
     epsilon: float | None = state(lambda: None)
     #: "code": a percentage; "paper": seconds.
     threshold: float | None = state(lambda: None)
     #: Mean rewards of exploited clients, one a round, as far back as the pacer looks.
     exploited: Floats = state(lambda: np.zeros(0))
+    #: Rewards of exploited clients whose answers came between this method's trainings.
+    between: Floats = state(lambda: np.zeros(0))
     rounds_done: int = state(int)
 
     def check(self, population: Population) -> None:
@@ -142,17 +150,25 @@ class Oort(Selector):
     def _loss(self) -> Signal:
         return SquaredLoss() if self.util == "squared_loss" else TrainLoss()
 
+    @property
+    def _report(self) -> tuple[Signal, ...]:
+        return (self._loss, DeviceTime()) if self.speed in ("reported", "asked") else (self._loss,)
+
     def needs(self) -> tuple[Signal, ...]:
-        return (self._loss,) if self.speed == "none" else (self._loss, DeviceTime())
+        return (self._loss, DeviceTime()) if self.speed == "profiled" else self._report
 
     def round(self, fed: View) -> Plan:
         self._welcome(fed.clients)
-        if self.speed == "asked":
+        self.between = np.append(self.between, self._catch_up(fed)[0])
+        if self.speed in ("profiled", "asked"):
             yield from self._ask_durations(fed)
         self.rounds_done += 1
         clients, exploit = self._warm_up(fed) if self.rounds_done <= self.warmup else self._choose(fed)
-        replies = yield Train(clients, report=self.needs())
-        self._learn(fed, clients, exploit, replies)
+        self.awaited = sent_off(self.awaited, clients, fed.history, np.isin(clients, exploit))
+        replies = yield Train(clients, report=self._report)
+        self.last_round[clients] = self.rounds_done
+        self.count[clients] += 1
+        self._conclude(fed, clients, exploit, replies)
 
     def _warm_up(self, fed: View) -> tuple[Ints, Ints]:
         """Random clients, nobody exploited; what they report is learnt all the same."""
@@ -162,7 +178,9 @@ class Oort(Selector):
     def _choose(self, fed: View) -> tuple[Ints, Ints]:
         """Who trains, and which of them are exploited."""
         self._pace()
-        preferred = self._preferred()
+        preferred = self._preferred(fed)
+        if 0 < preferred < math.inf:
+            fed.notes["preferred_duration"] = preferred
         allowed = fed.available[~self._blacklisted(fed.rng)[fed.available]]
         exploit = self._exploit(fed, allowed[self.explored[allowed]], len(allowed), preferred)
         explore = self._explore(fed, allowed[~self.explored[allowed]], len(exploit), preferred)
@@ -204,11 +222,20 @@ class Oort(Selector):
         elif abs(recent - earlier) >= 5 * earlier:
             self.threshold = max(self.pacer_delta, self.threshold - self.pacer_delta)
 
-    def _preferred(self) -> float:
+    def _durations(self, fed: View) -> Floats:
+        """Seconds of each client's training, as far as they are known."""
+        measured = fed.history.durations
+        if self.speed == "measured":
+            return measured
+        return np.where(np.isnan(measured), self.duration, measured) if self.speed == "profiled" else self.duration
+
+    def _preferred(self, fed: View) -> float:
         assert self.threshold is not None
         if self.speed == "none":
             return math.inf
-        return self.threshold if self.pacer == "paper" else preferred_duration(self.duration, self.threshold)
+        if self.pacer == "paper":
+            return self.threshold
+        return preferred_duration(self._durations(fed), self.threshold)
 
     def _blacklisted(self, rng: np.random.Generator) -> Bools:
         listed = np.zeros(len(self.count), dtype=np.bool_)
@@ -232,7 +259,7 @@ class Oort(Selector):
         ranked = scores(
             self.reward[pool],
             self.last_round[pool],
-            self.duration[pool],
+            self._durations(fed)[pool],
             self.rounds_done,
             preferred,
             clip_bound=self.clip_bound,
@@ -245,7 +272,7 @@ class Oort(Selector):
 
     def _explore(self, fed: View, pool: Ints, taken: int, preferred: float) -> Ints:
         wanted = min(len(pool), self.clients_per_round - taken)
-        promise = fed.sizes[pool] * speed_penalty(self.duration[pool], preferred, self.round_penalty)
+        promise = fed.sizes[pool] * speed_penalty(self._durations(fed)[pool], preferred, self.round_penalty)
         window = highest(promise, max(wanted, int(self.sample_window * wanted)), fed.rng)
         return fed.weighted_sample(wanted, promise[window], pool[window])
 
@@ -256,23 +283,52 @@ class Oort(Selector):
                 chosen = np.concatenate([chosen, fed.sample(missing, np.setdiff1d(pool, chosen))])
         return np.sort(chosen)
 
-    def _learn(self, fed: View, clients: Ints, exploit: Ints, replies: Replies) -> None:
-        self.last_round[clients] = self.rounds_done
-        self.count[clients] += 1
-        known = replies.finite(self._loss.name)
-        samples = fed.sizes[known.clients].astype(np.float64)
+    def _conclude(self, fed: View, clients: Ints, exploit: Ints, replies: Replies) -> None:
+        """After a training: learn, and give the pacer its number when the server has waited for somebody."""
+        if fed.late_answers:
+            exploited, waited = self._catch_up(fed, replies)
+        else:
+            self.awaited = without(self.awaited, clients)
+            silent = np.setdiff1d(clients, replies.clients)
+            exploited = self._learn(fed, replies.clients, silent, replies[self._loss.name])[
+                np.isin(replies.clients, exploit)
+            ]
+            waited = True
+        if self.speed in ("reported", "asked"):
+            self._note_durations(replies)
+        if waited:
+            exploited = np.append(self.between, exploited)
+            exploited = exploited[np.isfinite(exploited)]
+            mean = exploited.mean() if len(exploited) else 0.0
+            self.exploited = np.append(self.exploited, mean)[-2 * self.pacer_step :]
+            self.between = np.zeros(0)
+
+    def _catch_up(self, fed: View, replies: Replies | None = None) -> tuple[Floats, bool]:
+        """Learn from all answers since the last time: rewards of exploited clients, and whether there was news."""
+        news = heard_of(self.awaited, fed.history, fed.available if replies is None else None)
+        self.awaited = news.awaited
+        losses = fed.history.last(self._loss.name)[news.answered]
+        if replies is not None and self._loss.name in replies.values:
+            # The history keeps the last number; what came just now may be none.
+            own = np.isin(news.answered, replies.clients)
+            losses[own] = replies[self._loss.name][np.searchsorted(replies.clients, news.answered[own])]
+        rewards = self._learn(fed, news.answered, news.failed, losses)
+        return rewards[news.notes > 0], bool(len(news.answered) or len(news.failed))
+
+    def _learn(self, fed: View, answered: Ints, failed: Ints, losses: Floats) -> Floats:
+        """Take over what clients have reported: the rewards of those who answered; NaN: no number was told."""
+        finite = np.isfinite(losses)
+        known = answered[finite]
+        samples = fed.sizes[known].astype(np.float64)
         if self.max_samples is not None:
             samples = np.minimum(samples, self.max_samples)
-        rewards = samples * np.sqrt(np.maximum(known[self._loss.name], 0.0))
-        self.reward[known.clients] = rewards
-        self.explored[known.clients] = True
-        self.explored[np.setdiff1d(replies.clients, known.clients)] = False
+        rewards = samples * np.sqrt(np.maximum(losses[finite], 0.0))
+        self.reward[known] = rewards
+        self.explored[known] = True
+        self.explored[answered[~finite]] = False
         if len(rewards):
-            silent = np.setdiff1d(clients, replies.clients)
-            self.reward[silent] = rewards.mean()
-            self.explored[silent] = True
-        if self.speed != "none":
-            self._note_durations(replies)
-        reported = rewards[np.isin(known.clients, exploit)]
-        mean = reported.mean() if len(reported) else 0.0
-        self.exploited = np.append(self.exploited, mean)[-2 * self.pacer_step :]
+            self.reward[failed] = rewards.mean()
+            self.explored[failed] = True
+        told = np.full(len(answered), np.nan)
+        told[finite] = rewards
+        return told

@@ -13,13 +13,13 @@ from muster.training.base import algorithms
 
 
 def check_pacing(
-    pacing: Pacing, selector: Selector, aggregator: Aggregator, engine: Engine, has_devices: bool
+    pacing: Pacing, selector: Selector, aggregator: Aggregator, engine: Engine, time_passes: bool
 ) -> None:
     """Refuse, before round 1, a pacing that makes no sense without time or that these methods cannot bear."""
     if isinstance(pacing, Synchronous):
         return
     name = pacings.name_of(pacing)
-    if not has_devices:
+    if not time_passes:
         raise ConfigError(
             f"the pacing '{name}' depends on how long clients take, and here nobody takes any time",
             fix="add a section [devices], for example method = 'phones'",
@@ -38,6 +38,13 @@ def check_pacing(
             f"the pacing '{name}' uses late answers, but the server's and the clients' halves of {algorithm} must "
             "move together",
             fix="use method = 'plain' or 'fedprox' in the section [algorithm], or a pacing without late answers",
+        )
+    if aggregator.stale is None:
+        raise ConfigError(
+            f"the pacing '{name}' uses late answers, but {type(aggregator).__name__} cannot: "
+            f"{aggregator.not_stale}",
+            fix="aggregate with fedbuff, fedavg or simprox, or choose a pacing without late answers; in an "
+            "aggregator of your own, declare `stale = 'movements'` if it only looks at movements",
         )
     if selector.gives_fedavg():
         raise _not_late(selector, pacing, "it trains some rounds with another aggregation")

@@ -14,7 +14,7 @@ import numpy as np
 from muster.core.arrays import Floats, Ints, plain
 from muster.core.component import Population, grown
 from muster.core.randomness import generator
-from muster.engine.base import AskOrder, narrowed
+from muster.engine.base import AskOrder, Failed, narrowed
 from muster.engine.task import Place
 from muster.selection.base import Ask, Train, View
 from muster.server.asynchrony import check_ask_fits, check_training_fits
@@ -132,10 +132,10 @@ class Conversation:
     def _land(self, request: Train | None, number: int | None, place: Place | None = None) -> Replies:
         """Wait as the pacing says, and make the next model."""
         self._landed = True
-        server, started = self.server, self.server.airspace.cohort
-        if number is not None:
-            started = len(server.airspace.dispatch(number).order.clients)
-        wait = server.pacing.wait(started, self._durations())
+        server, airspace = self.server, self.server.airspace
+        started = airspace.cohort if number is None else len(airspace.dispatch(number).order.clients)
+        under_way = server.history.durations[airspace.flights.clients]
+        wait = server.pacing.wait_for(started, self._durations(), under_way)
         # Nobody has just set out: whoever is under way is waited for.
         if not started or number is None:
             wait = replace(wait, answers=max(wait.answers, 1), own=False)
@@ -157,17 +157,17 @@ class Conversation:
         server, clients, exchange = self.server, request.clients, (self.round, self.exchange)
         signals = self.protected(request.signals)
         parameters = server.parameters if request.parameters is None else request.parameters
-        trips = server.clock.trips(
+        trips = server.clock.asking(
             clients, self.books.passes(clients, signals), *self.books.question(signals), exchange=exchange
         )
         there = clients[trips.answers]
         replies, failures = server.engine.ask(AskOrder(there, parameters, self.place(), self.lr, signals))
-        server.clock.advance(float(trips.ends.max(initial=0.0)))
+        failed = [*clients[~trips.answers].tolist(), *(failure.client for failure in failures)]
+        server.clock.asked(trips, failed)
         names = [signal.name for signal in signals]
         self.books.asked(clients, replies.clients, signals)
         self.books.released(replies.clients, signals)
         self.record.asks.append((names, len(clients), len(replies)))
-        failed = [*clients[~trips.answers].tolist(), *(failure.client for failure in failures)]
         self.remember(replies, failed, trained=False)
         self._note_probes(replies.clients, signals)
         return replies
@@ -192,6 +192,12 @@ class Conversation:
             if broken:
                 log.warning("round %d: %d clients sent a '%s' that is no number", self.round + 1, broken, name)
         self.server.history.failed(np.array(failed, dtype=np.int64))
+
+    def client_failed(self, failure: Failed) -> None:
+        """Tell everybody that a client did not answer a training, or not in a way that could be used."""
+        for observer in self.server.listeners:
+            observer.answered(failure)
+        log.warning("round %d: client %d failed: %s", self.round + 1, failure.client, failure.reason)
 
     def protected(self, signals: tuple[Signal, ...]) -> tuple[Signal, ...]:
         privacy = self.server.privacy

@@ -24,18 +24,19 @@ from muster.selection.history import History
 from muster.server.asynchrony import check_pacing
 from muster.server.chain import check_filters
 from muster.server.checks import check_fit, check_signal
+from muster.server.clocks import ServerClock
 from muster.server.conversation import Conversation
 from muster.server.flights import Airspace
 from muster.server.ledger import Bookkeeper, Ledger
 from muster.server.metrics import NAN, client_accuracies, group_table, summarise_metrics
 from muster.server.persistence import Persistence, Saved, Stage
+from muster.server.real_time import RealClock
 from muster.server.record import RoundRecord, TrainingRecord
 from muster.server.result import Result
 from muster.updates.filters import Filter
 from muster.updates.guard import Guard
 from muster.updates.table import Updates
-from muster.world.availability import Availability
-from muster.world.clock import Clock
+from muster.world.availability import Availability, TimedAvailability
 from muster.world.devices import Devices
 
 
@@ -89,6 +90,7 @@ class Server:
         devices: Devices | None = None,
         pacing: Pacing | None = None,
         privacy: Privacy | None = None,
+        clock: ServerClock | None = None,
         observers: Sequence[Observer] = (),
     ) -> None:
         self.selector, self.aggregator, self.engine = selector, aggregator, engine
@@ -96,8 +98,10 @@ class Server:
         #: Of the server's side, in this order, as part of `server_chain`. Those of clients are the engine's.
         self.filters = tuple(filters)
         self.pacing, self.privacy = pacing or Synchronous(), privacy
-        #: Virtual time, with devices and sessions; and the clients at work in it.
-        self.clock, self.airspace = Clock(devices, availability, seed), Airspace()
+        #: Time: virtual, with devices and sessions, or real where clients work in real time.
+        self.clock = clock or _clock(engine, devices, availability, seed)
+        #: The clients at work.
+        self.airspace = Airspace()
         #: How many aggregations the global model has behind it.
         self.version = 0
         self.observers = tuple(observers)
@@ -152,7 +156,9 @@ class Server:
             raise ConfigError(f"rounds is {rounds}", expected="at least 1")
         if self.evaluate_every < 1:
             raise ConfigError(f"evaluate_every is {self.evaluate_every}", expected="at least 1")
-        population = replace(self.engine.population, rounds=rounds)
+        population = self.engine.population
+        timed = population.timed_availability or isinstance(self.clock.availability, TimedAvailability)
+        population = replace(population, rounds=rounds, timed_availability=timed)
         self.guard.check()
         self.engine.training.check()
         self.selector.check(population)
@@ -174,13 +180,18 @@ class Server:
         self.engine.algorithm.check_training(self.engine.training)
         if self.clock.availability is not None:
             self.clock.availability.check(population)
-            if self.clock.availability.timed and self.clock.devices is None:
+            if self.clock.availability.timed and self.engine.live is not None:
+                raise ConfigError(
+                    "simulated clients come and go by virtual time, but these clients work in real time",
+                    fix="leave the section [availability] out, or set flower.clock = 'virtual'",
+                )
+            if self.clock.availability.timed and not self.clock.passes:
                 raise ConfigError(
                     "clients come and go by time, but without devices no time passes",
                     fix="add a section [devices], for example method = 'phones'",
                 )
         self.pacing.check(population)
-        check_pacing(self.pacing, self.selector, self.aggregator, self.engine, self.clock.devices is not None)
+        check_pacing(self.pacing, self.selector, self.aggregator, self.engine, self.clock.passes)
         if self.privacy is not None:
             self.privacy.check(population)
 
@@ -197,8 +208,11 @@ class Server:
         self.ledger.open_round()
         books = Bookkeeper(self.ledger, population, self.engine.training)
         record = RoundRecord(round + 1, began=self.clock.now)
+        record.events += self.clock.begin_round(round, self.engine)
+        for load in self.clock.too_late():
+            books.too_late(load)
         Conversation(self, population, round, books=books, record=record).hold()
-        record.ended = self.clock.now
+        record.ended, record.observed = self.clock.now, self.clock.observed
         self.ledger.current.virtual_seconds = record.ended - record.began
         self.engine.end_round()
         self._measure(record, rounds)
@@ -233,7 +247,8 @@ class Server:
             classes=population.classes,
             spec=population.spec,
             now=self.clock.now,
-            forecast=self.clock.forecast(available),
+            forecast=self.clock.forecast(),
+            late_answers=self.pacing.late_count,
         )
 
     @property
@@ -300,8 +315,9 @@ class Server:
             self.ledger.privacy.load_state_dict(state["privacy"])
             # Runs that were kept before there was a clock had no time to go on from.
             if (time := state.get("time")) is not None:
-                self.clock.now, self.version = time["now"], time["version"]
+                self.version = time["version"]
                 self.airspace.load_state_dict(time["airspace"], self.engine.population.classes)
+                self.clock.go_on(time["now"], self.airspace)
         except (KeyError, TypeError, ValueError) as error:
             raise CheckpointError(
                 f"the checkpoint does not fit this version's components ({error!r})",
@@ -309,3 +325,9 @@ class Server:
             ) from error
         self.ledger.rounds, self.ledger.disclosed = list(saved.costs), list(saved.disclosed)
         self.records = list(saved.records)
+
+
+def _clock(engine: Engine, devices: Devices | None, availability: Availability | None, seed: int) -> ServerClock:
+    if engine.live is not None:
+        return RealClock(engine.live, availability, seed)
+    return ServerClock(devices, availability, seed)

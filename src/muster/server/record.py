@@ -22,7 +22,7 @@ class Flown:
     """Trainings that ended while the server waited, in the order in which they did: when, and how."""
 
     clients: list[int] = field(default_factory=list)
-    #: Virtual seconds at which each was told to train, and at which it answered, left or was given up on.
+    #: Seconds at which each was told to train, and at which it answered, left or was given up on.
     started: list[float] = field(default_factory=list)
     ended: list[float] = field(default_factory=list)
     #: How many aggregations came between.
@@ -46,8 +46,21 @@ class TrainingRecord:
     left_out: list[int] = field(default_factory=list)
     #: Filter → how many updates it saw, changed and refused; only filters that changed or refused some.
     filtered: dict[str, dict[str, int]] = field(default_factory=dict)
-    #: Who worked from when to when; empty where there is no virtual time.
+    #: Who worked from when to when; empty where no time passes.
     flown: Flown = field(default_factory=Flown)
+
+
+@dataclass
+class Observed:
+    """What happened in a round on a real federation and follows from no description: a replay has to be told."""
+
+    #: Seconds at which the server looked at its clock, in order: when the round began, when orders were sent, when
+    #: questions were answered. Everything else follows from when trainings ended (`Flown`).
+    moments: list[float] = field(default_factory=list)
+    #: Clients that were not there, ascending.
+    absent: list[int] = field(default_factory=list)
+    #: For each question, the clients that were asked in vain, ascending.
+    silent: list[list[int]] = field(default_factory=list)
 
 
 class GroupAccuracy(NamedTuple):
@@ -91,9 +104,11 @@ class RoundRecord:
     reports: list[Report] = field(default_factory=list, compare=False, repr=False)
     #: Accuracy on each client's own test data, NaN for clients without; None: not evaluated in this round.
     client_accuracy: Vector | None = field(default=None, compare=False, repr=False)
-    #: Virtual seconds at which the round began and ended.
+    #: Seconds at which the round began and ended: virtual ones, or real ones where `observed` is there.
     began: float = 0.0
     ended: float = 0.0
+    #: None: time was virtual.
+    observed: Observed | None = None
 
     @property
     def failed(self) -> bool:
@@ -115,6 +130,8 @@ class RoundRecord:
         """Everything in plain types but what clients told one by one (`reports`, `client_accuracy`)."""
         values = asdict(replace(self, reports=[], client_accuracy=None))
         del values["reports"], values["client_accuracy"]
+        if self.observed is None:
+            del values["observed"]
         return values
 
     @classmethod
@@ -137,4 +154,5 @@ class RoundRecord:
             events=list(values.get("events", [])),
             began=values.get("began", 0.0),
             ended=values.get("ended", 0.0),
+            observed=None if values.get("observed") is None else Observed(**values["observed"]),
         )

@@ -79,6 +79,8 @@ def obstacle_in_aggregation(aggregator: Aggregator) -> str:
     """What an aggregator takes from single updates, as seen in a trial; empty: nothing."""
     if aggregator.clip_norm is not None:
         return "clip_norm shortens single updates"
+    if aggregator.keeps_updates:
+        return "it keeps the last update of every client"
     rng = generator(0, "secure aggregation trial")
     shape = (CLIENTS, TrialEngine(CLIENTS).population.spec.size)
     movements, shift = rng.normal(size=shape), 3 * rng.normal(size=shape)

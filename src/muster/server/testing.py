@@ -85,14 +85,22 @@ class FakeFederation:
         script: Mapping[str, Script] | None = None,
         attributes: int | None = 2,
         spec: ParameterSpec | None = None,
+        seconds: npt.ArrayLike | None = None,
+        presence: npt.ArrayLike | None = None,
     ) -> None:
+        """`seconds`: how long each client trains; `presence`: the share of time that each expects to be there.
+
+        Without them no time passes, and nobody says when it will be there.
+        """
         self.seed, self.classes, self.rounds, self.attributes = seed, classes, rounds, attributes
         self.spec = small_spec(classes) if spec is None else spec
         self.script: dict[str, Script] = dict(script or {})
         drawn = generator(seed, "fake sizes").integers(20, 200, clients)
         self.sizes: Ints = drawn if sizes is None else np.asarray(sizes, dtype=np.int64)
+        self.seconds = None if seconds is None else np.asarray(seconds, dtype=np.float64)
+        self.presence = None if presence is None else np.asarray(presence, dtype=np.float64)
         self.history = History(len(self.sizes))
-        self.next_round = 0
+        self.next_round, self.now = 0, 0.0
 
     @property
     def clients(self) -> int:
@@ -100,7 +108,15 @@ class FakeFederation:
 
     @property
     def population(self) -> Population:
-        return Population(self.sizes, self.classes, self.spec, self.rounds, self.attributes, has_devices=True)
+        return Population(
+            self.sizes,
+            self.classes,
+            self.spec,
+            self.rounds,
+            self.attributes,
+            has_devices=True,
+            timed_availability=True,
+        )
 
     def grow(self, sizes: Sequence[int]) -> None:
         """New clients join."""
@@ -110,15 +126,19 @@ class FakeFederation:
     def view(self, available: npt.ArrayLike | None = None) -> View:
         """What a selector sees at the start of the next round."""
         everyone = np.arange(self.clients)
+        there: Ints = everyone if available is None else np.sort(np.asarray(available, dtype=np.int64))
+        presence = self.presence
         return View(
             round=self.next_round,
             rounds=self.rounds,
             sizes=self.sizes,
-            available=everyone if available is None else np.sort(np.asarray(available, dtype=np.int64)),
+            available=there,
             history=self.history,
             rng=generator(self.seed, "selection", self.next_round),
             classes=self.classes,
             spec=self.spec,
+            now=self.now,
+            forecast=None if presence is None else lambda begin, end, clients: presence[clients],
         )
 
     def play(
@@ -158,6 +178,9 @@ class FakeFederation:
     def _use(self, request: Train, replies: Replies) -> Ints:
         used = replies.clients if request.keep is None else replies.clients[request.keep(replies)]
         self.history.trained(used, self.next_round)
+        if self.seconds is not None:
+            self.history.took(used, self.seconds[used])
+            self.now += float(self.seconds[request.clients].max(initial=0.0))
         return used
 
     def _answer(self, request: Request, drop: Collection[int], nan: Mapping[str, Collection[int]]) -> Replies:

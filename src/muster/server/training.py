@@ -9,18 +9,19 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from muster.aggregation.base import Aggregated, Aggregator, StreamingAggregator
+from muster.aggregation.base import Aggregated, Aggregator, StreamingAggregator, buffers_of
 from muster.aggregation.fedavg import FedAvg
 from muster.core.arrays import Bools, Floats, Ints, Vector
 from muster.core.component import Population
 from muster.core.errors import TrainingError
+from muster.core.parameters import ParameterSpec
 from muster.engine.base import Failed, TrainOrder, narrowed
 from muster.engine.task import Place
 from muster.pacing.base import Wait, landing
 from muster.selection.base import Train
 from muster.server.chain import server_chain
 from muster.server.checks import checked_mask
-from muster.server.flights import Dispatch, positions
+from muster.server.flights import Dispatch, Flights, positions
 from muster.server.record import Flown, Outcome, TrainingRecord
 from muster.signals.base import Replies, Signal
 from muster.updates.filters import Tally, passed_through, streams
@@ -62,17 +63,18 @@ def dispatch(talk: Conversation, request: Train) -> int:
     if server.clock.devices is not None:  # else nothing takes time
         samples = np.maximum(books.planned(clients, engine.algorithm) - talk.probed(clients), 0)
     place = order.place.round, order.place.exchange
-    trips = server.clock.trips(clients, samples, load.down, load.up, exchange=place)
+    trips = server.clock.sending(clients, samples, load.down, load.up, exchange=place)
     books.dispatched(clients, load)
-    return server.airspace.take_off(
-        Dispatch(request, order, server.version, load), server.clock.now, trips, _ties(talk, order)
-    )
+    sent = Dispatch(request, order, server.version, load)
+    number = server.airspace.take_off(sent, server.clock.now, trips, _ties(talk, order))
+    server.clock.sent(sent, engine)
+    return number
 
 
 def _ties(talk: Conversation, order: TrainOrder) -> Floats:
     """Which of two answers that arrive together is first: a matter of chance, not of ids."""
     server, place = talk.server, order.place
-    if server.clock.devices is None:  # everybody answers at once, and no order is kept
+    if not server.clock.passes:  # everybody answers at once, and no order is kept
         return np.zeros(len(order.clients))
     words = draws.words(server.seed, "arrival", place.round, place.exchange, clients=order.clients)
     return draws.uniform(words[:, 0])
@@ -90,30 +92,49 @@ class Landing:
         limit = server.pacing.max_staleness
         fresh = np.ones(len(flights), dtype=np.bool_) if limit is None else staleness <= limit
         own = flights.dispatch == number
-        ended, moment = landing(
-            flights.ends, flights.ties, counts=flights.answers & fresh, own=own, wait=wait, now=clock.now
-        )
-        clock.advance(moment)
+
+        def decide(flights: Flights) -> tuple[Ints, float]:
+            counts = flights.answers & fresh
+            return landing(flights.ends, flights.ties, counts=counts, own=own, wait=wait, now=clock.now)
+
+        landed = clock.land(airspace, decide)
+        ended = landed.ended
+        clock.advance(landed.moment)
         late = np.setdiff1d(np.flatnonzero(own), ended) if not server.pacing.late_count else ended[:0]
         everyone = np.concatenate([ended, late])
         # In the order in which they ended; given up on: at the end.
         self.flights = airspace.land(everyone)
         self.staleness, self.given_up = staleness[everyone], np.arange(len(everyone)) >= len(ended)
+        #: Why those have no answer whose flights do not say so.
+        at = np.flatnonzero(np.isin(ended, list(landed.problems))).tolist() if landed.problems else []
+        self.problems = {row: landed.problems[int(ended[row])] for row in at}
+        failed = [row for row, problem in self.problems.items() if not problem.gone]
+        broken = np.isin(np.arange(len(everyone)), failed)
         #: Whose work was for nothing, and why.
         self.absent: dict[Outcome, Bools] = {
             "late": self.given_up,
-            "left": ~self.given_up & ~self.flights.answers,
+            "failed": ~self.given_up & broken,
+            "left": ~self.given_up & ~self.flights.answers & ~broken,
             "stale": ~self.given_up & self.flights.answers & ~fresh[everyone],
         }
         self.arrived: Bools = ~np.logical_or.reduce(list(self.absent.values()))
-        self.parts = [
-            airspace.dispatch(n).of(np.sort(self.flights.clients[self.arrived & (self.flights.dispatch == n)]))
-            for n in np.unique(self.flights.dispatch[self.arrived]).tolist()
-        ]
+        self.parts = self._by_request(self.arrived)
+        for kind in ("late", "stale"):
+            for part in self._by_request(self.absent[kind]):
+                clock.give_up(part, answered=kind == "stale")
         #: What all of them report.
-        asked = [airspace.dispatch(n).order.report for n in np.unique(self.flights.dispatch).tolist()]
+        numbers = np.unique(self.flights.dispatch).tolist() or ([] if number is None else [number])
+        asked = [airspace.dispatch(n).order.report for n in numbers]
         names = set.intersection(*({signal.name for signal in report} for report in asked)) if asked else set()
         self.report = tuple(signal for signal in asked[0] if signal.name in names) if asked else ()
+
+    def _by_request(self, which: Bools) -> list[Dispatch]:
+        """The requests that some of the flights belong to, each with their clients alone."""
+        airspace, flights = self.talk.server.airspace, self.flights.rows(which)
+        return [
+            airspace.dispatch(number).of(np.sort(flights.clients[flights.dispatch == number]))
+            for number in np.unique(flights.dispatch).tolist()
+        ]
 
     def carry_out(self, request: Train | None = None) -> Replies:
         """What the clients reported whose updates count; `request`: the training that has waited."""
@@ -129,7 +150,7 @@ class Landing:
         server.history.trained(np.array(record.clients, dtype=np.int64), talk.round)
         used = np.isin(self.flights.clients, record.clients) & self.arrived
         server.history.stale(self.flights.clients[used], self.staleness[used])
-        if server.clock.devices is not None:
+        if server.clock.passes:
             record.flown = self._flown(record)
         server.airspace.forget()
         replies = aggregation.replies(self.report)
@@ -146,6 +167,8 @@ class Landing:
             for row in rows.tolist():
                 record_of = record.rejected if kind == "stale" else record.failed
                 record_of[int(flights.clients[row])] = self._reason(kind, row)
+            for row in rows[np.isin(rows, list(self.problems))].tolist():
+                self.talk.client_failed(Failed(int(flights.clients[row]), self.problems[row].reason))
             for number in np.unique(flights.dispatch[rows]).tolist():
                 some = rows[flights.dispatch[rows] == number]
                 spent = np.minimum(flights.ends[some], now) - flights.started[some]
@@ -156,14 +179,15 @@ class Landing:
 
     def _reason(self, kind: str, row: int) -> str:
         flights = self.flights
-        needed = f"{flights.needed[row]:.4g} s"
+        if row in self.problems:
+            return self.problems[row].reason
+        # In real time nobody knows what it would have needed.
+        needed = f" of {flights.needed[row]:.4g} s" if np.isfinite(flights.needed[row]) else " s"
         match kind:
             case "late":
-                return (
-                    f"late: given up on after {self.talk.server.clock.now - flights.started[row]:.4g} of {needed}"
-                )
+                return f"late: given up on after {self.talk.server.clock.now - flights.started[row]:.4g}{needed}"
             case "left":
-                return f"left after {flights.ends[row] - flights.started[row]:.4g} of {needed}"
+                return f"left after {flights.ends[row] - flights.started[row]:.4g}{needed}"
             case _:
                 return f"too stale: its model was {self.staleness[row]} aggregations old"
 
@@ -296,12 +320,12 @@ class Aggregation:
         server, spec, round = self.talk.server, self.talk.population.spec, self.talk.round + 1
         draws = streams(server.seed, self.landed.place.round, self.landed.place.iteration)
         for answers in self._answers():
-            for observer in server.listeners:
-                observer.answered(answers)
             if isinstance(answers, Failed):
                 self.record.failed[answers.client] = answers.reason
-                log.warning("round %d: client %d failed: %s", round, answers.client, answers.reason)
+                self.talk.client_failed(answers)
                 continue
+            for observer in server.listeners:
+                observer.answered(answers)
             arrived = self._with_what_is_known(answers)
             for name, changed in arrived.changed.items():
                 self.tally.book(name, len(arrived), changed=int(changed.sum()))
@@ -313,18 +337,17 @@ class Aggregation:
                 gone = np.isin(arrived.clients, list(result.refused))
                 self._refused.append(arrived.rows(gone).without_vectors())
             if len(result.updates):
+                usable = _statistics_from_current(result.updates, spec)
                 if self._in_engine:
-                    _write_back(result.updates, arrived)
-                self._valid.append(result.updates.without_vectors())
-                yield result.updates
+                    _write_back(usable, arrived)
+                self._valid.append(usable.without_vectors())
+                yield usable
 
     def _answers(self) -> Iterator[Updates | Failed]:
-        engine, orders = self.talk.server.engine, [part.order for part in self.parts]
+        server, orders = self.talk.server, [part.order for part in self.parts]
         if len(orders) == 1:
-            return engine.train(replace(orders[0], keep_all=self._in_engine))
-        for order in orders:
-            engine.start(order)
-        return engine.collect()
+            orders = [replace(orders[0], keep_all=self._in_engine)]
+        return server.clock.collect(server.engine, orders)
 
     def _what_is_known(self) -> Updates:
         """What the server knows of the answers before they are there: a table without vectors, by id."""
@@ -410,6 +433,20 @@ class Aggregation:
                 filters=talk.server.engine.filters,
             )
             talk.books.released(mine.clients, part.order.report)
+
+
+def _statistics_from_current(updates: Updates, spec: ParameterSpec) -> Updates:
+    """Running statistics of answers to older models, seen from the current one.
+
+    They are estimates that are averaged. Were their movements added up instead, ten clients that started together
+    and answer one by one would move them ten times as far as each of them found right: a variance below zero.
+    """
+    buffers = buffers_of(spec)
+    if buffers.start == buffers.stop or not updates.staleness.any():
+        return updates
+    movements = updates.movements if updates.movements.flags.writeable else updates.movements.copy()
+    movements[:, buffers] = updates.seen_from_current(buffers)
+    return replace(updates, movements=movements)
 
 
 def _write_back(filtered: Updates, arrived: Updates) -> None:

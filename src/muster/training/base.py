@@ -37,7 +37,7 @@ class LocalTraining(Schedule):
     epochs: int = 1
     #: Mini-batches instead of epochs; None: whole epochs.
     steps: int | None = None
-    batch_size: int = 64
+    batch_size: int = 16
     #: Largest gradient norm; None: no limit.
     clip_norm: float | None = None
     #: How pictures are changed at random in training: names of operations, or tables with a name and options.

@@ -63,7 +63,7 @@ def plateaus(losses: Iterable[float], patience: int) -> int:
 class Schedule:
     """The learning rate over rounds. `lr` is the first one; with one-cycle, the highest."""
 
-    lr: float = 0.01
+    lr: float = 0.1
     schedule: ScheduleName = "constant"
     #: step: rounds between two decays.
     decay_every: int = 10

@@ -64,8 +64,10 @@ class Updates:
     clients: Ints
     #: Training samples n_k.
     sizes: Ints
-    #: w_k − w^t, clients × parameters; counters (`spec.counted`) hold the client's own values. It may live in
-    #: shared memory: valid until the next part is drawn, unless the whole matrix was asked for.
+    #: w_k − w^v, clients × parameters, with w^v the model that the client started from. Counters (`spec.counted`)
+    #: hold the client's own values. Running statistics are estimates, which are averaged and not added up: in the
+    #: hands of an aggregator they are seen from the current model, whatever the client started from. It may live
+    #: in shared memory: valid until the next part is drawn, unless the whole matrix was asked for.
     movements: Vector
     #: The columns of `ANSWER_FIELDS`.
     numbers: Mapping[str, Column]
@@ -88,8 +90,8 @@ class Updates:
     staleness: Ints = field(default_factory=lambda: _NONE)
     #: When each answer arrived, in virtual seconds.
     arrived: Floats = field(default_factory=lambda: _NO_TIME)
-    #: Of every version that is not the current model: version → w^v − w^t. So the model that a client sent is
-    #: w^t + drifts[version] + movement, with no drift for staleness 0.
+    #: Of every version that is not the current model: version → w^v − w^t. So the trainable part of the model that
+    #: a client sent is w^t + drifts[version] + movement, with no drift for staleness 0.
     drifts: Mapping[int, Vector] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -186,10 +188,36 @@ class Updates:
         """Only the numbers: movements and extra vectors will be overwritten."""
         return replace(self, movements=np.empty((len(self), 0), dtype=np.float32), extra={})
 
-    def shares(self, kind: Literal["samples", "equal"]) -> Floats:
-        """Normalised weights: as the selector asked, else by sample counts or equal; multiplicities counted."""
+    def shares(self, kind: Literal["samples", "equal"], discount: Floats | None = None) -> Floats:
+        """Normalised weights: as the selector asked, else by sample counts or equal; multiplicities counted.
+
+        `discount`: a factor of each, for what it has missed.
+        """
         own = self.sizes.astype(np.float64) if kind == "samples" else np.ones(len(self))
-        return normalised(self.multiplicity * (own if self.weights is None else self.weights))
+        weights = self.multiplicity * (own if self.weights is None else self.weights)
+        return normalised(weights if discount is None else weights * discount)
+
+    def drift_rows(self, part: slice) -> tuple[Vector, Ints]:
+        """The drifts that these rows have, one row a version, and which of them each row has (−1: none)."""
+        stale = self.staleness > 0
+        versions, which = np.unique(self.version[stale], return_inverse=True)
+        rows = np.empty((len(versions), part.stop - part.start), dtype=np.float32)
+        for row, version in enumerate(versions.tolist()):
+            rows[row] = self.drifts[version][part]
+        at = np.full(len(self), -1)
+        at[stale] = which
+        return rows, at
+
+    def seen_from_current(self, part: slice) -> Vector:
+        """The models that clients sent, as differences from the current one; a copy only where some are stale."""
+        movements = self.movements[:, part]
+        if not self.staleness.any():
+            return movements
+        drifts, which = self.drift_rows(part)
+        moved = movements.copy()
+        for row in np.flatnonzero(which >= 0).tolist():
+            moved[row] += drifts[which[row]]
+        return moved
 
 
 #: What has one entry, or one row, a client.

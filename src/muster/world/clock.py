@@ -86,12 +86,12 @@ class Clock:
             )
         return moment
 
-    def forecast(self, who: Ints) -> Callable[[float, float], Floats] | None:
-        """How each of `who` sees its own near future; None: clients come and go by rounds."""
+    def forecast(self) -> Callable[[float, float, Ints], Floats] | None:
+        """How clients see their own near future; None: they come and go by rounds."""
         availability = self.availability
         if not isinstance(availability, TimedAvailability):
             return None
-        return lambda begin, end: availability.presence(begin, end, who, self._seed)
+        return lambda begin, end, clients: availability.presence(begin, end, clients, self._seed)
 
     def _watching(self, clients: int) -> Watch:
         assert isinstance(self.availability, TimedAvailability)

@@ -18,7 +18,7 @@ from muster.engine.wrapped import WrappedEngine
 from muster.experiment.runner import Ingredients, local_engine, run
 from muster.flower.deploy.driver import Task
 from muster.flower.deploy.federation import LocalFederation
-from muster.server.record import RoundRecord
+from muster.server.record import Flown, RoundRecord
 from muster.server.result import Result
 from muster.updates.table import Updates
 
@@ -137,3 +137,9 @@ def locally_with_the_same_faults():
         return run(task.experiment, make_engine=make_engine)
 
     return repeat
+
+
+@pytest.fixture
+def without_time():
+    """The trainings of a result, but for when they were."""
+    return lambda result: [[replace(t, flown=Flown()) for t in record.trainings] for record in result.records]

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 pytest.importorskip("flwr")
-from muster.experiment import run
+from muster.experiment import replay, run
 from muster.flower.identity import ClientRegister
 from muster.flower.wire import Introduction
 from muster.results.store import Store
@@ -148,7 +148,9 @@ def test_killed_stopped_and_restarted_nodes_and_a_killed_server(
     assert [r.trainings[0].weights for r in result.records] == [r.trainings[0].weights for r in local.records]
 
 
-def test_clients_remember_when_the_server_is_killed_in_the_middle_of_a_round(federation, task, mischief, until):
+def test_clients_remember_when_the_server_is_killed_in_the_middle_of_a_round(
+    federation, task, mischief, until, without_time
+):
     """Control variates live on the nodes. The killed round is done again, from the state before it."""
     experiment = task(
         "rounds=4", "selection.clients_per_round=3", "algorithm.method=scaffold", "aggregation.method=scaffold"
@@ -170,7 +172,43 @@ def test_clients_remember_when_the_server_is_killed_in_the_middle_of_a_round(fed
     with Store(experiment.out) as store:
         result = store.result(store.runs()[0])
     assert np.array_equal(result.parameters, whole.parameters)
-    assert [record.trainings for record in result.records] == [record.trainings for record in whole.records]
+    assert without_time(result) == without_time(whole)
+
+
+def test_a_server_that_is_killed_with_answers_under_way_goes_on_with_them(federation, task, mischief, until):
+    """Two clients have been at work since round 1 when the server is killed after round 3."""
+    buffered = ("pacing.method=buffered", "pacing.in_flight=4", "pacing.k=2", "selection.clients_per_round=2")
+    experiment = task("rounds=6", "flower.wait=120", *buffered)
+    # The second two of round 1, whoever they are.
+    holds = [mischief / f"hold-{client}-0.1.1" for client in range(6)]
+    for hold in holds:
+        hold.touch()
+    server = Server(experiment, federation.link)
+    try:
+        first = [server.round() for _ in range(3)]
+        held = sorted(int(path.name.split("-")[1]) for path in mischief.glob("held-*-0.1.1"))
+        assert len(held) == 2
+        server.kill()
+        for hold in holds:
+            hold.unlink()
+        server = Server(experiment, federation.link, "--resume")
+        server.finish()
+    finally:
+        for path in (*holds, *mischief.glob("held-*")):
+            path.unlink(missing_ok=True)
+        server.kill()
+    with Store(experiment.out) as store:
+        result = store.result(store.runs()[0])
+    assert [record.trainings for record in result.records[:3]] == [record.trainings for record in first]
+    told = [event for event in result.records[3].events if "the server had been away" in event]
+    assert told == [f"client {c} was told to train once more: the server had been away" for c in held]
+    flown = [training.flown for record in result.records for training in record.trainings]
+    landed = {
+        c: (at, s) for at, f in enumerate(flown) for c, s in zip(f.clients, f.staleness, strict=True) if s >= 3
+    }
+    assert sorted(landed) == held
+    assert all(at == staleness for at, staleness in landed.values())
+    assert replay(str(experiment.out), workers=0).differences == []
 
 
 def test_a_client_that_leaves_and_returns_is_told():

@@ -114,7 +114,7 @@ def test_a_letter_to_a_node_that_is_gone_is_told_when_answers_are_received(post)
     grid, mail = post
     grid.online.discard(min(grid.contexts))
     answers = dict(mail.receive(mail.send(letters(grid), "a")))
-    assert answers[0] == NoAnswer("the message could not be sent: its node is gone")
+    assert answers[0] == NoAnswer("the message could not be sent: its node is gone", gone=True)
     assert len(answers) == 3
 
 

@@ -10,14 +10,14 @@ import json
 import math
 import zlib
 from collections.abc import Iterator
-from dataclasses import fields
+from dataclasses import asdict, fields
 from typing import Any
 
 import numpy as np
 
 from muster.core.arrays import Ints, Vector
 from muster.server.ledger import Costs
-from muster.server.record import OUTCOMES, Flown, GroupAccuracy, Report, RoundRecord, TrainingRecord
+from muster.server.record import OUTCOMES, Flown, GroupAccuracy, Observed, Report, RoundRecord, TrainingRecord
 
 COST_COLUMNS = tuple(field.name for field in fields(Costs))
 #: As the table has them: what a run disclosed stands between the first costs and those that came later.
@@ -88,6 +88,7 @@ def rows_of(record: RoundRecord, costs: Costs, disclosed: dict[str, int], ended:
                 accuracy,
                 record.began,
                 record.ended,
+                None if record.observed is None else json.dumps(asdict(record.observed)),
             )
         ],
         "metrics": [(number, at, *item) for at, item in enumerate(record.metrics.items())],
@@ -202,6 +203,8 @@ def _bare_record(row: Any) -> RoundRecord:
     record.asks = [(names, asked, answered) for names, asked, answered in json.loads(row["asks"] or "[]")]
     record.groups = [GroupAccuracy(*group) for group in json.loads(row["groups"] or "[]")]
     record.notes = json.loads(row["notes"] or "{}")
+    if row["observed"] is not None:
+        record.observed = Observed(**json.loads(row["observed"]))
     if row["client_accuracy"] is not None:
         record.client_accuracy = unpack_accuracies(row["client_accuracy"])
     return record

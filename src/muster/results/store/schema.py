@@ -134,6 +134,8 @@ MIGRATIONS: list[tuple[str, ...]] = [
             PRIMARY KEY (experiment, round, training)
         )""",
     ),
+    # JSON: what a real federation did that a replay has to be told; NULL: time was virtual
+    ("ALTER TABLE rounds ADD COLUMN observed TEXT",),
 ]
 
 

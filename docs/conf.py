@@ -1,0 +1,44 @@
+"""The documentation as a site: `make docs` builds it into build/site, with a search that needs no network."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE / "_extensions"))
+
+from muster._version import __version__  # noqa: E402
+
+project = "Muster"
+author = "the Muster developers"
+copyright = "2026, the Muster developers"
+release = version = __version__
+
+extensions = [
+    "myst_parser",
+    "sphinx.ext.autodoc",
+    "sphinx.ext.viewcode",
+    "sphinx_copybutton",
+    "repository_links",
+]
+source_suffix = {".md": "markdown"}
+root_doc = "index"
+# README.md is the same table of contents for those who read the pages as files.
+exclude_patterns = ["README.md", "_extensions"]
+
+myst_enable_extensions = ["dollarmath", "deflist", "colon_fence"]
+myst_heading_anchors = 4
+
+# Tables that `muster compare --markdown` wrote have headings of the third level: pages keep them as they are.
+suppress_warnings = ["myst.header"]
+
+# Our attributes are explained by `#:` comments, which autodoc reads; order and types are those of the source.
+autodoc_member_order = "bysource"
+autodoc_typehints = "description"
+autodoc_default_options = {"members": True, "show-inheritance": True}
+
+html_theme = "furo"
+html_title = f"Muster {release}"
+html_static_path: list[str] = []
+html_theme_options = {"navigation_with_keys": True}

@@ -1,0 +1,110 @@
+"""The clock as the server uses it: when trainings have ended, and how the answers are got.
+
+Here time is virtual: when a training ends is known when it begins, and clients train when the server goes on with
+their answers. On a federation in real time (`server.real_time`) trainings end when they end; in a repetition
+(`server.recorded_time`) when the record says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+import numpy.typing as npt
+
+from muster.core.arrays import Ints
+from muster.engine.base import Engine, Failed, TrainOrder
+from muster.engine.live import Problem
+from muster.server.flights import Airspace, Dispatch, Flights
+from muster.server.ledger import Load
+from muster.server.record import Observed
+from muster.updates.table import Updates
+from muster.world.clock import Clock, Trips
+
+#: Who of those under way has ended when the server goes on, in that order, and when that is.
+Decision: TypeAlias = Callable[[Flights], tuple[Ints, float]]
+
+
+@dataclass(frozen=True)
+class Landed:
+    """Who has ended when the server goes on, as positions in the airspace, in the order in which they did."""
+
+    ended: Ints
+    moment: float
+    #: Position → why there is no answer, where the flights themselves do not say so.
+    problems: Mapping[int, Problem] = field(default_factory=dict)
+
+
+class ServerClock(Clock):
+    """Virtual time."""
+
+    @property
+    def passes(self) -> bool:
+        """Whether anything takes time."""
+        return self.devices is not None
+
+    @property
+    def observed(self) -> Observed | None:
+        """What this round's record has to hold beside trainings, so that it can be repeated."""
+        return None
+
+    def begin_round(self, round: int, engine: Engine) -> list[str]:
+        """A round begins; what is worth being remembered about that, in words."""
+        return []
+
+    def go_on(self, now: float, airspace: Airspace) -> None:
+        """Go on after a checkpoint, with the clients that were at work then."""
+        self.now = now
+
+    def asking(
+        self,
+        clients: Ints,
+        samples: npt.ArrayLike,
+        down: npt.ArrayLike,
+        up: npt.ArrayLike,
+        *,
+        exchange: tuple[int, int],
+    ) -> Trips:
+        """What is known beforehand about the answers to a question."""
+        return self.trips(clients, samples, down, up, exchange=exchange)
+
+    def asked(self, trips: Trips, silent: list[int]) -> None:
+        """A question has been answered, but by those that are `silent`."""
+        self.advance(float(trips.ends.max(initial=0.0)))
+
+    def sending(
+        self,
+        clients: Ints,
+        samples: npt.ArrayLike,
+        down: npt.ArrayLike,
+        up: npt.ArrayLike,
+        *,
+        exchange: tuple[int, int],
+    ) -> Trips:
+        """What is known beforehand about a training that is about to begin."""
+        return self.trips(clients, samples, down, up, exchange=exchange)
+
+    def sent(self, dispatch: Dispatch, engine: Engine) -> None:
+        """Clients are told to train. In virtual time they do when their answers are collected."""
+        return
+
+    def land(self, airspace: Airspace, decide: Decision) -> Landed:
+        """Wait until the server can go on."""
+        return Landed(*decide(airspace.flights))
+
+    def collect(self, engine: Engine, orders: Sequence[TrainOrder]) -> Iterator[Updates | Failed]:
+        """The answers of clients that have landed."""
+        if len(orders) == 1:
+            return engine.train(orders[0])
+        for order in orders:
+            engine.start(order)
+        return engine.collect()
+
+    def give_up(self, dispatch: Dispatch, *, answered: bool) -> None:
+        """The answers of these clients are not wanted any more; `answered`: they are there already."""
+        return
+
+    def too_late(self) -> list[Load]:
+        """What those sent who answered after they had been given up, since the last call."""
+        return []
