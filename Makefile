@@ -9,7 +9,7 @@ STAMP  := $(VENV)/.ready
 TESTS  := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint types unit slow smoke realdata flower coverage bench study studies docs graph clean
+.PHONY: help setup demo test lint types unit slow smoke realdata flower browser coverage bench study studies docs graph clean
 
 help: ## Show this list
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-9s %s\n", $$1, $$2}'
@@ -50,6 +50,9 @@ realdata: $(STAMP) ## The tests on real data sets (MUSTER_DATA names their folde
 # One after the other: tests share federations of seven processes each.
 flower: $(STAMP) ## The tests that need the extra `flower`
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m flower
+
+browser: $(STAMP) ## The tests of the live page in Chromium (skipped where there is none)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m browser
 
 coverage: $(STAMP) ## Tests with a coverage report
 	$(TESTS) --cov --cov-report=term

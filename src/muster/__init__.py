@@ -6,7 +6,7 @@ from muster._version import __version__
 from muster.core.errors import MusterError
 from muster.core.modules import imported_when_used
 
-__all__ = ["Experiment", "MusterError", "Result", "Server", "__version__", "load", "run"]
+__all__ = ["Experiment", "MusterError", "Result", "Server", "Sweep", "__version__", "compare", "load", "run"]
 
 if TYPE_CHECKING:
     from muster import aggregation as aggregation
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from muster import training as training
     from muster.config.experiment import Experiment, load
     from muster.experiment.runner import run
+    from muster.experiment.sweep import Sweep
+    from muster.report.compare import compare
     from muster.server.loop import Server
     from muster.server.result import Result
 else:
@@ -29,6 +31,8 @@ else:
         Experiment="muster.config.experiment",
         Result="muster.server.result",
         Server="muster.server.loop",
+        Sweep="muster.experiment.sweep",
+        compare="muster.report.compare",
         load="muster.config.experiment",
         run="muster.experiment.runner",
     )

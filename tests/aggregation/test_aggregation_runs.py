@@ -36,7 +36,13 @@ def experiment(tiny):
         needed = aggregators.get(method).requires_algorithm  # type: ignore[attr-defined]
         if "krum" in method:
             options["too_few"] = "median"
+        if method == "bulyan":
+            options["attackers"] = 0
+        if method == "sign-vote":  # the step is small on purpose; three rounds are few
+            options["server_lr"] = 0.02
         algorithm = {"algorithm": {"method": needed[0]}} if needed else {}
+        if aggregators.get(method).needs_root:  # type: ignore[attr-defined]
+            algorithm["data"] = {"source": "digits", "validation": 50}
         return tiny(aggregation={"method": method} | options, selection=SELECTORS[selector], **algorithm)
 
     return make

@@ -94,7 +94,7 @@ def test_files_by_suffix(workspace, tmp_path, suffix):
     content = file.read_text()
     assert "poc" in content
     if suffix == ".json":
-        assert list(json.loads(content)["tables"]) == ["scores"]
+        assert [list(problem["tables"]) for problem in json.loads(content)["problems"]] == [["scores"]]
 
 
 def test_options_arrive(workspace):

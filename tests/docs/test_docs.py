@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import importlib.util
 import re
+import sys
 import tomllib
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -15,6 +17,7 @@ from muster.config.experiment import build_filters, from_dict
 from muster.core.registry import build
 from muster.experiment.runner import build_selector
 from muster.experiment.sweep import load_sweep
+from muster.league.file import from_values as league_from
 from muster.selection.base import selectors
 from muster.training.base import LocalTraining, algorithms
 
@@ -65,6 +68,9 @@ def test_toml_examples_are_valid(page):
         values = tomllib.loads(text)
         if "project" in values or "build-system" in values or SWEEP & set(values):
             continue
+        if {"problems", "tables"} <= set(values):
+            league_from(values)
+            continue
         experiment = from_dict(values)
         build(LocalTraining, experiment.training, "training").check()
         build_filters(experiment.filters)
@@ -86,7 +92,10 @@ def _takes_count(section) -> bool:
     "page",
     [
         ROOT / "README.md",
-        *(ROOT / "docs" / name for name in ("protocols.md", "compare.md", "store.md", "sweeps.md", "filters.md")),
+        *(
+            ROOT / "docs" / name
+            for name in ("protocols.md", "compare.md", "store.md", "sweeps.md", "filters.md", "own.md")
+        ),
     ],
     ids=name_of,
 )
@@ -95,7 +104,18 @@ def test_python_examples_run(page, tmp_path, monkeypatch):
     examples = blocks(page, "python")
     assert examples
     for text in examples:
-        exec(compile(text, str(page), "exec", dont_inherit=True), {"__name__": "example"})
+        # A module that workers find again, as they find the classes of a notebook.
+        example = ModuleType("example")
+        monkeypatch.setitem(sys.modules, "example", example)
+        exec(compile(text, str(page), "exec", dont_inherit=True), vars(example))
+
+
+def test_a_new_users_task_is_short():
+    """Own data, network and method in a sweep against the papers' methods: at most 25 lines and two imports."""
+    example = next(text for text in blocks(ROOT / "README.md", "python") if "muster.compare" in text)
+    lines = [line for line in example.splitlines() if line.strip()]
+    assert len(lines) <= 25
+    assert sum(line.startswith(("import", "from")) for line in lines) <= 2
 
 
 @pytest.mark.parametrize("path", sorted((ROOT / "examples").glob("*.toml")), ids=lambda path: path.stem)

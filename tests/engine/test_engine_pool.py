@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import time
+from typing import Any
 
 import psutil
 import pytest
@@ -121,3 +122,81 @@ def test_workers_end_when_the_main_process_is_killed(tmp_path):
 
 def _alive(pid: int) -> bool:
     return psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+
+
+def stopping_factory():
+    """Tasks that hang: the worker is stopped from outside, or loops for ever; with a file, only the first time."""
+
+    def handle(message):
+        kind, value, marker = message
+        if kind == "square" or (marker is not None and os.path.exists(marker)):
+            return value * value
+        if marker is not None:
+            with open(marker, "w", encoding="utf-8"):
+                pass
+        if kind == "stop":
+            os.kill(os.getpid(), signal.SIGSTOP)
+        while True:
+            pass
+
+    return handle
+
+
+@pytest.mark.parametrize("kind", ["stop", "loop"])
+def test_a_worker_that_hangs_is_replaced_and_its_task_tried_again(kind, tmp_path):
+    pool = Pool(2, stopping_factory, deadline=1.0)
+    marker = str(tmp_path / "hung once")
+    try:
+        answers = dict(pool.run(8, lambda task: (kind if task == 3 else "square", task, marker), window=8))
+    finally:
+        pool.close()
+    assert answers == {n: n * n for n in range(8)}
+    assert len(pool.events) == 1
+    assert "did not answer for" in pool.events[0]
+
+
+def test_a_task_that_always_hangs_is_given_up_and_leaves_no_process_behind():
+    pool = Pool(2, stopping_factory, deadline=1.0)
+    before = set(pool.pids)
+    try:
+        answers = dict(pool.run(6, lambda task: ("stop" if task == 2 else "square", task, None), window=6))
+    finally:
+        pool.close()
+    assert answers.pop(2) == Crashed("its worker hung or died 2 times (no answer within 1 s)")
+    assert answers == {n: n * n for n in (0, 1, 3, 4, 5)}
+    assert not any(psutil.pid_exists(pid) for pid in before)
+
+
+def test_without_a_deadline_patience_follows_the_slowest_task(pool):
+    list(pool.run(6, lambda task: ("square", task), window=6))
+    assert pool.deadline == 300.0
+    pool._slowest = 100.0
+    assert pool.deadline == 2000.0
+
+
+def test_a_client_whose_worker_hangs_is_a_recorded_failure_and_the_run_goes_on(tiny):
+    """The whole engine: one of the processes is stopped while it trains."""
+    import threading
+
+    from muster.experiment.runner import build_parts
+
+    made = tiny(rounds=4, engine={"kind": "processes", "task_deadline": 4.0})
+    parts = build_parts(made, workers=2)
+    engine: Any = parts.engine
+    with engine:
+        server = parts.server()
+
+        def stop_one() -> None:
+            while not engine.worker_pids:
+                time.sleep(0.01)
+            os.kill(engine.worker_pids[0], signal.SIGSTOP)
+
+        thread = threading.Thread(target=stop_one)
+        thread.start()
+        result = server.run(4)
+        thread.join()
+    assert len(result.records) == 4
+    assert any("did not answer" in event for record in result.records for event in record.events)
+    undisturbed = build_parts(made, workers=2)
+    with undisturbed.engine:
+        assert (undisturbed.server().run(4).parameters == result.parameters).all()

@@ -54,6 +54,7 @@ def test_the_most_unusual_client_is_the_one_against_the_trend():
     assert first.client == 23
     assert counts.group_name(*first.group) == "low, green"
     assert (first.share, first.pooled_share) == pytest.approx((0.45, 640 / 4800))
+    # All clients are of one size, so that chance does the same to all of them.
     divergences = [u.divergence for u in most_unusual(counts, most=24)]
     assert divergences == sorted(divergences, reverse=True)
 
@@ -132,9 +133,89 @@ def test_one_client_too_few_gives_no_advice():
 
 def test_spurious_correlation_that_cancels_out_is_told_apart():
     cancels = inspect(of([SC, SC[::-1]])).advice[0].text
-    stays = inspect(of([SC, SC])).advice[0].text
+    stays = inspect(of([SC, SC, EVEN])).advice[0].text
     assert "nearly cancels out (GSC 0.00)" in cancels
-    assert "have it too (GSC 0.53)" in stays
+    assert "have it too (GSC 0.22)" in stays
+    assert 'estimate = "true"' in stays, "clients know their attributes here"
+
+
+def test_identical_clients_are_not_told_to_select():
+    """20 clients of 95 to 5: whoever is chosen, the cohort is 95 to 5."""
+    inspection = inspect(of([[95, 5]] * 20), cohort=5)
+    text = " ".join(advice.text for advice in inspection.advice)
+    assert "High class imbalance in 100% of clients" in findings(of([[95, 5]] * 20))
+    assert "no selection can change it" in text
+    assert "Clients are nearly alike" in findings(of([[95, 5]] * 20))
+    for method in selectors:
+        assert method == "random" or f"`{method}`" not in text
+    different = inspect(of([[95, 5]] * 10 + [[5, 95]] * 10), cohort=5)
+    assert "`fedcbs`" in " ".join(advice.text for advice in different.advice)
+
+
+def test_identical_clients_with_attributes_are_not_told_to_select_either():
+    text = " ".join(advice.text for advice in inspect(of([SC] * 4), cohort=2).advice)
+    assert "no selection can change it" in text
+    assert "feddiverse" not in text
+
+
+def test_a_cohort_of_everybody_is_no_choice():
+    counts = of([[95, 5], [5, 95], [50, 50]])
+    assert "All 3 clients take part in every round" in findings(counts, cohort=3)
+    assert "take part in every round" not in findings(counts, cohort=2)
+    assert "`fedcbs`" not in " ".join(advice.text for advice in inspect(counts, cohort=3).advice)
+
+
+def test_a_group_that_nobody_has_is_named():
+    """Three identical clients; on scanner B nobody is ill: SC is 0.075, for few are ill at all."""
+    table = np.array([[[900, 80], [20, 0]]] * 3)
+    counts = of(table, classes=("healthy", "ill"), attributes=("scanner A", "scanner B"))
+    assert inspect(counts).metrics["GSC"] < 0.1
+    first = inspect(counts).advice[0]
+    assert first.finding == "1 of 4 groups have no sample at all"
+    assert "Nobody has ill, scanner B." in first.text
+    # A class or an attribute value that does not occur makes no empty groups.
+    assert "no sample" not in findings(of([[[50, 50], [0, 0]]] * 3))
+
+
+def test_rates_that_differ_are_not_called_free_of_correlation():
+    """21 % against 4 %: the mutual information is small, because the class is rare."""
+    one, other = [[[40, 10], [60, 90]], [[2, 7], [98, 93]]]
+    table = np.array([one] * 5 + [other] * 5)
+    pooled = table.sum(axis=0)
+    rates = advice.uneven_rates(pooled)
+    assert (rates.label, rates.most, rates.least) == (0, 0, 1)
+    assert rates.ratio == pytest.approx((210 / 1000) / (85 / 1000))
+    counts = of(table, classes=("ill", "healthy"), attributes=("A", "B"))
+    assert inspect(counts).metrics["GSC"] < 0.1
+    assert "One class is 2.5 times as frequent with one attribute value as with another" in findings(counts)
+    text = " ".join(found.text for found in inspect(counts).advice)
+    assert "21% are ill, A, and 8% ill, B" in text
+    assert "nearly free" not in text
+
+
+@pytest.mark.parametrize(
+    "pooled", [[[5, 5], [5, 5]], [[3, 1], [4, 5]], [[10, 0], [0, 0]], [[1, 2, 3]], [[100, 0], [0, 100]]]
+)
+def test_rates_that_are_alike_or_by_chance_or_without_end_are_left_alone(pooled):
+    assert advice.uneven_rates(np.array(pooled)) is None
+
+
+def test_a_handful_of_samples_is_not_unusual():
+    """The small client's mix is further from all data than that of the large one, but means nothing."""
+    table = [[500, 500]] * 10 + [[700, 300], [3, 0]]
+    assert js_divergence(np.array([3, 0]), np.array([5703, 5300]), "bits") > js_divergence(
+        np.array([700, 300]), np.array([5703, 5300]), "bits"
+    )
+    assert [unusual.client for unusual in most_unusual(of(table))] == [10]
+
+
+def test_clients_that_differ_by_chance_are_seldom_called_unusual():
+    rng = np.random.default_rng(0)
+    named = [
+        len(most_unusual(of(np.array([rng.multinomial(n, [0.5, 0.3, 0.2]) for n in rng.integers(20, 400, 30)]))))
+        for _ in range(40)
+    ]
+    assert np.mean(np.array(named) > 0) <= 0.05, "one federation in a hundred, by its own account"
 
 
 @pytest.mark.parametrize(

@@ -160,7 +160,6 @@ def test_column_swap_changes_nothing():
 
 
 def test_sizes():
-    assert metrics.size_gini(np.array([5, 5, 5])) == pytest.approx(0)
     assert metrics.effective_clients(np.array([7, 7, 7, 7])) == pytest.approx(4)
     assert metrics.effective_clients(np.array([1000, 0, 0])) == pytest.approx(1)
     with pytest.raises(DataError):

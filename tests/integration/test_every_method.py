@@ -97,7 +97,9 @@ SELECTIONS = {
 
 def aggregation_experiment(tiny, method: str, selection: str = "random") -> muster.Experiment:
     needed = aggregators.get(method).requires_algorithm  # type: ignore[attr-defined]
+    own: dict[str, Any] = {"validation": 50} if aggregators.get(method).needs_root else {}  # type: ignore[attr-defined]
     return tiny(
+        data={"source": "digits"} | own,
         selection=SELECTIONS[selection],
         aggregation={"method": method},
         algorithm={"method": needed[0] if needed else "plain"},

@@ -123,6 +123,27 @@ def test_the_page(runs, tmp_path):
     assert "@media print" in page
 
 
+def test_it_opens_with_who_is_best(made, monkeypatch):
+    monkeypatch.setattr("muster.report.page.gallery", lambda _: [])
+    runs = [
+        made(name, 0, [0.2, end], selection={"method": name}) for name, end in (("random", 0.5), ("oort", 0.7))
+    ]
+    text = read(report_page(runs, title="T")).text
+    assert text.index("oort is best with 70.0 % accuracy, 20.0 points ahead of random.") < text.index("Tables")
+    other = made("oort", 0, [0.2, 0.9], selection={"method": "oort"}, partition={"alpha": 9.0})
+    assert "nobody is called the best" in read(report_page([*runs, other])).text
+
+
+def test_cases_can_be_taken_out_of_the_tables(runs, made, monkeypatch):
+    monkeypatch.setattr("muster.report.page.gallery", lambda _: [])
+    page = report_page(runs)
+    for place in (0, 1):
+        assert f'<input type="checkbox" id="case-{place}" checked>' in page
+        assert f":root:has(#case-{place}:not(:checked)) .case-{place} {{ display: none; }}" in page
+        assert page.count(f'<tr class="case-{place}">') >= 2 + 5, "its runs, and its row of most tables"
+    assert "<fieldset" not in report_page([made()]), "nothing to choose"
+
+
 def test_every_run_has_a_row(runs, monkeypatch):
     monkeypatch.setattr("muster.report.page.gallery", lambda _: [])
     origin = Provenance("0123456789abcdef", "complete", "", "0.1 (abc)", {"torch": "9.9"}, 0.0, 1e9, 12.5)
@@ -180,12 +201,16 @@ def test_which_pictures_there_are(made):
         "Sensitivity": 1,
     }
     assert "At the end: terraform (eta=2) 80.0 %" in pictures[0].alt
-    assert target(comparison) == pytest.approx(0.8), "the baseline's end, as in the tables"
+    assert target(comparison.alone, comparison.options) == pytest.approx(0.8), (
+        "the baseline's end, as in the tables"
+    )
 
 
 def test_of_many_cases_the_best_are_drawn(made):
     runs = [made(f"m{n}", accuracies=[n / 20], selection={"method": f"m{n}"}) for n in range(MOST_LINES + 3)]
-    assert [case.name for case in drawn(compare(runs))] == [f"m{n}" for n in range(3, MOST_LINES + 3)]
+    assert [case.name for case in drawn(compare(runs).alone, "accuracy")] == [
+        f"m{n}" for n in range(3, MOST_LINES + 3)
+    ]
 
 
 # --- warnings --------------------------------------------------------------------------------------------

@@ -11,8 +11,9 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.patches import StepPatch
 
 from muster.core.errors import ConfigError, OutputError
+from muster.report.compare import compare
 from muster.report.plots import KINDS, draw
-from muster.report.plots.canvas import amount, shortened, spread, time_unit
+from muster.report.plots.canvas import amount, labels, shortened, spread, time_unit
 from muster.report.plots.clusters import NOBODY, aligned, depths
 from muster.report.plots.data import averaged
 from muster.report.plots.histograms import whole_edges
@@ -80,7 +81,7 @@ def test_curves_have_a_line_a_case_and_a_band_over_seeds(pair):
     assert len(first.collections) == 2
     np.testing.assert_allclose(figure.axes[2].lines[0].get_xdata(), [160, 320, 480])
     np.testing.assert_allclose(figure.axes[3].lines[0].get_xdata(), [1.5, 3.0, 4.5])
-    assert figure.legends[0].get_title().get_text() == "mean ± standard deviation over 2 seeds"
+    assert figure.legends[0].get_title().get_text() == "mean and its 95 % interval over 2 seeds"
 
 
 def test_one_run_has_neither_band_nor_legend(made):
@@ -159,6 +160,14 @@ def test_frequencies_are_shares_of_clients(made):
     assert isinstance(bars, StepPatch)
     assert bars.get_data()[0].tolist() == pytest.approx([3 / 6, 1 / 6, 1 / 6, 1 / 6])
     assert texts(figure) == ["Gini 0.61"]
+
+
+def test_training_twice_in_a_round_is_taking_part_once(made):
+    """The picture's Gini is that of the table of participation."""
+    run = made(selections=[[[0, 1], [0]], [[0, 1], [0]], [[0, 2], [0]]])
+    figure = draw("selection-frequency", [run])
+    (gini,) = compare([run]).tables["participation"].column("Gini")
+    assert texts(figure) == [f"Gini {gini.value:.2f}"] == ["Gini 0.61"]
 
 
 @pytest.mark.parametrize(
@@ -429,6 +438,30 @@ def test_amounts_in_words():
     assert amount("round", 1234, 0) == "1,234"
     assert time_unit(179) == (1, "seconds")
     assert time_unit(180) == (60, "minutes")
+
+
+@pytest.mark.parametrize(
+    ("names", "shown"),
+    [
+        (["abcdef", "abcxyz"], ["abcdef", "abcxyz"]),
+        (["abcdefghij", "abcdefghiX"], ["abc…hij", "abc…hiX"]),
+        (["a" * 20 + "1" + "b" * 20, "a" * 20 + "2" + "b" * 20, "c" * 20], None),
+        (["abcdef…", "abcdefgh"], None),
+    ],
+)
+def test_names_are_never_cut_so_that_two_look_the_same(names, shown):
+    found = labels(names, 7)
+    assert len(set(found)) == len(names)
+    if shown is not None:
+        assert found == shown
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(st.text("ab…", min_size=1, max_size=12), min_size=1, max_size=6, unique=True), st.integers(3, 9))
+def test_different_names_stay_different(names, limit):
+    found = labels(names, limit)
+    assert len(set(found)) == len(names)
+    assert all(len(text) <= limit for name, text in zip(names, found, strict=True) if len(name) <= limit)
 
 
 def test_shortened_and_spread():

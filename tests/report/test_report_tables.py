@@ -213,21 +213,24 @@ def test_latex_compiles(tmp_path):
 
 def test_html():
     text = to_html(example())
-    assert "<td class=number><strong>91.0 ± 1.4</strong></td>" in text
-    assert "<td class=number><u>80.0</u></td>" in text
+    assert '<td class="number"><strong>91.0 ± 1.4</strong></td>' in text
+    assert '<td class="number"><u>80.0</u></td>' in text
     assert "&gt; 7.5 (1 of 2 reached)" in text
     assert text.count("<tr>") == text.count("</tr>") == 4
 
 
 def test_csv_has_one_line_for_each_cell_in_full_precision():
-    rows = list(csv.DictReader(io.StringIO(to_csv({"scores": example()}))))
+    rows = list(csv.DictReader(io.StringIO(to_csv([("alpha=1", "scores", example())]))))
     assert len(rows) == 9
     assert rows[0] == {
+        "problem": "alpha=1",
         "table": "scores",
         "row": "a_b",
         "column": "accuracy",
         "value": str(np.mean([0.9, 0.92])),
         "spread": str(np.std([0.9, 0.92], ddof=1)),
+        "low": "0.9",
+        "high": "0.92",
         "seeds": "2",
         "mark": "best",
         "above": "",

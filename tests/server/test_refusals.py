@@ -68,11 +68,12 @@ def run(tiny, aggregator: Aggregator, value: float | None, options: dict, engine
 @pytest.mark.parametrize("engine", ["inline", "vectorised"])
 @pytest.mark.parametrize("options", [{}, KEEP], ids=["stream", "matrix"])
 @pytest.mark.parametrize("q", [1.0, 15.0])
-@pytest.mark.parametrize("loss", [1e25, math.nan, math.inf])
+@pytest.mark.parametrize("loss", [1e15, math.nan, math.inf])
 def test_a_loss_without_use_is_left_out_of_qfedavg(tiny, loss, q, options, engine) -> None:
     result = run(tiny, QFedAvg(q=q), loss, options, engine)
     for record in result.records:
-        assert "cannot weigh its loss" in record.trainings[0].rejected[SPOILED]
+        why = "cannot weigh its loss" if loss < math.inf else "its 'start_loss' is"
+        assert why in record.trainings[0].rejected[SPOILED]
         assert record.trainings[0].clients == [0, 1, 3]
     without = run(tiny, QFedAvg(q=q), None, options, engine)
     np.testing.assert_array_equal(result.parameters, without.parameters)
@@ -82,7 +83,8 @@ def test_a_loss_without_use_is_left_out_of_qfedavg(tiny, loss, q, options, engin
 @pytest.mark.parametrize("work", [0.0, math.nan, -3.0])
 def test_a_client_without_local_work_never_counts_in_fednova(tiny, work, options) -> None:
     result = run(tiny, FedNova(), work, options, "inline")
-    assert "local work" in result.records[0].trainings[0].rejected[SPOILED]
+    why = "local work" if work == 0 else "its 'local_progress' is"
+    assert why in result.records[0].trainings[0].rejected[SPOILED]
     assert result.records[0].trainings[0].clients == [0, 1, 3]
     without = run(tiny, FedNova(), None, options, "inline")
     np.testing.assert_array_equal(result.parameters, without.parameters)

@@ -14,7 +14,7 @@ what it makes of them; one that declares nothing is not given any.
 from __future__ import annotations
 
 from abc import abstractmethod
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar, Literal, TypeAlias
 
 import numpy as np
@@ -28,7 +28,7 @@ from muster.core.parameters import ParameterSpec
 from muster.core.registry import Registry
 from muster.signals.base import Signal
 from muster.training.base import LocalAlgorithm, LocalTraining
-from muster.updates.table import Updates, total_of
+from muster.updates.table import Updates, capped, total_of
 
 #: What an aggregator makes of an answer to an older model: it looks at the movement alone, or at the model that
 #: the client sent, which is known from the drift of its version.
@@ -66,13 +66,19 @@ class Aggregator(Component):
     clip_norm: float | None = None
     #: How far the server goes towards the aggregate: 1 goes all the way.
     server_lr: float = 1.0
+    #: No client has more than this share of the weights, whatever sample count or loss it states; None: any share.
+    max_weight: float | None = None
 
     #: Streams updates instead of asking for the matrix.
     streaming: ClassVar[bool] = False
     #: Understands multiplicities (sampling with replacement).
     honours_multiplicity: ClassVar[bool] = True
+    #: Weighs clients by what they state, so that `max_weight` means something.
+    bounds_weights: ClassVar[bool] = False
     #: Understands weights that a selector asks for.
     honours_weights: ClassVar[bool] = True
+    #: Compares clients with a training on data of the server's own, which `trust` hands over.
+    needs_root: ClassVar[bool] = False
     #: Names of the local algorithms that it works with; None: all.
     requires_algorithm: ClassVar[tuple[str, ...] | None] = None
     #: What it makes of answers to older models; None: it cannot use them, and a pacing that lets late answers in
@@ -86,11 +92,23 @@ class Aggregator(Component):
     def check(self, population: Population) -> None:
         self.require("server_lr", self.server_lr > 0, "a positive number")
         self.require("clip_norm", self.clip_norm is None or self.clip_norm > 0, "a positive number")
+        self.require("max_weight", self.max_weight is None or 0 < self.max_weight <= 1, "above 0, at most 1")
+        if self.max_weight is not None and not self.bounds_weights:
+            raise ConfigError(
+                f"{type(self).__name__}: max_weight is {self.max_weight}, but the method does not weigh clients "
+                "by what they state",
+                fix="leave max_weight out",
+            )
 
     def require(self, option: str, holds: bool, expected: str) -> None:
         """Refuse an option's value unless the condition on it holds (NaN never does)."""
         if not holds:
             raise ConfigError(f"{type(self).__name__}: {option} is {getattr(self, option)}", expected=expected)
+
+    def cautions(self, population: Population) -> list[str]:
+        if population.cohort != 1 or self.streaming:
+            return []
+        return [f"{aggregators.name_of(self)} has nothing to compare: one client trains at a time"]
 
     def prepare(self, population: Population) -> None:
         """Learn the population before round 1."""
@@ -108,6 +126,9 @@ class Aggregator(Component):
         The server leaves these updates out and records why, as it does with those that the guard refuses.
         """
         return {}
+
+    def trust(self, movement: Vector) -> None:
+        """Before each aggregation, where the method `needs_root`: what a training on the server's data made."""
 
     def broadcast(self, spec: ParameterSpec) -> Vector | None:
         """A second vector that every training client receives (for example the server's control variate)."""
@@ -134,7 +155,7 @@ class Aggregator(Component):
         return self.moved(current, step, spec, updates, weights)
 
 
-aggregators: Registry[Aggregator] = Registry("aggregation method", "muster.aggregation")
+aggregators: Registry[Aggregator] = Registry("aggregation method", "muster.aggregation", "muster.aggregators")
 
 
 @dataclass(kw_only=True)
@@ -194,6 +215,8 @@ class MeanAggregator(StreamingAggregator):
     and rows enter them one after the other: the result does not depend on how answers were divided into parts.
     """
 
+    bounds_weights: ClassVar[bool] = True
+
     def weight(self, updates: Updates) -> Floats:
         """Unnormalised weight of each update, multiplicity not yet counted."""
         return updates.sizes.astype(np.float64)
@@ -212,6 +235,16 @@ class MeanAggregator(StreamingAggregator):
     def step(self, mean: Floats) -> Floats:
         """The server's step from the mean of the trainable movements, which may be changed in place."""
         return mean
+
+    def aggregate(self, current: Vector, updates: Updates, spec: ParameterSpec) -> Aggregated:
+        if self.max_weight is None:
+            return super().aggregate(current, updates, spec)
+        # A cap depends on all weights, so this needs the whole table.
+        discount = self.discount(updates)
+        counted = capped(self.undiscounted(updates) * discount, self.max_weight)
+        factors = updates.multiplicity * discount
+        weights = np.divide(counted, factors, out=np.zeros(len(updates)), where=factors > 0)
+        return super().aggregate(current, replace(updates, weights=weights), spec)
 
     def begin(self, current: Vector, spec: ParameterSpec) -> None:
         self._current, self._spec = current, spec

@@ -30,6 +30,9 @@ class FedAvgM(FedAvg):
         super().check(population)
         self.require("momentum", 0 <= self.momentum < 1, "at least 0, below 1")
 
+    def cautions(self, population: Population) -> list[str]:
+        return ["fedavgm is fedavg here: momentum is 0"] if self.momentum == 0 else super().cautions(population)
+
     def step(self, mean: Floats) -> Floats:
         self.velocity = velocity(self.velocity, mean, self.momentum)
         return self.velocity

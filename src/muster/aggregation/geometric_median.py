@@ -63,6 +63,7 @@ class GeometricMedian(DiscountingAggregator):
     iterations: int = 100
     tolerance: float = 1e-6
 
+    bounds_weights: ClassVar[bool] = True
     stale: ClassVar[StaleUse | None] = "movements"
 
     def check(self, population: Population) -> None:
@@ -72,7 +73,7 @@ class GeometricMedian(DiscountingAggregator):
         self.require("tolerance", self.tolerance >= 0, "zero or a positive number")
 
     def aggregate(self, current: Vector, updates: Updates, spec: ParameterSpec) -> Aggregated:
-        weights = updates.shares(self.weights, self.discount(updates))
+        weights = updates.shares(self.weights, self.discount(updates), self.max_weight)
         gram = inner_products(updates.movements[:, spec.trainable]).gram
         coefficients = weiszfeld(gram, weights, self.smoothing, self.iterations, self.tolerance)
         return self.averaged(current, updates, coefficients, spec)

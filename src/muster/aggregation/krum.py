@@ -54,6 +54,13 @@ class NeighbourAggregator(Aggregator):
             f"at most {(population.clients - 3) // 2}: withstanding f attackers takes 2f + 3 = {needed} clients",
         )
 
+    def cautions(self, population: Population) -> list[str]:
+        name, needed = aggregators.name_of(self), 2 * self.attackers + 3
+        if population.cohort is None or population.cohort >= needed:
+            return super().cautions(population)
+        what = "is the median here" if self.too_few == "median" else "will stop in round 1"
+        return [f"{name} {what}: {population.cohort} clients a round, and it takes 2f + 3 = {needed}"]
+
     @abstractmethod
     def kept(self, updates: int) -> int:
         """How many clients are averaged."""
@@ -100,6 +107,13 @@ class MultiKrum(NeighbourAggregator):
     def check(self, population: Population) -> None:
         super().check(population)
         self.require("keep", self.keep is None or self.keep >= 1, "at least 1")
+
+    def cautions(self, population: Population) -> list[str]:
+        found = super().cautions(population)
+        cohort = population.cohort
+        if not found and cohort is not None and self.kept(cohort) >= cohort:
+            return ["multi-krum is fedavg with equal weights here: all clients are kept"]
+        return found
 
     def kept(self, updates: int) -> int:
         return updates - self.attackers if self.keep is None else min(self.keep, updates)

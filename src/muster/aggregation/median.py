@@ -10,6 +10,7 @@ import numpy as np
 from muster.aggregation._blocks import cached_width, column_blocks
 from muster.aggregation.base import Aggregated, Aggregator, StaleUse, aggregators
 from muster.core.arrays import Floats, Vector
+from muster.core.component import Population
 from muster.core.parameters import ParameterSpec
 from muster.updates.table import Updates
 
@@ -33,6 +34,11 @@ class Median(Aggregator):
     honours_weights: ClassVar[bool] = False
     #: A robust centre of movements; where answers are of several ages, honest ones differ more.
     stale: ClassVar[StaleUse | None] = "movements"
+
+    def cautions(self, population: Population) -> list[str]:
+        if population.cohort is not None and population.cohort <= 2:
+            return ["median is fedavg with equal weights here: of two clients the median is the mean"]
+        return super().cautions(population)
 
     def aggregate(self, current: Vector, updates: Updates, spec: ParameterSpec) -> Aggregated:
         step = coordinate_median(updates.movements[:, spec.averaged])

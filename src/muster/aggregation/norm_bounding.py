@@ -34,6 +34,7 @@ class NormBounding(DiscountingAggregator):
     bound: float | None = None
     quantile: float = 0.5
 
+    bounds_weights: ClassVar[bool] = True
     stale: ClassVar[StaleUse | None] = "movements"
 
     def check(self, population: Population) -> None:
@@ -41,8 +42,13 @@ class NormBounding(DiscountingAggregator):
         self.require("bound", self.bound is None or self.bound > 0, "a positive number")
         self.require("quantile", 0 <= self.quantile <= 1, "0 to 1")
 
+    def cautions(self, population: Population) -> list[str]:
+        if self.bound is None and self.quantile == 1:
+            return ["norm-bounding is fedavg here: with quantile = 1 the bound is the longest movement"]
+        return super().cautions(population)
+
     def aggregate(self, current: Vector, updates: Updates, spec: ParameterSpec) -> Aggregated:
-        weights = updates.shares(self.weights, self.discount(updates))
+        weights = updates.shares(self.weights, self.discount(updates), self.max_weight)
         step = np.zeros(spec.averaged.stop)
         buffers = buffers_of(spec)
         for part, bound in ((spec.trainable, self.bound), (buffers, None)):

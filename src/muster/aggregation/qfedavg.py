@@ -50,6 +50,11 @@ class QFedAvg(MeanAggregator):
         self.require("q", self.q >= 0, "zero or a positive number")
         self.require("lipschitz", self.lipschitz is None or self.lipschitz > 0, "a positive number")
 
+    def cautions(self, population: Population) -> list[str]:
+        if self.q == 0:
+            return ["qfedavg is fedavg with equal weights here: q is 0"]
+        return super().cautions(population)
+
     def reports(self) -> tuple[Signal, ...]:
         return (StartLoss(),)
 

@@ -12,7 +12,7 @@ from muster.aggregation.base import Aggregated, DiscountingAggregator, StaleUse,
 from muster.core.arrays import Floats, Ints, Vector
 from muster.core.component import Population
 from muster.core.parameters import ParameterSpec
-from muster.updates.table import Updates, normalised
+from muster.updates.table import Updates, capped, normalised
 
 
 def mixed_weights(
@@ -64,6 +64,7 @@ class SimAgg(DiscountingAggregator):
     epsilon: float = 1e-5
 
     honours_weights: ClassVar[bool] = False
+    bounds_weights: ClassVar[bool] = True
     stale: ClassVar[StaleUse | None] = "models"
 
     def check(self, population: Population) -> None:
@@ -81,6 +82,7 @@ class SimAgg(DiscountingAggregator):
             weights = mixed_weights(apart, updates.sizes, self.epsilon, updates.multiplicity)
             if updates.staleness.any():
                 weights = normalised(weights * self.discount(updates))
+            weights = capped(weights, self.max_weight)
             accumulate(step[layer], rows, weights)
             overall += weights * ((layer.stop - layer.start) / spec.trainable.stop)
         buffers = buffers_of(spec)

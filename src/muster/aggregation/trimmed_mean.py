@@ -18,13 +18,18 @@ from muster.updates.table import Updates
 
 def trimmed_mean(rows: Vector, ratio: float = 0.2) -> Floats:
     """The mean of each column without its ⌊ratio · rows⌋ smallest and as many largest values."""
-    # The tolerance keeps 0.2 · 5 from being floored to 0 where the product is a hair below 1.
-    drop = math.floor(ratio * len(rows) + 1e-9)
+    drop = left_out(len(rows), ratio)
     result = np.empty(rows.shape[1])
     for block in column_blocks(rows.shape[1], cached_width(len(rows))):
         ordered = np.sort(rows[:, block].T, axis=1)
         result[block] = ordered[:, drop : len(rows) - drop].mean(axis=1, dtype=np.float64)
     return result
+
+
+def left_out(rows: int, ratio: float) -> int:
+    """How many are left out at each end."""
+    # The tolerance keeps 0.2 · 5 from being floored to 0 where the product is a hair below 1.
+    return math.floor(ratio * rows + 1e-9)
 
 
 @aggregators.register("trimmed-mean")
@@ -43,6 +48,14 @@ class TrimmedMean(Aggregator):
     def check(self, population: Population) -> None:
         super().check(population)
         self.require("ratio", 0 <= self.ratio < 0.5, "at least 0, below 0.5: something must be left")
+
+    def cautions(self, population: Population) -> list[str]:
+        if population.cohort is not None and not left_out(population.cohort, self.ratio):
+            return [
+                f"trimmed-mean is fedavg with equal weights here: {self.ratio:g} of {population.cohort} clients "
+                "is less than one, so nobody is left out"
+            ]
+        return super().cautions(population)
 
     def aggregate(self, current: Vector, updates: Updates, spec: ParameterSpec) -> Aggregated:
         step = trimmed_mean(updates.movements[:, spec.averaged], self.ratio)

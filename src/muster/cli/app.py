@@ -15,6 +15,7 @@ from muster.cli.data import data_app
 from muster.cli.deploy import deploy_app
 from muster.cli.flower import flower_app
 from muster.cli.inspect import inspect
+from muster.cli.league import league
 from muster.cli.node import node
 from muster.cli.replay import replay
 from muster.cli.report import plot, report
@@ -33,6 +34,7 @@ from muster.cli.running import (
 from muster.cli.runs import export, runs_app
 from muster.cli.start import init, schema, show
 from muster.cli.sweep import sweep
+from muster.cli.ui import ui
 from muster.console.output import err, out
 
 app = typer.Typer(
@@ -177,8 +179,15 @@ _GROUPS: dict[str, dict[str, Callable[..., None] | typer.Typer]] = {
         "data": data_app,
         "inspect": inspect,
     },
-    "Run": {"run": run, "sweep": sweep, "reproduce": reproduce, "replay": replay},
-    "Look at results": {"compare": compare, "report": report, "plot": plot, "runs": runs_app, "export": export},
+    "Run": {"run": run, "sweep": sweep, "reproduce": reproduce, "league": league, "replay": replay},
+    "Look at results": {
+        "ui": ui,
+        "compare": compare,
+        "report": report,
+        "plot": plot,
+        "runs": runs_app,
+        "export": export,
+    },
     "Real federations": {"flower": flower_app, "deploy": deploy_app, "node": node},
 }
 for _group, _commands in _GROUPS.items():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 import typer
 
@@ -37,5 +37,19 @@ By = Annotated[
         metavar="KEY",
         help="A case is all runs that agree in this setting; may be repeated. Default: all but seed.",
     ),
+]
+Problem = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--problem",
+        metavar="KEY",
+        help="Runs that differ in this setting are different problems too, as they are where data, partition, "
+        "model, local training, rounds, devices or availability differ; may be repeated.",
+    ),
+]
+Together = Annotated[bool, typer.Option("--together", help="One table for all problems.")]
+Spread = Annotated[
+    Literal["interval", "deviation"],
+    typer.Option("--spread", help="Beside a mean: its 95 % interval, or the standard deviation over seeds."),
 ]
 Unfinished = Annotated[bool, typer.Option("--unfinished", help="Compare unfinished runs, too.")]

@@ -7,7 +7,19 @@ from typing import Annotated
 
 import typer
 
-from muster.cli.choosing import Baseline, By, Last, Metric, Runs, Targets, Unfinished, Where
+from muster.cli.choosing import (
+    Baseline,
+    By,
+    Last,
+    Metric,
+    Problem,
+    Runs,
+    Spread,
+    Targets,
+    Together,
+    Unfinished,
+    Where,
+)
 from muster.cli.running import Workspace
 from muster.console.output import err, out
 
@@ -36,11 +48,15 @@ def compare(  # noqa: PLR0917 (the options are what they are)
     ] = 1,
     baseline: Baseline = "",
     by: By = None,
+    problem: Problem = None,
+    together: Together = False,
+    spread: Spread = "interval",
     correction: Annotated[str, typer.Option(help="For several comparisons: holm or none.")] = "holm",
     table: Annotated[
         list[str] | None,
         typer.Option(
-            help="Only this: scores, budgets, targets, significance, participation, weights, time or overhead."
+            help="Only this: scores, budgets, targets, significance, participation, weights, time, overhead or "
+            "ranks."
         ),
     ] = None,
     sort: Annotated[bool, typer.Option("--sort", help="Best first.")] = False,
@@ -53,6 +69,9 @@ def compare(  # noqa: PLR0917 (the options are what they are)
     ] = None,
 ) -> None:
     """Compare methods: means over seeds, equal budgets, work to a target, tests, participation and overhead.
+
+    Runs on different data, partitions, models or local training are different problems: each is judged on its own,
+    and methods are ranked over all of them.
 
     Takes sweeps, names or fingerprints of runs, or folders with results; without them all runs of the workspace.
 
@@ -73,6 +92,9 @@ def compare(  # noqa: PLR0917 (the options are what they are)
         sustain=sustain,
         baseline=baseline,
         by=tuple(by or ()),
+        problem=tuple(problem or ()),
+        together=together,
+        spread=spread,
         correction=correction,
         unfinished=unfinished,
         sort=sort,

@@ -163,7 +163,7 @@ def _watched(experiment: Experiment, json_lines: bool) -> Iterator[list[Observer
 
 def _count(experiment: Experiment, nodes: int | None) -> int:
     """How many nodes to start: one for each client, unless the experiment says that fewer will do."""
-    clients = experiment.partition.get("clients")
+    clients = experiment.partition.get("clients") if isinstance(experiment.partition, dict) else None
     if nodes is None:
         if not isinstance(clients, int):
             raise ConfigError("the experiment does not say how many clients there are", fix="give --nodes")

@@ -7,7 +7,19 @@ from typing import Annotated
 
 import typer
 
-from muster.cli.choosing import Baseline, By, Last, Metric, Runs, Targets, Unfinished, Where
+from muster.cli.choosing import (
+    Baseline,
+    By,
+    Last,
+    Metric,
+    Problem,
+    Runs,
+    Spread,
+    Targets,
+    Together,
+    Unfinished,
+    Where,
+)
 from muster.cli.running import Workspace
 from muster.console.output import out
 
@@ -21,6 +33,9 @@ def report(  # noqa: PLR0917 (the options are what they are)
     target: Targets = None,
     baseline: Baseline = "",
     by: By = None,
+    problem: Problem = None,
+    together: Together = False,
+    spread: Spread = "interval",
     unfinished: Unfinished = False,
     title: Annotated[str, typer.Option(help="What stands on top.")] = "",
     file: Annotated[Path, typer.Option("--out", "-o", metavar="FILE", help="The page.")] = Path("report.html"),
@@ -40,8 +55,12 @@ def report(  # noqa: PLR0917 (the options are what they are)
         targets=tuple(target or ()),
         baseline=baseline,
         by=tuple(by or ()),
+        problem=tuple(problem or ()),
+        together=together,
+        spread=spread,
         unfinished=unfinished,
     )
+    options.check()
     results = chosen_results(runs or (), where or (), folder=workspace)
     remarks = without_rounds(runs_without_rounds(runs or (), where or (), folder=workspace))
     path = write_report(results, file, options, title=title or ", ".join(runs or ()), remarks=remarks)
@@ -53,7 +72,7 @@ def plot(  # noqa: PLR0917 (the options are what they are)
         str,
         typer.Argument(
             help="curves, curves-apart, selection-map, selection-frequency, client-accuracy, clusters, "
-            "cluster-numbers, fairness, time-to-target, sensitivity, weights, timeline or staleness."
+            "cluster-numbers, fairness, time-to-target, sensitivity, ranks, weights, timeline or staleness."
         ),
     ],
     runs: Runs = None,

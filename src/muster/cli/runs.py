@@ -123,7 +123,10 @@ def delete(  # noqa: PLR0917 (the options are what they are)
 
 
 def export(  # noqa: PLR0917 (the options are what they are)
-    folder: Annotated[Path, typer.Argument(help="Where the files go.", metavar="FOLDER")],
+    folder: Annotated[Path | None, typer.Argument(help="Where the files go.", metavar="[FOLDER]")] = None,
+    model: Annotated[
+        Path | None, typer.Option("--model", help="Write a run's trained model: .pt or .safetensors.")
+    ] = None,
     form: Annotated[
         FormatOption, typer.Option("--format", help="The format of the files.")
     ] = FormatOption.parquet,
@@ -137,17 +140,36 @@ def export(  # noqa: PLR0917 (the options are what they are)
 ) -> None:
     """Write runs, rounds, selections, reports and events as Parquet or CSV tables, for other programs.
 
-    Example: `muster export tables --sweep sweep-digits --format csv`
+    Examples: `muster export tables --sweep sweep-digits --format csv`, `muster export --model out.pt --name mine`
     """
     from muster.core.errors import ConfigError
     from muster.results.export import export as export_runs
 
+    if folder is None and model is None:
+        raise ConfigError("nothing was chosen to write", expected="a FOLDER for tables, or --model FILE")
     with _store(workspace) as store:
         runs = _chosen(store, sweep, name, method, seed, status, where)
         if not runs:
             raise ConfigError(f"no run in {store.path} fits", fix="see `muster runs`")
+        if model is not None:
+            _export_model(store, runs, model)
+        if folder is None:
+            return
         files = export_runs(store, runs, folder, form.value)
     out.print(f"{_count(runs)}: {', '.join(file.name for file in files)} in {folder}", soft_wrap=True)
+
+
+def _export_model(store: Store, runs: Sequence[Run], path: Path) -> None:
+    from muster.core.errors import ConfigError
+    from muster.experiment.networks import save_network
+
+    if len(runs) > 1:
+        raise ConfigError(
+            f"{_count(runs)} fit, and a file holds one model",
+            fix="choose one with --name, --method, --seed, --sweep or --where",
+        )
+    save_network(store.result(runs[0]), path)
+    out.print(f"the model of '{runs[0].name}' after {runs[0].done} rounds: {path}", soft_wrap=True)
 
 
 def _store(workspace: Path | None) -> Store:

@@ -29,6 +29,7 @@ from muster.server.trial import ROUNDS
 from muster.signals.base import signals
 from muster.tracking import trackers
 from muster.training.base import algorithms
+from muster.updates.attacks.base import attack_names
 from muster.updates.filters import filters
 from muster.world.availability import availabilities
 from muster.world.devices import device_models
@@ -55,6 +56,7 @@ METHODS = ("selection", "aggregation")
 def show_components(kind: str | None) -> None:
     """Names with one line each."""
     known = {name: {entry: registry.summary(entry) for entry in registry} for name, registry in KINDS.items()}
+    known["attacks"] = {name: known["filters"].pop(name) for name in attack_names()}
     known["workloads"] = workload_summaries()
     if kind is not None and kind not in ("methods", *known):
         raise ConfigError(f"unknown kind '{kind}'", expected=nearest(kind, [*known, "methods"]))

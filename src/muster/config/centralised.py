@@ -22,6 +22,7 @@ SECTIONS: dict[str, Any] = {
     "pacing": {},
     "privacy": {},
     "filters": [],
+    "limits": {},
 }
 
 

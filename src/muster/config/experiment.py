@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import copy
 import tomllib
-import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from pathlib import Path
@@ -22,10 +21,13 @@ from muster.config.workloads import workload
 from muster.core.component import Component
 from muster.core.errors import ConfigError, nearest
 from muster.core.registry import build
-from muster.data.federated import Dataset, FederatedData
+from muster.data.federated import Dataset, FederatedData, check_sum
+from muster.data.partition.base import Scheme
 from muster.pacing import Pacing
 from muster.selection.base import Selector
 from muster.training.base import LocalAlgorithm
+from muster.training.objectives import Objective
+from muster.training.objectives.base import Function as LossFunction
 from muster.updates.filters import Filter, filters
 
 Section: TypeAlias = dict[str, Any]
@@ -58,6 +60,9 @@ class EngineOptions:
     device: str = "auto"
     #: Megabytes of client state (control variates, previous models) kept in memory before it goes to disk.
     client_memory: int = 2048
+    #: Seconds after which a worker process counts as hanging and is replaced; None: 20 times as long as the
+    #: slowest task so far, at least 300.
+    task_deadline: float | None = None
 
 
 @dataclass(frozen=True)
@@ -76,9 +81,11 @@ class Experiment:
     seed: int = 0
     rounds: int = 20
     data: Section | Dataset | FederatedData = field(default_factory=_section(source="digits"))
-    partition: Section = field(default_factory=_section(scheme="dirichlet", clients=40, alpha=0.3))
+    partition: Section | Scheme = field(default_factory=_section(scheme="dirichlet", clients=40, alpha=0.3))
     model: Section | nn.Module | Callable[..., nn.Module] = field(default_factory=_section(name="mlp"))
     training: Section = field(default_factory=dict)
+    #: What is learnt: an objective, or only a loss; empty: what the data's targets are for.
+    objective: Section | Objective | LossFunction = field(default_factory=dict)
     algorithm: Section | LocalAlgorithm = field(default_factory=_section(method="plain"))
     selection: Section | Selector = field(default_factory=_section(method="random", clients_per_round=8))
     aggregation: Section | Aggregator = field(default_factory=_section(method="fedavg"))
@@ -92,6 +99,7 @@ class Experiment:
     devices: Section = field(default_factory=dict)
     pacing: Section | Pacing = field(default_factory=dict)
     privacy: Section = field(default_factory=dict)
+    limits: Section = field(default_factory=dict)
     tracking: Section = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -104,6 +112,8 @@ class Experiment:
         """Refuse what is neither a section nor a component, before anything is built from it."""
         objects: dict[str, tuple[type, ...]] = {
             "data": (Dataset, FederatedData),
+            "partition": (Scheme,),
+            "objective": (Objective,),
             "algorithm": (LocalAlgorithm,),
             "selection": (Selector,),
             "aggregation": (Aggregator,),
@@ -116,6 +126,8 @@ class Experiment:
                 check_list(value)
                 continue
             if name in ("name", "seed", "rounds", "model") or isinstance(value, (dict, *objects.get(name, ()))):
+                continue
+            if name == "objective" and callable(value):
                 continue
             component = " or ".join(kind.__name__ for kind in objects.get(name, ()))
             expected = "a dict of options" + (f", or an object of class {component}" if component else "")
@@ -154,7 +166,7 @@ class Experiment:
         """What is run in plain types, for reports and fingerprints; who watches it does not belong to it."""
         sections = self.as_run().to_dict()
         del sections["tracking"]
-        for later in ("filters", "pacing"):
+        for later in ("filters", "pacing", "limits", "objective"):
             # Runs without them are described as they were before there were any.
             if not sections[later]:
                 del sections[later]
@@ -320,25 +332,19 @@ def plain_setting(value: Any) -> Any:
     if isinstance(value, np.generic):
         return value.item()
     if isinstance(value, np.ndarray):
-        return {"array": list(value.shape), "check": _check_sum(value)}
+        return {"array": list(value.shape), "check": check_sum(value)}
     name = getattr(value, "__qualname__", type(value).__qualname__)
     parameters = value.get_params() if isinstance(value, Component) else {}
+    if isinstance(value, Scheme) and is_dataclass(value):
+        parameters = {f.name: getattr(value, f.name) for f in fields(value)}
     if isinstance(value, nn.Module):
         parameters = {"layers": repr(value)}
     if isinstance(value, Dataset | FederatedData):
         dataset = value.dataset if isinstance(value, FederatedData) else value
-        parts: list[np.ndarray[Any, Any]] = [dataset.train.labels, dataset.test.labels]
+        parts: list[np.ndarray[Any, Any]] = [np.array([dataset.check_sum])]
         if isinstance(value, FederatedData):
             parts += [value.train_index.starts, value.train_index.samples]
             if value.validation is not None:
                 parts.append(value.validation)
-        parameters = {"data": dataset.name, "samples": len(dataset.train), "check": _check_sum(*parts)}
+        parameters = {"data": dataset.name, "samples": len(dataset.train), "check": check_sum(*parts)}
     return {"object": name, **plain_setting(parameters)}
-
-
-def _check_sum(*arrays: np.ndarray[Any, Any]) -> int:
-    """Tells data apart that was handed over as objects: labels and who has what, not every pixel."""
-    check = 0
-    for array in arrays:
-        check = zlib.crc32(np.ascontiguousarray(array).view(np.uint8).data, check)
-    return check

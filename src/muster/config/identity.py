@@ -18,6 +18,23 @@ HABITS = ("name", "engine", "flower", "checkpoint", "tracking")
 #: The sections that determine what clients do: server and nodes must agree on them.
 CLIENT_SECTIONS = ("seed", "data", "partition", "model", "training", "algorithm", "devices")
 
+#: The sections that say what is done about a problem, and how it is watched. Everything else that determines a
+#: result (data, partition, model, local training, rounds, devices, availability) is the problem itself.
+METHOD_SECTIONS = (
+    "selection",
+    "aggregation",
+    "algorithm",
+    "pacing",
+    "filters",
+    "guard",
+    "privacy",
+    "evaluation",
+    "engine",
+)
+
+#: The sections that centralised training shares with the federation that it is compared with.
+SHARED_WITH_CENTRALISED = ("data", "partition", "model")
+
 #: Defaults that are not what they were when runs were first kept. A config that leaves them open is identified by
 #: what they are now, so that it is not taken for a run of before.
 CHANGED_DEFAULTS: dict[str, dict[str, Any]] = {"training": {"lr": 0.1, "batch_size": 16}}
@@ -55,6 +72,8 @@ def client_fingerprint(config: Mapping[str, Any]) -> str:
     """Identifies the clients' side of an experiment; server and nodes compare it before they work together."""
     settings = determining(config)
     sections = {section: settings[section] for section in CLIENT_SECTIONS}
+    if "objective" in settings:
+        sections["objective"] = settings["objective"]
     # Those that do not say that they stand on the server may be the clients'.
     filters = [
         step for step in settings.get("filters", ()) if not isinstance(step, dict) or step.get("side") != "server"
@@ -66,6 +85,22 @@ def pace_kind(config: Mapping[str, Any]) -> str:
     """What runs have in common whose rounds take equally long: all but seed and length, and where clients run."""
     settings = {key: value for key, value in determining(config).items() if key not in ("seed", "rounds")}
     return _hashed(settings | {key: config.get(key, {}) for key in ("engine", "flower")})
+
+
+def problem_sections(config: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings of the problem that a run works on: what determines its result, but for seed and method.
+
+    Centralised training has no federation, so its problem is the data, the clients that test on it and the model.
+    """
+    if is_centralised(config):
+        return {name: config[name] for name in SHARED_WITH_CENTRALISED if name in config}
+    return {key: value for key, value in determining(config).items() if key not in ("seed", *METHOD_SECTIONS)}
+
+
+def is_centralised(config: Mapping[str, Any]) -> bool:
+    """Whether one model was trained on the data of all clients together."""
+    training = config.get("training", {})
+    return isinstance(training, Mapping) and training.get("mode") == "centralised"
 
 
 def _standing_for(kind: str) -> str:

@@ -7,10 +7,12 @@ import signal
 import sys
 import time
 from collections import Counter
+from collections.abc import Sequence
 from types import FrameType
 from typing import Any
 
 from rich.console import Console
+from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from muster.engine.base import Failed
@@ -40,7 +42,7 @@ class BarProgress(Observer):
     """A progress bar with round, accuracy, samples a second and time left."""
 
     def __init__(self, console: Console, title: str) -> None:
-        self._title, self._rate = title, _Rate()
+        self._title, self._rate, self._said = title, _Rate(), list[str]()
         self._bar = Progress(
             TextColumn("[bold]{task.description}"),
             BarColumn(bar_width=30),
@@ -60,6 +62,9 @@ class BarProgress(Observer):
 
     def started(self, server: Server, rounds: int, done: int) -> None:
         self._bar.console.print(f"[dim]{self._title}: {server.engine.describe()}[/]")
+        self._said = _cautions(server, rounds, done)
+        for text in self._said:
+            self._bar.console.print(f"[yellow]caution: {escape(text)}[/]", soft_wrap=True)
         self._bar.update(self._task, total=rounds, completed=done)
         self._rate = _Rate()
 
@@ -67,10 +72,12 @@ class BarProgress(Observer):
         self._rate.add(answers)
 
     def round_ended(self, record: RoundRecord, ledger: Ledger) -> None:
-        accuracy = record.metrics["accuracy"]
-        shown = "" if math.isnan(accuracy) else f"accuracy {accuracy:.1%}  "
+        accuracy, loss = record.metrics["accuracy"], record.metrics["loss"]
+        shown = "" if math.isnan(loss) else f"loss {loss:.4g}  "
+        if not math.isnan(accuracy):
+            shown = f"accuracy {accuracy:.1%}  "
         self._bar.update(self._task, advance=1, facts=f"{shown}{self._rate.per_second:,.0f} samples/s")
-        for line in warnings(record):
+        for line in warnings(record, self._said):
             self._bar.console.print(f"[yellow]{line}[/]")
 
 
@@ -79,6 +86,7 @@ class LineProgress(Observer):
 
     def __init__(self, console: Console, title: str) -> None:
         self._console, self._title, self._rate, self._rounds, self._done = console, title, _Rate(), 0, 0
+        self._said: list[str] = []
 
     def __enter__(self) -> LineProgress:
         return self
@@ -89,13 +97,18 @@ class LineProgress(Observer):
     def started(self, server: Server, rounds: int, done: int) -> None:
         self._rounds, self._done, self._rate = rounds, done, _Rate()
         self._console.print(f"{self._title}: {server.engine.describe()}", soft_wrap=True)
+        self._said = _cautions(server, rounds, done)
+        for text in self._said:
+            self._console.print(f"caution: {text}", markup=False, soft_wrap=True)
 
     def answered(self, answers: Updates | Failed) -> None:
         self._rate.add(answers)
 
     def round_ended(self, record: RoundRecord, ledger: Ledger) -> None:
-        accuracy = record.metrics["accuracy"]
-        shown = "" if math.isnan(accuracy) else f"  accuracy {accuracy:.4f}"
+        accuracy, loss = record.metrics["accuracy"], record.metrics["loss"]
+        shown = "" if math.isnan(loss) else f"  loss {loss:.4g}"
+        if not math.isnan(accuracy):
+            shown = f"  accuracy {accuracy:.4f}"
         passed = time.monotonic() - self._rate.start
         left = passed / max(1, record.round - self._done) * (self._rounds - record.round)
         self._console.print(
@@ -103,7 +116,7 @@ class LineProgress(Observer):
             f"  {self._rate.per_second:,.0f} samples/s  {left:.0f} s left",
             soft_wrap=True,
         )
-        for line in warnings(record):
+        for line in warnings(record, self._said):
             self._console.print(line, soft_wrap=True)
 
 
@@ -125,9 +138,14 @@ class JsonProgress(Observer):
 TIMELY = {"left": "left before they answered", "late": "were late", "stale": "answered too late to be used"}
 
 
-def warnings(record: RoundRecord) -> list[str]:
-    """What went wrong or was unusual in a round, in words."""
-    lines = [f"  round {record.round}: {event}" for event in record.events]
+def _cautions(server: Server, rounds: int, done: int) -> list[str]:
+    """What to know before round 1; a run that goes on has said it."""
+    return [] if done else server.cautions(rounds)
+
+
+def warnings(record: RoundRecord, said: Sequence[str] = ()) -> list[str]:
+    """What went wrong or was unusual in a round, in words, but for what was `said` already."""
+    lines = [f"  round {record.round}: {event}" for event in record.events if event not in said]
     for training in record.trainings:
         # Who left, was late or too stale is what the pacing is for: they are counted, not named one by one.
         counts = Counter(how for how in training.flown.outcome if how in TIMELY)

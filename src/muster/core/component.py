@@ -36,6 +36,10 @@ class Population:
     rounds: int
     attributes: int | None = None
     has_devices: bool = False
+    #: How many clients a round has, where the selection says so beforehand.
+    cohort: int | None = None
+    #: Every sample has one class; False: targets are something else (numbers, several labels, texts).
+    class_labels: bool = True
     #: Clients come and go on the virtual clock, and can say for how long they will be there.
     timed_availability: bool = False
 
@@ -49,6 +53,17 @@ class Component:
 
     def check(self, population: Population) -> None:
         """Raise ConfigError where hyper-parameters are out of range or do not fit this population."""
+
+    def cautions(self, population: Population) -> list[str]:
+        """What makes the method another, simpler one in this federation: said before round 1, one sentence each.
+
+        Such options are allowed, and a run with them is sound; but it does not show what the method can do.
+        """
+        return []
+
+    def needs_classes(self) -> bool:
+        """Whether it makes sense only where every sample has one class."""
+        return False
 
     def get_params(self) -> dict[str, Any]:
         """The hyper-parameters by name."""

@@ -1,4 +1,4 @@
-"""Participation fairness: how evenly, how widely and how regularly clients have taken part."""
+"""Inequality: of participation (how evenly, how widely, how regularly clients have taken part) and of sizes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,10 @@ from muster.core.arrays import Ints
 
 
 def gini(counts: np.ndarray[Any, Any]) -> float:
-    """Gini coefficient: 0 where all counts are equal (or zero), towards 1 where one client has everything."""
+    """Gini coefficient: 0 where all counts are equal (or zero), towards 1 where one client has everything.
+
+    Of participation it is taken over rounds: a client that trains twice in a round has taken part once.
+    """
     ascending = np.sort(np.asarray(counts, dtype=np.float64))
     total = ascending.sum()
     if not total > 0:

@@ -7,19 +7,74 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import os
+import pkgutil
+import re
+import sys
 from collections.abc import Callable
 from typing import Any
 
+from muster.core.errors import ConfigError
 
-def imported_when_used(package: str, **exports: str) -> Callable[[str], Any]:
-    """A package's `__getattr__`. `exports` says which module has a name: `Server="muster.server.loop"`."""
+
+def imported_when_used(package: str, *, classes: bool = False, **exports: str) -> Callable[[str], Any]:
+    """A package's `__getattr__`. `exports` says which module has a name: `Server="muster.server.loop"`.
+
+    With `classes`, the classes of the package's modules are found by their names too, whichever file they are in.
+    """
 
     def find(name: str) -> Any:
         if name in exports:
             return getattr(importlib.import_module(exports[name]), name)
-        module = f"{package}.{name}"
-        if name.startswith("_") or importlib.util.find_spec(module) is None:
-            raise AttributeError(f"module '{package}' has no attribute '{name}'")
-        return importlib.import_module(module)
+        if not name.startswith("_"):
+            module = f"{package}.{name}"
+            if importlib.util.find_spec(module) is not None:
+                return importlib.import_module(module)
+            if classes and name[0].isupper() and (found := _class_in(package, name)) is not None:
+                return found
+        raise AttributeError(f"module '{package}' has no attribute '{name}'")
 
     return find
+
+
+def _class_in(package: str, name: str) -> type | None:
+    """The class of this name that one of the package's modules defines: that of its name first."""
+    modules = [found.name for found in pkgutil.iter_modules(importlib.import_module(package).__path__)]
+    likely = re.sub(r"(?<!^)(?=[A-Z])", "_", name).lower()
+    for module in sorted(modules, key=lambda module: (module != likely, module)):
+        where = f"{package}.{module}"
+        found = getattr(importlib.import_module(where), name, None)
+        if isinstance(found, type) and found.__module__ == where:
+            return found
+    return None
+
+
+def object_named(name: str, where: str) -> Any:
+    """What "module:name" stands for; modules are also looked for in the current folder. `where` has the name."""
+    module, colon, path = name.partition(":")
+    if not (colon and module and path):
+        raise ConfigError(f"bad value for '{where}': {name!r}", expected="module:name, such as mylosses:focal")
+    try:
+        found: Any = _imported(module)
+    except Exception as error:  # somebody else's module may raise anything
+        raise ConfigError(
+            f"'{where}': the module {module} cannot be imported ({type(error).__name__}: {error})",
+            fix="install its package, or start Muster in the folder that it is in",
+        ) from error
+    for part in path.split("."):
+        if not hasattr(found, part):
+            raise ConfigError(f"'{where}': the module {module} has no {path}")
+        found = getattr(found, part)
+    return found
+
+
+def _imported(module: str) -> Any:
+    try:
+        return importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        here = os.getcwd()
+        if error.name != module.partition(".")[0] or here in sys.path:
+            raise
+        # Installed programs do not look for modules where they are started.
+        sys.path.insert(0, here)
+        return importlib.import_module(module)

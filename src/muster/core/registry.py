@@ -1,7 +1,8 @@
 """Names for components, and building them from options.
 
 A component registers itself with a decorator in its own file; the registry imports the package's files the
-first time that anybody looks. So a new method is one new file.
+first time that anybody looks. So a new method is one new file. Installed packages add components with entry points
+in the registry's group (`muster.selectors`, …); they are imported only when they are used.
 """
 
 from __future__ import annotations
@@ -10,9 +11,12 @@ import dataclasses
 import importlib
 import importlib.util
 import inspect
+import logging
 import pkgutil
 import typing
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import cache
+from importlib.metadata import EntryPoint, EntryPoints, entry_points
 from typing import Any, Generic, TypeVar
 
 import pydantic
@@ -26,10 +30,11 @@ C = TypeVar("C", bound=Callable[..., Any])
 class Registry(Generic[T]):
     """Components of one kind by name."""
 
-    def __init__(self, kind: str, package: str) -> None:
-        self.kind, self.package = kind, package
+    def __init__(self, kind: str, package: str, group: str = "") -> None:
+        self.kind, self.package, self.group = kind, package, group
         self._entries: dict[str, Callable[..., T]] = {}
         self._discovered = False
+        self._offered: dict[str, EntryPoint] | None = None
 
     def register(self, name: str) -> Callable[[C], C]:
         def add(component: C) -> C:
@@ -54,16 +59,44 @@ class Registry(Generic[T]):
         if name.replace("-", "").isalnum() and importlib.util.find_spec(module) is not None:
             importlib.import_module(module)
 
+    def _of_packages(self) -> dict[str, EntryPoint]:
+        """What installed packages offer, by name."""
+        if self._offered is None:
+            self._offered = {}
+            for entry in _installed(self.group) if self.group else ():
+                other = self._offered.setdefault(entry.name, entry)
+                if other.value != entry.value:
+                    raise ConfigError(
+                        f"two packages have a {self.kind} '{entry.name}': {_origin(other)} and {_origin(entry)}",
+                        fix="uninstall one of them",
+                    )
+        return self._offered
+
+    def _load(self, name: str) -> None:
+        """Import what a package offers under a name."""
+        entry = self._of_packages()[name]
+        try:
+            component = entry.load()
+        except Exception as error:  # somebody else's package may raise anything
+            raise ConfigError(
+                f"the {self.kind} '{name}' of {_origin(entry)} cannot be imported "
+                f"({type(error).__name__}: {error})",
+                fix="install another version of that package, or uninstall it",
+            ) from error
+        if not callable(component):
+            raise ConfigError(f"the {self.kind} '{name}' of {_origin(entry)} is a {type(component).__name__}")
+        self._entries[name] = component
+
     def names(self) -> list[str]:
         self._discover()
-        return sorted(self._entries)
+        return sorted({*self._entries, *self._of_packages()})
 
     def __iter__(self) -> Iterator[str]:
         return iter(self.names())
 
     def __contains__(self, name: str) -> bool:
         self._discover()
-        return name in self._entries
+        return name in self._entries or name in self._of_packages()
 
     def get(self, name: str) -> Callable[..., T]:
         if not isinstance(name, str):
@@ -72,8 +105,16 @@ class Registry(Generic[T]):
             self._import_by_name(name)
         if name not in self._entries:
             self._discover()
+        if (entry := self._of_packages().get(name)) is not None:
+            if name not in self._entries:
+                self._load(name)
+            elif getattr(self._entries[name], "__module__", "") != entry.module:
+                raise ConfigError(
+                    f"{_origin(entry)} has a {self.kind} '{name}', which is the name of one of Muster's own",
+                    fix="uninstall that package, or ask its authors for another name",
+                )
         if name not in self._entries:
-            raise ConfigError(f"unknown {self.kind} '{name}'", expected=nearest(name, self._entries))
+            raise ConfigError(f"unknown {self.kind} '{name}'", expected=nearest(name, self.names()))
         return self._entries[name]
 
     def name_of(self, component: object) -> str:
@@ -82,8 +123,13 @@ class Registry(Generic[T]):
         return next((name for name, entry in self._entries.items() if entry is cls), cls.__name__)
 
     def summary(self, name: str) -> str:
-        """The first line of the component's docstring."""
-        doc = inspect.getdoc(self.get(name)) or ""
+        """The first line of the component's docstring; what is wrong with one that cannot be imported."""
+        try:
+            component = self.get(name)
+        except ConfigError as error:
+            logging.getLogger(__name__).info("%s", error)
+            return f"({error.problem})"
+        doc = inspect.getdoc(component) or ""
         return doc.strip().splitlines()[0] if doc.strip() else ""
 
     def build(
@@ -94,6 +140,15 @@ class Registry(Generic[T]):
         `beside`: further keys that the section may have, for the hint when one is unknown.
         """
         return build(self.get(name), options, section or self.kind, beside)
+
+
+@cache
+def _installed(group: str) -> EntryPoints:
+    return entry_points(group=group)
+
+
+def _origin(entry: EntryPoint) -> str:
+    return f"the package {entry.dist.name}" if entry.dist is not None else entry.value
 
 
 def parameters_of(component: Callable[..., Any]) -> dict[str, inspect.Parameter]:

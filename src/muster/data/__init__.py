@@ -1,5 +1,17 @@
 """Data sets and their division over clients."""
 
 from muster.data.federated import Dataset, FederatedData, Index, Normalisation, Samples
+from muster.data.own import from_arrays, from_folder, from_huggingface, from_pandas, from_torch
 
-__all__ = ["Dataset", "FederatedData", "Index", "Normalisation", "Samples"]
+__all__ = [
+    "Dataset",
+    "FederatedData",
+    "Index",
+    "Normalisation",
+    "Samples",
+    "from_arrays",
+    "from_folder",
+    "from_huggingface",
+    "from_pandas",
+    "from_torch",
+]

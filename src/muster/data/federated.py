@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any, Literal, TypeAlias, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -15,6 +17,10 @@ from muster.core.arrays import Bools, Ints
 from muster.core.errors import ConfigError, DataError
 
 _COUNTED_AT_ONCE = 65_536
+
+#: What a sample's target is: a class, any number of labels, numbers, a class for every pixel, the next tokens.
+Task: TypeAlias = Literal["classification", "multi-label", "regression", "segmentation", "next-token"]
+TASKS: tuple[str, ...] = get_args(Task)
 
 
 @dataclass(frozen=True)
@@ -40,11 +46,21 @@ class Samples:
     """Features and labels of one split. Features may be memory-mapped and of any dtype (uint8 images, tokens)."""
 
     features: npt.NDArray[np.generic]
-    labels: Ints
+    #: One class a sample; for other tasks what they have as targets, samples first.
+    labels: npt.NDArray[Any]
     #: A group attribute of every sample (for example the background), where the data has one.
     attributes: Ints | None = None
     #: The natural client of every sample (writer, speaker), 0-based, where the data has one.
     owners: Ints | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "labels", _as_labels(self.labels))
+        beside = {"labels": self.labels, "attributes": self.attributes, "owners": self.owners}
+        for name, values in beside.items():
+            if values is not None and len(values) != len(self.features):
+                raise DataError(
+                    f"{len(self.features):,} samples have {len(values):,} {name}", expected="one for each sample"
+                )
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -68,6 +84,12 @@ class Dataset:
     tokens: bool = False
     #: Where the data came from, for reports.
     origin: str = ""
+    #: What a sample's target is. Where it is no class, `classes` is the number of outputs that a model has.
+    task: Task = "classification"
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Dataset:
+        # Nothing of it is ever changed, and it may be large.
+        return self
 
     def normalised(self, mean_and_std: Sequence[float]) -> Dataset:
         """The same data with another normalisation: one mean and spread for all, on the scale 0 to 1."""
@@ -88,6 +110,11 @@ class Dataset:
     @property
     def sample_shape(self) -> tuple[int, ...]:
         return tuple(self.train.features.shape[1:])
+
+    @cached_property
+    def check_sum(self) -> int:
+        """Tells data apart that was handed over as an object: of all features and targets."""
+        return check_sum(*(part for split in (self.train, self.test) for part in (split.features, split.labels)))
 
 
 @dataclass(frozen=True)
@@ -157,6 +184,9 @@ class FederatedData:
                 fix="use fewer clients, a larger alpha, or a minimum size",
             )
 
+    def __deepcopy__(self, memo: dict[int, Any]) -> FederatedData:
+        return self
+
     @property
     def clients(self) -> int:
         return self.train_index.clients
@@ -181,13 +211,19 @@ class FederatedData:
     def tensors(self, samples: Samples, positions: npt.NDArray[np.integer]) -> tuple[torch.Tensor, torch.Tensor]:
         """Some samples of a split as tensors that a model takes."""
         features = torch.from_numpy(np.ascontiguousarray(samples.features[positions]))
-        labels = torch.from_numpy(samples.labels[positions])
+        labels = torch.from_numpy(np.ascontiguousarray(samples.labels[positions]))
+        if not labels.is_floating_point():
+            labels = labels.long()
         if self.dataset.tokens:
             return features.long(), labels
         return self.dataset.normalisation.apply(features), labels
 
     def counts(self, clients: Ints, by_attribute: bool = False) -> Ints:
         """How many training samples of each class these clients have: clients × classes (× attribute values)."""
+        if self.dataset.task != "classification":
+            raise DataError(
+                f"the samples of '{self.dataset.name}' have no classes to count: the task is {self.dataset.task}"
+            )
         train, values = self.dataset.train, self.dataset.attribute_values if by_attribute else 1
         if values is None or (by_attribute and train.attributes is None):
             raise DataError(f"the data set '{self.dataset.name}' has no attributes to count by")
@@ -223,3 +259,20 @@ class FederatedData:
         if self.validation is not None:
             free[self.validation] = False
         return free
+
+
+def check_sum(*arrays: np.ndarray[Any, Any]) -> int:
+    """Of the arrays' bytes, in blocks: memory-mapped ones need not fit into memory."""
+    check = 0
+    for array in map(np.atleast_1d, arrays):
+        rows = max(1, _COUNTED_AT_ONCE * 64 // max(1, array.itemsize * math.prod(array.shape[1:])))
+        for start in range(0, len(array), rows):
+            block = np.ascontiguousarray(array[start : start + rows])
+            check = zlib.crc32(block.view(np.uint8).data if block.size else b"", check)
+    return check
+
+
+def _as_labels(labels: Any) -> npt.NDArray[Any]:
+    """As an array; classes as int64, whatever they came as: smaller types overflow in sums over classes."""
+    array = np.asarray(labels)
+    return array.astype(np.int64, copy=False) if array.ndim == 1 and array.dtype.kind in "biu" else array

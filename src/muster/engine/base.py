@@ -14,10 +14,12 @@ import numpy as np
 
 from muster.core.arrays import Floats, Ints, State, Vector, read_only
 from muster.core.component import Population
+from muster.core.errors import ConfigError
 from muster.engine.live import Live
 from muster.engine.task import ClientTask, Place
 from muster.signals.base import Replies, Signal
 from muster.training.base import LocalAlgorithm, LocalTraining
+from muster.training.objectives import Classification, Objective
 from muster.updates.filters import Filter
 from muster.updates.table import Updates
 
@@ -96,6 +98,20 @@ class HeldBack:
     correct: int
     loss_sum: float
     count: int
+    #: Of the objective's rows, where there are any.
+    total: Floats | None = None
+
+
+@dataclass(frozen=True)
+class RowSums:
+    """Sums of an objective's rows (`Objective.rows`), from which its metrics follow."""
+
+    objective: Objective
+    total: Floats
+    #: clients × numbers; no rows where clients have no test data.
+    clients: Floats
+    #: attribute values × numbers, where the test data has attributes.
+    groups: Floats | None = None
 
 
 @dataclass(frozen=True)
@@ -115,6 +131,16 @@ class Evaluation:
     measured: Mapping[str, float] | None = None
     #: Where training samples are kept back for validation.
     validation: HeldBack | None = None
+    #: What is measured beside predicted classes; where samples have no classes, that is all there is.
+    row_sums: RowSums | None = None
+
+
+def no_root_data() -> ConfigError:
+    """The error where a method wants to compare clients with data that the server does not have."""
+    return ConfigError(
+        "the aggregation compares clients with a training on data of the server's own, but it has none",
+        fix="keep some samples back, for example validation = 100 in the section [data]",
+    )
 
 
 class Engine(ABC):
@@ -144,6 +170,11 @@ class Engine(ABC):
     @abstractmethod
     def algorithm(self) -> LocalAlgorithm:
         """What clients do differently from plain optimisation."""
+
+    @property
+    def objective(self) -> Objective:
+        """What clients learn."""
+        return Classification()
 
     @property
     def filters(self) -> tuple[Filter, ...]:
@@ -203,6 +234,14 @@ class Engine(ABC):
 
         Rows of other clients may be overwritten to make room, so this is called once.
         """
+
+    def check_root(self) -> None:
+        """Refuse methods that need data of the server's own, where it has none."""
+        raise no_root_data()
+
+    def root_movement(self, parameters: Vector, place: Place, lr: float) -> Vector:
+        """How far the model moves in one local training on the server's own data."""
+        raise no_root_data()
 
     @abstractmethod
     def settle(self, used: Ints, refused: Ints) -> None:
@@ -266,15 +305,24 @@ def schedule(clients: Ints, sizes: Ints) -> Ints:
 
 def collect_replies(
     values: dict[int, dict[str, Floats]], signals: tuple[Signal, ...], population: Population
-) -> Replies:
-    """Answers by client, as aligned arrays; signals of one number become one-dimensional."""
-    clients = np.array(sorted(values), dtype=np.int64)
+) -> tuple[Replies, list[Failed]]:
+    """Answers by client, as aligned arrays, and who sent another number of numbers than was asked for.
+
+    Signals of one number become one-dimensional.
+    """
+    widths = {signal.name: signal.width(population) for signal in signals}
+    failures = {
+        client: Failed(client, f"its '{name}' has the shape {answers[name].shape}, expected ({width},)")
+        for client, answers in sorted(values.items())
+        for name, width in widths.items()
+        if answers[name].shape != (width,)
+    }
+    clients = np.array(sorted(values.keys() - failures.keys()), dtype=np.int64)
     columns = {}
-    for signal in signals:
-        rows = [values[int(client)][signal.name] for client in clients]
-        stacked = np.stack(rows) if rows else np.empty((0, signal.width(population)))
-        columns[signal.name] = narrowed(stacked)
-    return Replies(clients, columns)
+    for name, width in widths.items():
+        rows = [values[client][name] for client in clients.tolist()]
+        columns[name] = narrowed(np.stack(rows) if rows else np.empty((0, width)))
+    return Replies(clients, columns), list(failures.values())
 
 
 def narrowed(rows: Floats) -> Floats:

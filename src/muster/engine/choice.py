@@ -12,6 +12,7 @@ from muster.engine.device import resolve_device
 from muster.engine.local import LocalEngine
 from muster.engine.vectorised import VectorisedEngine, why_not
 from muster.training.base import LocalAlgorithm, LocalTraining
+from muster.training.objectives import Classification, Objective
 
 Kind = Literal["auto", "vectorised", "processes", "inline"]
 
@@ -25,6 +26,7 @@ def choose_engine(
     *,
     workers: int | None,
     device: str,
+    objective: Objective = Classification(),  # noqa: B008 (frozen)
     **options: Any,
 ) -> LocalEngine:
     """The engine that was asked for, or with "auto" the faster one of those that can run this."""
@@ -35,11 +37,11 @@ def choose_engine(
             )
         workers = 0
     device = resolve_device(device)
-    options |= {"workers": workers, "device": device}
+    options |= {"workers": workers, "device": device, "objective": objective}
     if kind == "vectorised":
         return VectorisedEngine(data, module, training, algorithm, **options)
     if kind == "auto":
-        obstacle = why_not(module, algorithm, device, training)
+        obstacle = why_not(module, algorithm, device, training, objective)
         if obstacle is None:
             reason = "every layer can be computed for many clients at once"
             return VectorisedEngine(data, module, training, algorithm, reason=reason, **options)

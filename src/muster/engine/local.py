@@ -30,15 +30,17 @@ from muster.engine.base import (
     schedule,
 )
 from muster.engine.device import WORKERS_PER_ACCELERATOR, available_cores, resolve_device, single_threaded
-from muster.engine.evaluation import summarise, summarise_validation
+from muster.engine.evaluation import Predictions, summarise, summarise_validation
 from muster.engine.pool import Crashed, Handler, Pool, as_muster_error
+from muster.engine.root import RootTrainer
 from muster.engine.runtime import EVALUATION_BATCH
-from muster.engine.task import ClientTask, Predict, present_of
+from muster.engine.task import ClientTask, Place, Predict, present_of
 from muster.engine.tasks import ClientRecipe, SharedVectors, TaskRunner, question_groups
 from muster.signals.base import Replies
 from muster.training.augmentation import augmenter
 from muster.training.base import LocalAlgorithm, LocalTraining, Plain
 from muster.training.context import PROBES
+from muster.training.objectives import Classification, Objective
 from muster.updates.clientstate import ClientStore
 from muster.updates.filters import Filter
 from muster.updates.table import Updates
@@ -66,16 +68,23 @@ class LocalEngine(Engine):
         device: str = "auto",
         devices: Devices | None = None,
         filters: Sequence[Filter] = (),
+        objective: Objective = Classification(),  # noqa: B008 (frozen)
         client_memory: int = 2 * 1024**3,
+        task_deadline: float | None = None,
         reason: str = "",
     ) -> None:
         """`workers`: None takes one per core, 0 runs clients in this process. `filters`: of the client's side.
+        `objective`: what is learnt. `task_deadline`: seconds after which a worker counts as hanging.
         `reason`: why this engine."""
+        if task_deadline is not None and not task_deadline > 0:
+            raise ConfigError(
+                f"bad value for 'engine.task_deadline': {task_deadline}", expected="a positive number"
+            )
         self._data = data
         self._algorithm = algorithm or Plain()
         self._device = resolve_device(device)
         self._recipe = ClientRecipe(
-            data, module, training, self._algorithm, seed, self._device, devices, tuple(filters)
+            data, module, training, self._algorithm, seed, self._device, devices, tuple(filters), objective
         )
         accelerated = self._device != "cpu"
         if workers is None:
@@ -84,7 +93,9 @@ class LocalEngine(Engine):
             raise ConfigError(f"workers is {workers}", expected="0 (in this process) or more")
         # Workers would find out only when they are first used.
         augmenter(training.augmentation, data.dataset, torch.device("cpu"))
-        self._count, self._reason = workers, reason
+        self._count, self._reason, self._task_deadline = workers, reason, task_deadline
+        #: Clients may say something else than the data that they were given.
+        self._tampered = any(step.lies or step.poisons for step in filters)
         # Metal cannot be used after a fork, and macOS in general does not promise that forks work.
         self._start_method = "fork" if sys.platform != "darwin" and self._device != "mps" else "spawn"
         flat = FlatModel(copy.deepcopy(module))
@@ -96,6 +107,7 @@ class LocalEngine(Engine):
             rounds=0,
             attributes=data.dataset.attribute_values,
             has_devices=devices is not None,
+            class_labels=objective.class_labels,
         )
         if len(data.dataset.test) == 0:
             raise DataError("the data set has no test samples", expected="a test split to evaluate on")
@@ -109,6 +121,7 @@ class LocalEngine(Engine):
         self._pool: Pool | None = None
         self._end_pool: Finalize | None = None
         self._inline: Handler | None = None
+        self._root: RootTrainer | None = None
 
     @property
     def population(self) -> Population:
@@ -121,6 +134,10 @@ class LocalEngine(Engine):
     @property
     def algorithm(self) -> LocalAlgorithm:
         return self._algorithm
+
+    @property
+    def objective(self) -> Objective:
+        return self._recipe.objective
 
     @property
     def filters(self) -> tuple[Filter, ...]:
@@ -144,15 +161,16 @@ class LocalEngine(Engine):
 
     def ask(self, order: AskOrder) -> tuple[Replies, list[Failed]]:
         # What the data alone determines takes one pass over it, whoever is asked.
-        known = tuple(signal for signal in order.signals if signal.of_data)
-        measured = tuple(signal for signal in order.signals if not signal.of_data)
+        known = tuple(signal for signal in order.signals if signal.of_data and not self._tampered)
+        measured = tuple(signal for signal in order.signals if signal not in known)
         clients, failures, columns = np.sort(order.clients), list[Failed](), dict[str, Floats]()
         if measured and len(clients):
             stateful = any(signal.client_state for signal in measured)
             answers, failures = (self._ask_each if stateful else self._ask_groups)(
                 replace(order, signals=measured)
             )
-            replies = collect_replies(answers, measured, self.population)
+            replies, misshapen = collect_replies(answers, measured, self.population)
+            failures += misshapen
             clients, columns = replies.clients, dict(replies.values)
         for signal in known:
             columns[signal.name] = narrowed(signal.measure_all(self._data, clients))
@@ -250,6 +268,18 @@ class LocalEngine(Engine):
                 movements[row] = movements[slot]
         return movements[: len(clients)]
 
+    def check_root(self) -> None:
+        self._root_trainer()
+
+    def root_movement(self, parameters: Vector, place: Place, lr: float) -> Vector:
+        return self._root_trainer().movement(parameters, place, lr)
+
+    def _root_trainer(self) -> RootTrainer:
+        if self._root is None:
+            recipe = self._recipe
+            self._root = RootTrainer(recipe.data, recipe.module, recipe.training, recipe.seed)
+        return self._root
+
     def settle(self, used: Ints, refused: Ints) -> None:
         for name in self._algorithm.client_state:
             for client in used.tolist():
@@ -261,31 +291,36 @@ class LocalEngine(Engine):
     def evaluate(self, parameters: Vector) -> Evaluation:
         data = self._data
         self._ready(self._ring).send(parameters)
-        evaluation = summarise(data, *self._predicted(np.arange(len(data.dataset.test)), "test"))
+        predicted = self._predicted(np.arange(len(data.dataset.test)), "test")
+        evaluation = summarise(data, predicted, self.objective)
         if data.validation is None:
             return evaluation
         labels = data.dataset.train.labels[data.validation]
-        kept_back = summarise_validation(labels, *self._predicted(data.validation, "train"))
+        kept_back = summarise_validation(labels, self._predicted(data.validation, "train"))
         return replace(evaluation, validation=kept_back)
 
-    def _predicted(self, positions: Ints, split: Literal["test", "train"]) -> tuple[Ints, Floats]:
-        """Predicted classes and losses of some samples of a split, in blocks of a fixed size."""
+    def _predicted(self, positions: Ints, split: Literal["test", "train"]) -> Predictions:
+        """What the model says about some samples of a split, in blocks of a fixed size."""
         count = len(positions)
         blocks = [slice(start, start + EVALUATION_BATCH) for start in range(0, count, EVALUATION_BATCH)]
-        predicted, losses = np.empty(count, dtype=np.int64), np.empty(count)
+        parts: list[Predictions] = []
 
-        for task, answer in self._run(
-            len(blocks), lambda task: Predict(positions[blocks[task]], split), len(blocks)
-        ):
+        for _, answer in self._run(len(blocks), lambda task: Predict(positions[blocks[task]], split), len(blocks)):
             if isinstance(answer, Crashed):
                 raise EngineError(
                     f"evaluation failed: {answer.reason}", fix="use fewer workers or a smaller model"
                 )
-            predicted[blocks[task]], losses[blocks[task]] = answer
-        return predicted, losses
+            parts.append(answer)
+        return Predictions.concatenated(parts)
 
     def end_round(self) -> None:
         self._store.drop(*PROBES)
+
+    def take_events(self) -> list[str]:
+        if self._pool is None:
+            return []
+        events, self._pool.events = self._pool.events, []
+        return events
 
     def state_dict(self) -> State:
         return {"arithmetic": self.arithmetic, "clients": self._store.state_dict()}
@@ -322,7 +357,7 @@ class LocalEngine(Engine):
                 self._inline = factory()
             else:
                 _load_lazy_parts()
-                self._pool = Pool(self._count, factory, self._start_method)
+                self._pool = Pool(self._count, factory, self._start_method, self._task_deadline)
                 # Also when nobody closes the engine: a notebook drops it. Does nothing in forked workers.
                 self._end_pool = Finalize(self, self._pool.close)
         return self._memory

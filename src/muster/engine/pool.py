@@ -1,7 +1,7 @@
 """Worker processes, one single-threaded process per core, that carry out tasks and hand results back in order.
 
-A worker that dies is replaced; the task it was at is tried once more, then given up. Nothing about a result
-depends on which worker made it.
+A worker that dies, or does not answer within a deadline, is replaced; the task it was at is tried once more, then
+given up. Nothing about a result depends on which worker made it.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import heapq
 import multiprocessing as mp
 import os
 import signal
+import time
 import traceback
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -32,6 +33,10 @@ ATTEMPTS = 2
 #: Exit code of a worker that ran out of memory.
 OUT_OF_MEMORY = 12
 _STOP_SECONDS = 3.0
+#: Where no deadline is set, a worker may take this many times as long as the slowest task so far; and this long.
+PATIENCE, LEAST_SECONDS = 20.0, 300.0
+#: How often workers that owe an answer are looked at.
+_LOOK_SECONDS = 1.0
 
 
 @dataclass(frozen=True)
@@ -47,13 +52,20 @@ class _Worker:
     connection: Connection
     #: Tasks sent to it; the first one is being worked at.
     outstanding: deque[int] = field(default_factory=deque)
+    #: For how long its answer to that one has been waited for.
+    waited: float = 0.0
 
 
 class Pool:
     """A fixed number of workers. Forked where that is safe, so that data is shared and nothing is pickled."""
 
-    def __init__(self, workers: int, factory: HandlerFactory, start_method: str = "fork") -> None:
-        self._factory = factory
+    def __init__(
+        self, workers: int, factory: HandlerFactory, start_method: str = "fork", deadline: float | None = None
+    ) -> None:
+        """`deadline`: seconds that a task may take; None: many times as long as the slowest so far."""
+        self._factory, self._deadline, self._slowest = factory, deadline, 0.0
+        #: What happened to workers that nobody was told of in an answer.
+        self.events: list[str] = []
         self._context = mp.get_context(start_method)
         self._workers: list[_Worker] = []
         for _ in range(workers):
@@ -109,9 +121,22 @@ class Pool:
                 return
         raise EngineError("worker processes die as soon as they start", fix="use workers = 0 to see why")
 
+    @property
+    def deadline(self) -> float:
+        """Seconds after which a worker counts as hanging."""
+        return max(LEAST_SECONDS, PATIENCE * self._slowest) if self._deadline is None else self._deadline
+
     def _collect(self, waiting: list[int], answers: dict[int, Any], crashes: dict[int, int]) -> None:
         busy = {w.connection: n for n, w in enumerate(self._workers) if w.outstanding}
-        for connection in wait(list(busy)):
+        start = time.monotonic()
+        ready = wait(list(busy), timeout=_LOOK_SECONDS)
+        # A process that was stopped itself (Ctrl-Z) must not think that it has waited all the while.
+        passed = min(time.monotonic() - start, 2 * _LOOK_SECONDS)
+        for position in busy.values():
+            self._workers[position].waited += passed
+        if not ready:
+            self._end_hanging(list(busy.values()), waiting, answers, crashes)
+        for connection in ready:
             position = busy[connection]  # type: ignore[index]
             worker = self._workers[position]
             try:
@@ -120,11 +145,30 @@ class Pool:
                 self._bury(position, waiting, answers, crashes)
                 continue
             task = worker.outstanding.popleft()
+            self._slowest, worker.waited = max(self._slowest, worker.waited), 0.0
             if kind == "error":
                 raise answer
             answers[task] = answer
 
-    def _bury(self, position: int, waiting: list[int], answers: dict[int, Any], crashes: dict[int, int]) -> None:
+    def _end_hanging(
+        self, busy: list[int], waiting: list[int], answers: dict[int, Any], crashes: dict[int, int]
+    ) -> None:
+        """End workers that have not answered for too long: stopped, in an endless loop, or deadlocked."""
+        for position in busy:
+            worker = self._workers[position]
+            if worker.waited > self.deadline:
+                self.events.append(f"a worker did not answer for {worker.waited:.0f} s and was replaced")
+                worker.process.kill()
+                self._bury(position, waiting, answers, crashes, f"no answer within {self.deadline:g} s")
+
+    def _bury(
+        self,
+        position: int,
+        waiting: list[int],
+        answers: dict[int, Any],
+        crashes: dict[int, int],
+        hung: str = "",
+    ) -> None:
         worker = self._workers[position]
         worker.process.join(_STOP_SECONDS)
         suspect, *innocent = worker.outstanding
@@ -135,8 +179,8 @@ class Pool:
             heapq.heappush(waiting, suspect)
         else:
             code = worker.process.exitcode
-            why = "out of memory" if code == OUT_OF_MEMORY else f"exit code {code}"
-            answers[suspect] = Crashed(f"its worker died {ATTEMPTS} times ({why})")
+            why = hung or ("out of memory" if code == OUT_OF_MEMORY else f"exit code {code}")
+            answers[suspect] = Crashed(f"its worker {'hung or ' if hung else ''}died {ATTEMPTS} times ({why})")
         self._replace(position)
 
     def _replace(self, position: int) -> None:

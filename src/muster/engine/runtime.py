@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Literal
 
@@ -14,18 +14,22 @@ from muster.core.arrays import Floats, Ints, Vector
 from muster.core.parameters import FlatModel, ParameterSpec
 from muster.core.randomness import generator, torch_seed
 from muster.data.federated import FederatedData
+from muster.engine.evaluation import Predictions, plain
 from muster.engine.task import ClientTask
 from muster.training.augmentation import augmenter
 from muster.training.base import LocalAlgorithm, LocalTraining, Probed, train
 from muster.training.context import PROBE, PROBE_VELOCITY, ClientContext
 from muster.training.descent import allow_fused_steps
 from muster.training.gradient import local_gradient
-from muster.updates.filters import Filter, as_sent, named, streams
+from muster.training.objectives import Classification, Objective
+from muster.updates.filters import Filter, as_sent, named, streams, working
 from muster.updates.table import ANSWER_FIELDS, Updates
 from muster.world.devices import Devices
 
 #: Samples per forward pass in evaluation: fixed, so that results do not depend on how work is divided.
 EVALUATION_BATCH = 500
+#: The same where a sample has many outputs (pixels, positions), which would not fit into memory together.
+LARGE_OUTPUTS_BATCH = 50
 
 
 class ClientRuntime:
@@ -42,13 +46,18 @@ class ClientRuntime:
         device: str = "cpu",
         devices: Devices | None = None,
         filters: Sequence[Filter] = (),
+        objective: Objective = Classification(),  # noqa: B008 (frozen)
     ) -> None:
         self.data, self.training, self.algorithm, self.seed = data, training, algorithm, seed
+        self.objective = objective
         allow_fused_steps(module)
         self.model = FlatModel(module, device)
         self.devices = devices
         #: What happens to an update before it is sent, by the names under which it is booked.
         self.filters = tuple(named(filters))
+        self._liars = tuple(step for step in self.filters if step[1].lies)
+        #: What clients have, and from which round on (counted from 0) they have something else.
+        self._data_from = poisoned_from(data, filters)
         self._augmenter = augmenter(training.augmentation, data.dataset, self.model.device)
 
     def train(
@@ -66,6 +75,7 @@ class ClientRuntime:
         The model itself goes into `trained`, where somebody wants it. Both are as they are sent, after the filters
         of the client's side; reports are measured on that too.
         """
+        self.enter(task.place.round)
         context = self.context(task, origin, state, self.training_order(task))
         self.model.load(origin)
         probed = self._continue_probe(state)
@@ -97,15 +107,16 @@ class ClientRuntime:
         if trained is not None:
             self.model.store(trained)
         context.rng = self.report_rng(task)
-        reports = {signal.name: numbers(signal.measure(context))[None] for signal in task.signals}
-        return replace(answer, reports=reports)
+        measured = {signal.name: numbers(signal.measure(context)) for signal in task.signals}
+        reports = self.told(task, measured, "report")
+        return replace(answer, reports={name: values[None] for name, values in reports.items()})
 
     def filtered(self, task: ClientTask, answer: Updates) -> Updates:
         """One client's answer as it is sent; its movement stays in the same memory."""
         if not self.filters:
             return answer
         draws = streams(self.seed, task.place.round, task.place.iteration)
-        sent = as_sent(self.filters, answer, self.model.spec, draws)
+        sent = as_sent(self.filters, answer, self.model.spec, draws, task.place.round)
         if sent.movements is not answer.movements:
             answer.movements[:] = sent.movements
         return replace(sent, movements=answer.movements)
@@ -115,10 +126,11 @@ class ClientRuntime:
         self.model.load(origin)
         _seed(self.model.device, self.dropout_seed(task))
         features, labels = self._on_device(*self.data.client(task.client))
-        return local_gradient(self.model, features, labels, self.training.batch_size)
+        return local_gradient(self.model, features, labels, self.training.batch_size, self.objective)
 
     def ask(self, task: ClientTask, origin: torch.Tensor, state: dict[str, Vector]) -> dict[str, Floats]:
         """Measure signals on a client."""
+        self.enter(task.place.round)
         context = self.context(task, origin, state, self.ask_rng(task))
         context.embeds = any(signal.embeds for signal in task.signals)
         values = {}
@@ -128,20 +140,52 @@ class ClientRuntime:
             if signal.uses_model or signal.draws:
                 _seed(self.model.device, torch_seed(self.seed, "dropout-ask", *self._coordinates(task), number))
             values[signal.name] = numbers(signal.measure(context))
-        return values
+        return self.told(task, values, "ask")
+
+    def told(
+        self, task: ClientTask, measured: Mapping[str, Floats], occasion: Literal["ask", "report"]
+    ) -> dict[str, Floats]:
+        """What one client says after it has measured: the same, unless a filter of its side lies."""
+        said, place = dict(measured), task.place
+        for name, step in working(self._liars, place.round):
+            rng = generator(self.seed, f"lie-{occasion}-{name}", place.round, place.exchange, task.client)
+            for signal in task.signals:
+                # What the server computes from the update cannot be lied about.
+                if signal.name in said and not signal.in_update:
+                    said[signal.name] = numbers(step.told(task.client, signal, said[signal.name], rng))
+        return said
+
+    @property
+    def lies(self) -> bool:
+        """Whether what is measured may not be what is said."""
+        return bool(self._liars)
+
+    def enter(self, round: int) -> None:
+        """From now on clients have what they have in this round."""
+        self.data = next(data for start, data in reversed(self._data_from) if round >= start)
 
     @torch.no_grad()
     def predict(
         self, positions: Ints, origin: torch.Tensor, split: Literal["test", "train"] = "test"
-    ) -> tuple[Ints, Floats]:
-        """Predicted classes and losses of test samples, or of training samples, under the global model."""
+    ) -> Predictions:
+        """What the global model says about test samples, or about training samples."""
         self.model.load(origin)
         self.model.module.eval()
-        samples = self.data.dataset.test if split == "test" else self.data.dataset.train
-        features, labels = self._on_device(*self.data.tensors(samples, positions))
-        logits = self.model.module(features)
-        losses = nn.functional.cross_entropy(logits, labels, reduction="none")
-        return logits.argmax(dim=1).cpu().numpy(), losses.double().cpu().numpy()
+        data = self._data_from[0][1]
+        samples = data.dataset.test if split == "test" else data.dataset.train
+        features, labels = self._on_device(*data.tensors(samples, positions))
+        size = EVALUATION_BATCH if self.objective.class_labels else LARGE_OUTPUTS_BATCH
+        parts = zip(torch.split(features, size), torch.split(labels, size), strict=True)
+        return Predictions.concatenated([self._predictions(*part) for part in parts])
+
+    def _predictions(self, features: torch.Tensor, labels: torch.Tensor) -> Predictions:
+        objective, logits = self.objective, self.model.module(features)
+        return Predictions(
+            losses=objective.losses(logits, labels).double().cpu().numpy(),
+            classes=logits.argmax(dim=1).cpu().numpy() if objective.class_labels else None,
+            # Not every device has double precision.
+            rows=None if plain(objective) else objective.rows(logits.cpu(), labels.cpu()).numpy(),
+        )
 
     def training_order(self, task: ClientTask) -> np.random.Generator:
         """Makes the order of the client's mini-batches."""
@@ -184,6 +228,7 @@ class ClientRuntime:
             state=state,
             device_times=self._device_times(task.client, len(labels)),
             augment=self._augment(task),
+            objective=self.objective,
         )
 
     def _augment(self, task: ClientTask) -> Callable[[torch.Tensor, int], torch.Tensor] | None:
@@ -219,6 +264,14 @@ class ClientRuntime:
         model = self.model.spec.bytes
         times: Floats = self.devices.times(np.array([client]), samples, model, model)[0]
         return times
+
+
+def poisoned_from(data: FederatedData, filters: Sequence[Filter]) -> list[tuple[int, FederatedData]]:
+    """What clients have, and what they have instead after each filter that poisons it: (first round, data)."""
+    result = [(0, data)]
+    for step in sorted((step for step in filters if step.poisons), key=lambda step: step.from_round):
+        result.append((step.from_round - 1, step.poisoned(result[-1][1])))
+    return result
 
 
 def model_of(movement: torch.Tensor, origin: torch.Tensor, spec: ParameterSpec) -> torch.Tensor:

@@ -18,6 +18,7 @@ from muster.data.federated import FederatedData
 from muster.engine.runtime import ClientRuntime
 from muster.engine.task import ClientTask, Predict
 from muster.training.base import LocalAlgorithm, LocalTraining
+from muster.training.objectives import Classification, Objective
 from muster.updates.filters import Filter
 from muster.updates.table import Updates
 from muster.world.devices import Devices
@@ -77,6 +78,7 @@ class ClientRecipe:
     devices: Devices | None
     #: Of the client's side.
     filters: tuple[Filter, ...] = ()
+    objective: Objective = Classification()  # noqa: RUF009 (frozen)
 
     def runtime(self) -> ClientRuntime:
         return ClientRuntime(
@@ -88,6 +90,7 @@ class ClientRecipe:
             device=self.device,
             devices=self.devices,
             filters=self.filters,
+            objective=self.objective,
         )
 
 

@@ -13,6 +13,7 @@ from muster.core.component import Population
 from muster.core.parameters import ParameterSpec, SpecEntry
 from muster.core.randomness import generator
 from muster.engine.base import AskOrder, Engine, Evaluation, Failed, TrainOrder, narrowed, schedule
+from muster.engine.task import Place
 from muster.signals.base import Replies, Signal
 from muster.training.base import LocalAlgorithm, LocalTraining, Plain
 from muster.updates.table import ANSWER_FIELDS, Updates
@@ -119,6 +120,13 @@ class TrialEngine(Engine):
     def matrix(self, clients: Ints) -> Vector:
         ranks = np.argsort(self._cohort)
         return self._rows[ranks[np.searchsorted(self._cohort, clients, sorter=ranks)]]
+
+    def check_root(self) -> None:
+        """There is as much data on this server as on these clients."""
+
+    def root_movement(self, parameters: Vector, place: Place, lr: float) -> Vector:
+        everybody = np.arange(self.population.clients)
+        return np.asarray(self._moved(everybody, place.round).mean(axis=0))
 
     def settle(self, used: Ints, refused: Ints) -> None:
         """These clients remember nothing."""

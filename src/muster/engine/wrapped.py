@@ -8,8 +8,10 @@ from muster.core.arrays import Ints, State, Vector
 from muster.core.component import Population
 from muster.engine.base import AskOrder, Engine, Evaluation, Failed, TrainOrder
 from muster.engine.live import Live
+from muster.engine.task import Place
 from muster.signals.base import Replies, Signal
 from muster.training.base import LocalAlgorithm, LocalTraining
+from muster.training.objectives import Objective
 from muster.updates.filters import Filter
 from muster.updates.table import Updates
 
@@ -37,6 +39,10 @@ class WrappedEngine(Engine):
     @property
     def algorithm(self) -> LocalAlgorithm:
         return self.inner.algorithm
+
+    @property
+    def objective(self) -> Objective:
+        return self.inner.objective
 
     @property
     def filters(self) -> tuple[Filter, ...]:
@@ -73,6 +79,12 @@ class WrappedEngine(Engine):
 
     def matrix(self, clients: Ints) -> Vector:
         return self.inner.matrix(clients)
+
+    def check_root(self) -> None:
+        self.inner.check_root()
+
+    def root_movement(self, parameters: Vector, place: Place, lr: float) -> Vector:
+        return self.inner.root_movement(parameters, place, lr)
 
     def settle(self, used: Ints, refused: Ints) -> None:
         self.inner.settle(used, refused)

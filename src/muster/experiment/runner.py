@@ -22,27 +22,32 @@ from muster.config.flower import FlowerOptions
 from muster.core.errors import CheckpointError, ConfigError, MusterError, OutputError
 from muster.core.randomness import generator
 from muster.core.registry import build
+from muster.data.checks import check_data
 from muster.data.federated import Dataset, FederatedData
 from muster.data.own import OWN, own_dataset, without_clients
-from muster.data.partition.base import schemes
+from muster.data.partition.base import Scheme, schemes
 from muster.data.sources.base import sources
 from muster.data.validation import divide_rest, held_back
 from muster.engine.base import Engine
 from muster.engine.choice import choose_engine
 from muster.engine.local import LocalEngine
+from muster.experiment.dry_batch import check_dry_batch
 from muster.models.base import build_model
 from muster.models.flops import training_flops
 from muster.pacing import Pacing, Synchronous, pacings
 from muster.privacy.account import Privacy
 from muster.results.store import Recorder, Store
 from muster.results.store.environment import code_version, environment
+from muster.results.store.stops import StopOnRequest
 from muster.selection.base import Selector, selectors
 from muster.server.clocks import ServerClock
+from muster.server.limits import ClientLimits
 from muster.server.loop import Observer, Server
 from muster.server.origin import Provenance
 from muster.server.result import Result
 from muster.tracking import tracking
 from muster.training.base import LocalAlgorithm, LocalTraining, algorithms
+from muster.training.objectives import Classification, Objective, objectives
 from muster.updates.filters import Filter
 from muster.updates.guard import Guard
 from muster.world.availability import Availability, availabilities
@@ -65,6 +70,8 @@ class Ingredients:
     options: EngineOptions
     #: What clients do to their updates before they send them.
     filters: tuple[Filter, ...] = ()
+    #: What clients learn.
+    objective: Objective = Classification()  # noqa: RUF009 (frozen)
 
 
 EngineFactory = Callable[[Ingredients], Engine]
@@ -87,6 +94,9 @@ class Parts:
     devices: Devices | None
     pacing: Pacing
     privacy: Privacy | None
+    #: The network as it is before training.
+    module: nn.Module
+    limits: ClientLimits
 
     def server(self, observers: Sequence[Observer] = (), clock: ServerClock | None = None) -> Server:
         return Server(
@@ -101,6 +111,7 @@ class Parts:
             devices=self.devices,
             pacing=self.pacing,
             privacy=self.privacy,
+            limits=self.limits,
             clock=clock,
             observers=observers,
         )
@@ -120,6 +131,7 @@ def build_parts(
     guard = build(Guard, experiment.guard, "guard")
     evaluation = build(EvaluationOptions, experiment.evaluation, "evaluation")
     privacy = build(Privacy, experiment.privacy, "privacy") if experiment.privacy else None
+    limits = build(ClientLimits, experiment.limits, "limits")
     build(FlowerOptions, experiment.flower, "flower").check()
     # Methods before data: a misspelt name should not cost a decoding.
     _method(experiment.selection, "method", "selection", selectors)
@@ -131,6 +143,7 @@ def build_parts(
         availability = _component(experiment.availability, "method", "availability", availabilities)
     ingredients = build_ingredients(experiment)
     data, devices = ingredients.data, ingredients.devices
+    filters = tuple(step.settled(data.clients, experiment.seed) for step in filters)
     if make_engine is None:
         if not data.clients:
             raise ConfigError(
@@ -155,6 +168,8 @@ def build_parts(
         devices,
         pacing,
         privacy,
+        ingredients.module,
+        limits,
     )
 
 
@@ -165,21 +180,24 @@ def build_ingredients(experiment: Experiment) -> Ingredients:
     training = build(LocalTraining, experiment.training, "training")
     training.check()
     algorithm = _component(experiment.algorithm, "method", "algorithm", algorithms)
-    filters = tuple(step for step in build_filters(experiment.filters) if step.side == "client")
+    built = build_filters(experiment.filters)
     data = pooled(build_data(experiment)) if training.centralised else build_data(experiment)
     if experiment.devices and not data.clients:
         raise ConfigError(
             "a model of devices needs clients that are known beforehand",
             fix='leave [devices] out where data.source = "own"',
         )
-    module = _model(experiment, data)
+    filters = tuple(step.settled(data.clients, experiment.seed) for step in built if step.side == "client")
+    objective = build_objective(experiment.objective, data.dataset)
+    module = build_network(experiment, data)
+    check_dry_batch(module, data, training, objective)
     devices = None
     if experiment.devices:
         sample, _ = data.tensors(data.dataset.train, np.zeros(1, dtype=np.int64))
         devices = from_config(
             experiment.devices, data.clients, experiment.seed, lambda: training_flops(module, sample)
         )
-    return Ingredients(experiment, data, module, training, algorithm, devices, options, filters)
+    return Ingredients(experiment, data, module, training, algorithm, devices, options, filters, objective)
 
 
 def local_engine(ingredients: Ingredients, workers: int | None = None) -> LocalEngine:
@@ -196,7 +214,9 @@ def local_engine(ingredients: Ingredients, workers: int | None = None) -> LocalE
         device=options.device,
         devices=ingredients.devices,
         filters=ingredients.filters,
+        objective=ingredients.objective,
         client_memory=options.client_memory * 1024**2,
+        task_deadline=options.task_deadline,
     )
 
 
@@ -228,6 +248,7 @@ def run(
             if of_its_own:
                 _refuse_other_runs(store, experiment, resume)
         recorder = stack.enter_context(store.recorder(experiment, resume))
+        observers = (*observers, StopOnRequest(store.folder, experiment.fingerprint))
         result = recorder.complete_result()
         try:
             if result is None:
@@ -255,7 +276,8 @@ def _run(
     server = parts.server((*observers, trackers))
     try:
         with parts.engine, trackers:
-            return _named(server.run(experiment.rounds, recorder), experiment)
+            result = _named(server.run(experiment.rounds, recorder), experiment)
+            return dataclasses.replace(result, module=parts.module)
     except MusterError as error:
         if server.records:
             error.result = _named(server.result(), experiment)
@@ -303,6 +325,8 @@ def checked_folder(folder: Path) -> Path:
 
 def build_data(experiment: Experiment) -> FederatedData:
     """The data set, divided over clients."""
+    if isinstance(experiment.data, FederatedData | Dataset):
+        check_data(experiment.data)
     if isinstance(experiment.data, FederatedData):
         return experiment.data
     section, validation = experiment.data, None
@@ -317,11 +341,20 @@ def build_data(experiment: Experiment) -> FederatedData:
                 fix="leave data.validation out",
             )
         return without_clients(dataset)
-    options = dict(experiment.partition)
-    seed = options.pop("seed", experiment.seed)
-    if not isinstance(seed, int) or seed < 0:
-        raise ConfigError(f"bad value for 'partition.seed': {seed!r}", expected="zero or a positive integer")
-    scheme = _component(options, "scheme", "partition", schemes)
+    seed, scheme = experiment.seed, experiment.partition
+    if isinstance(scheme, dict):
+        options = dict(scheme)
+        seed = options.pop("seed", experiment.seed)
+        if not isinstance(seed, int) or seed < 0:
+            raise ConfigError(f"bad value for 'partition.seed': {seed!r}", expected="zero or a positive integer")
+        scheme = _component(options, "scheme", "partition", schemes)
+    assert isinstance(scheme, Scheme)
+    if scheme.needs_classes and dataset.task != "classification":
+        raise ConfigError(
+            f"{type(scheme).__name__} divides data by the classes of samples, but the task of "
+            f"'{dataset.name}' is {dataset.task}",
+            fix="set partition.scheme to iid, quantity-skew or natural",
+        )
     rng = generator(seed, "partition")
     if validation is None:
         partition, kept_back = scheme.divide(dataset, rng), None
@@ -329,6 +362,22 @@ def build_data(experiment: Experiment) -> FederatedData:
         kept_back = held_back(len(dataset.train), validation, generator(seed, "validation"))
         partition = divide_rest(scheme, dataset, kept_back, rng)
     return FederatedData(dataset, partition.train, partition.test, kept_back)
+
+
+def build_objective(section: Section | Objective | Callable[..., Any], dataset: Dataset) -> Objective:
+    """What is learnt: an objective, a loss in the place of the task's usual one, or what the task says."""
+    if isinstance(section, Objective):
+        objective = section
+    else:
+        options: dict[str, Any] = dict(section) if isinstance(section, dict) else {"loss": section}
+        objective = objectives.build(options.pop("method", dataset.task), options, "objective")
+    if objective.task != dataset.task:
+        raise ConfigError(
+            f"the objective {type(objective).__name__} is for {objective.task}, but the task of "
+            f"'{dataset.name}' is {dataset.task}",
+            fix="say the task where the data are made: muster.data.from_arrays(…, task=…)",
+        )
+    return objective.resolve()
 
 
 def build_selector(section: Section | Selector, clients: int, pacing: Pacing | None = None) -> Selector:
@@ -381,7 +430,8 @@ def _dataset(section: Section | Dataset) -> Dataset:
     return dataset if normalise is None else dataset.normalised(normalise)
 
 
-def _model(experiment: Experiment, data: FederatedData) -> Any:
+def build_network(experiment: Experiment, data: FederatedData) -> nn.Module:
+    """The network before training."""
     shape, classes = data.dataset.sample_shape, data.classes
     if not isinstance(experiment.model, dict):
         return build_model(experiment.model, shape, classes, seed=experiment.seed)

@@ -16,10 +16,12 @@ from muster.config.experiment import Experiment
 from muster.config.identity import client_fingerprint
 from muster.core.arrays import Ints, Vector
 from muster.core.errors import ConfigError
+from muster.data.checks import check_data
 from muster.data.federated import Dataset, FederatedData, Index, Samples
 from muster.engine.device import resolve_device, single_threaded
-from muster.engine.evaluation import summarise
+from muster.engine.evaluation import Predictions, summarise
 from muster.engine.runtime import EVALUATION_BATCH, ClientRuntime
+from muster.experiment.dry_batch import check_dry_batch
 from muster.experiment.runner import Ingredients, build_ingredients
 from muster.flower import wire
 from muster.flower.limits import Limits
@@ -51,6 +53,7 @@ class Participant:
         self.limits = Limits.of(context.node_config)
         train, test = (client_data or partition_data(ingredients))(context)
         self.data = _own(ingredients.data.dataset, train, test)
+        check_data(self.data)
         device = str(context.node_config.get("device", ingredients.options.device))
         self.runtime = ClientRuntime(
             self.data,
@@ -61,8 +64,10 @@ class Participant:
             device=resolve_device(device),
             devices=ingredients.devices,
             filters=ingredients.filters,
+            objective=ingredients.objective,
         )
         self.spec = self.runtime.model.spec
+        check_dry_batch(ingredients.module, self.data, ingredients.training, ingredients.objective)
         self.limits.check_training(ingredients.training, ingredients.algorithm, self.spec, len(train))
 
     def register(self, content: RecordDict) -> RecordDict:
@@ -109,9 +114,12 @@ class Participant:
                 "this client has no test data", fix="evaluate on the server, or give the hook a test set"
             )
         with single_threaded():
-            predicted, losses = predictions(self.runtime, origin)
-        sums = summarise(self.data, predicted, losses)
+            predicted = predictions(self.runtime, origin)
+        sums = summarise(self.data, predicted, self.runtime.objective)
         answer = Scores(sums.confusion, sums.loss_sum)
+        if sums.row_sums is not None:
+            groups = np.zeros(0) if sums.row_sums.groups is None else sums.row_sums.groups
+            answer = replace(answer, totals=sums.row_sums.total, group_totals=groups)
         if sums.group_correct is not None and sums.group_count is not None:
             answer = replace(answer, group_correct=sums.group_correct, group_count=sums.group_count)
         return wire.content({**_echo(order), **answer.to_fields()})
@@ -142,16 +150,13 @@ class Participant:
         return arrays
 
 
-def predictions(
-    runtime: ClientRuntime, parameters: torch.Tensor, positions: Ints | None = None
-) -> tuple[Any, Any]:
-    """Predicted classes and losses in blocks of a fixed size: of all test samples, or of some training samples."""
+def predictions(runtime: ClientRuntime, parameters: torch.Tensor, positions: Ints | None = None) -> Predictions:
+    """What the model says, in blocks of a fixed size: about all test samples, or about some training samples."""
     split: Literal["test", "train"] = "test" if positions is None else "train"
     if positions is None:
         positions = np.arange(len(runtime.data.dataset.test))
     blocks = [positions[start : start + EVALUATION_BATCH] for start in range(0, len(positions), EVALUATION_BATCH)]
-    parts = [runtime.predict(block, parameters, split) for block in blocks]
-    return np.concatenate([part[0] for part in parts]), np.concatenate([part[1] for part in parts])
+    return Predictions.concatenated([runtime.predict(block, parameters, split) for block in blocks])
 
 
 def identity(context: Context) -> str:

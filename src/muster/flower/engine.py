@@ -17,14 +17,17 @@ from muster.core.arrays import Floats, Ints, State, Vector
 from muster.core.component import Population
 from muster.core.errors import ConfigError
 from muster.core.parameters import FlatModel
+from muster.core.registry import build
 from muster.engine.base import AskOrder, Engine, Evaluation, Failed, TrainOrder, collect_replies, schedule
 from muster.engine.device import single_threaded
-from muster.engine.evaluation import summarise, summarise_validation
+from muster.engine.evaluation import plain, summarise, summarise_validation
 from muster.engine.live import Arrival, Live, Problem
+from muster.engine.root import RootTrainer
 from muster.engine.runtime import ClientRuntime
 from muster.engine.task import ClientTask, Place
 from muster.experiment.runner import Ingredients
 from muster.flower import wire
+from muster.flower.claims import check_counts, check_simulable, check_work
 from muster.flower.client import predictions
 from muster.flower.cohort import CohortMovements, in_order
 from muster.flower.identity import ClientRegister
@@ -33,9 +36,11 @@ from muster.flower.presence import Presence
 from muster.flower.scores import summed
 from muster.flower.update_signals import measure_on_update
 from muster.flower.wire import Measured, Order, Scores, WireError, version_of
+from muster.server.limits import ClientLimits
 from muster.signals.base import Replies
 from muster.training.base import LocalAlgorithm, LocalTraining
 from muster.training.context import PROBE, TrainOutcome
+from muster.training.objectives import Objective
 from muster.updates.filters import Filter, named
 from muster.updates.table import ANSWER_FIELDS, Updates
 
@@ -81,6 +86,7 @@ class FlowerEngine(Engine, Live):
     def __init__(self, grid: Grid, ingredients: Ingredients, options: FlowerOptions | None = None) -> None:
         self._options = options or FlowerOptions()
         self._options.check()
+        check_simulable(ingredients.filters)
         self._ingredients = ingredients
         self._mail = Mail(grid, deadline=self._options.deadline, poll=self._options.poll)
         self._runtime = ClientRuntime(
@@ -90,11 +96,15 @@ class FlowerEngine(Engine, Live):
             ingredients.algorithm,
             seed=ingredients.experiment.seed,
             devices=ingredients.devices,
+            objective=ingredients.objective,
         )
         flat = FlatModel(copy.deepcopy(ingredients.module))
         self._spec, self._initial = flat.spec, flat.vector()
         partitioned = ingredients.data.clients > 0
-        self._registry = ClientRegister(expected=ingredients.data.sizes if partitioned else None)
+        self._registry = ClientRegister(
+            expected=ingredients.data.sizes if partitioned else None,
+            max_samples=build(ClientLimits, ingredients.experiment.limits, "limits").max_samples,
+        )
         self._experiment = client_fingerprint(ingredients.experiment.described())
         self._presence = Presence(self._mail, self._registry, self._experiment)
         self._round = 0
@@ -113,6 +123,7 @@ class FlowerEngine(Engine, Live):
         #: (exchange, client) → the training whose answer nobody waits for any more.
         self._given_up: dict[tuple[str, int], Place] = {}
         self._events: list[str] = []
+        self._root: RootTrainer | None = None
         self._check_evaluation()
         self._presence.wait_for(self._wanted(), self._options.wait)
 
@@ -128,6 +139,7 @@ class FlowerEngine(Engine, Live):
             rounds=0,
             attributes=data.dataset.attribute_values,
             has_devices=self._ingredients.devices is not None,
+            class_labels=self.objective.class_labels,
         )
 
     @property
@@ -137,6 +149,10 @@ class FlowerEngine(Engine, Live):
     @property
     def algorithm(self) -> LocalAlgorithm:
         return self._ingredients.algorithm
+
+    @property
+    def objective(self) -> Objective:
+        return self._ingredients.objective
 
     @property
     def filters(self) -> tuple[Filter, ...]:
@@ -198,8 +214,12 @@ class FlowerEngine(Engine, Live):
         values: dict[int, dict[str, Floats]] = {}
         failures = []
 
+        population = self.population
+
         def decode(client: int, content: RecordDict) -> Measured:
-            return Measured.from_record(_checked(content, client, order.place), widths)
+            measured = Measured.from_record(_checked(content, client, order.place), widths)
+            check_counts(measured.values, order.signals, population, client)
+            return measured
 
         for client, answer in self._exchange(type, orders, arrays, decode):
             if isinstance(answer, Failed):
@@ -209,7 +229,8 @@ class FlowerEngine(Engine, Live):
             values[client] = answer.values
             if any(PROBE in signal.client_state for signal in order.signals):
                 self._probes[client] = version_of(order.place)
-        return collect_replies(values, order.signals, self.population), failures
+        replies, misshapen = collect_replies(values, order.signals, self.population)
+        return replies, failures + misshapen
 
     def start(self, order: TrainOrder) -> None:
         population = self.population
@@ -219,6 +240,7 @@ class FlowerEngine(Engine, Live):
         if order.broadcast is not None:
             down[wire.BROADCAST] = order.broadcast
         task = replace(order.task(clients), signals=report)
+        probed = frozenset(self._probes)
         widths = {signal.name: signal.width(population) for signal in report}
         filters = [name for name, _ in named(self.filters)]
 
@@ -226,9 +248,12 @@ class FlowerEngine(Engine, Live):
             record, size = _checked(content, client, order.place), int(population.sizes[client])
             names = (wire.MODEL, *self.algorithm.extra)
             most = {name: f.most(self.training, self.algorithm, size) for name, f in ANSWER_FIELDS.items()}
+            numbers, measured = wire.numbers_from_record(record, most), Measured.from_record(record, widths)
+            check_work(numbers, most["samples"], probed=client in probed)
+            check_counts(measured.values, report, population, client)
             return _Decoded(
-                wire.numbers_from_record(record, most),
-                Measured.from_record(record, widths),
+                numbers,
+                measured,
                 wire.arrays_of(content, names, self._spec.size),
                 wire.changed_from_record(record, filters),
             )
@@ -312,6 +337,18 @@ class FlowerEngine(Engine, Live):
         assert self._cohort is not None
         return self._cohort.matrix(clients)
 
+    def check_root(self) -> None:
+        self._root_trainer()
+
+    def root_movement(self, parameters: Vector, place: Place, lr: float) -> Vector:
+        return self._root_trainer().movement(parameters, place, lr)
+
+    def _root_trainer(self) -> RootTrainer:
+        if self._root is None:
+            made = self._ingredients
+            self._root = RootTrainer(made.data, made.module, made.training, made.experiment.seed)
+        return self._root
+
     def settle(self, used: Ints, refused: Ints) -> None:
         """No message of its own: the next order to a client names the version that counts."""
         counted = self._provisional.keys() & set(used.tolist())
@@ -326,24 +363,29 @@ class FlowerEngine(Engine, Live):
             return evaluation
         # What is kept back belongs to no client, so it is evaluated where it is.
         with single_threaded():
-            predicted, losses = predictions(self._runtime, torch.from_numpy(parameters), data.validation)
+            predicted = predictions(self._runtime, torch.from_numpy(parameters), data.validation)
         labels = data.dataset.train.labels[data.validation]
-        return replace(evaluation, validation=summarise_validation(labels, predicted, losses))
+        return replace(evaluation, validation=summarise_validation(labels, predicted))
 
     def _evaluate_here(self, parameters: Vector) -> Evaluation:
         data = self._ingredients.data
         with single_threaded():
-            predicted, losses = predictions(self._runtime, torch.from_numpy(parameters))
-        sums = summarise(data, predicted, losses)
+            predicted = predictions(self._runtime, torch.from_numpy(parameters))
+        sums = summarise(data, predicted, self.objective)
         if data.clients:
             return sums
-        correct, count = np.zeros((2, self.population.clients), dtype=np.int64)
-        loss: Floats = np.zeros(self.population.clients)
-        return replace(sums, client_correct=correct, client_loss_sum=loss, client_count=count)
+        clients = self.population.clients
+        correct, count = np.zeros((2, clients), dtype=np.int64)
+        loss: Floats = np.zeros(clients)
+        row_sums = sums.row_sums
+        if row_sums is not None:
+            row_sums = replace(row_sums, clients=np.zeros((clients, len(row_sums.total))))
+        return replace(sums, client_correct=correct, client_loss_sum=loss, client_count=count, row_sums=row_sums)
 
     def _evaluate_on_clients(self, parameters: Vector) -> Evaluation:
         data, clients = self._ingredients.data, self.population.clients
-        groups = data.classes * (data.dataset.attribute_values or 0)
+        classes, values = data.classes if self.objective.class_labels else 0, data.dataset.attribute_values or 0
+        width = self._row_width()
         place = Place(self._round, 0, 0)
         there = [client for client in self._presence.clients().tolist() if self._registry.tested[client]]
         # A node does one thing after the other: who is at work would keep everybody waiting.
@@ -357,7 +399,8 @@ class FlowerEngine(Engine, Live):
 
         def decode(client: int, content: RecordDict) -> Scores:
             record = _checked(content, client, place)
-            return Scores.from_record(record, data.classes, groups, self._registry.tested[client])
+            tested = self._registry.tested[client]
+            return Scores.from_record(record, classes, classes * values, tested, width=width, attributes=values)
 
         answers: dict[int, Scores] = {}
         for client, answer in self._exchange(wire.EVALUATE, orders, arrays, decode):
@@ -365,7 +408,24 @@ class FlowerEngine(Engine, Live):
                 self._events.append(f"client {client} did not evaluate: {answer.reason}")
             else:
                 answers[client] = answer
-        return summed(answers, clients, data.classes, data.dataset.attribute_values)
+        return summed(
+            answers, clients, data.classes, data.dataset.attribute_values, objective=self.objective, width=width
+        )
+
+    def _row_width(self) -> int:
+        """How many numbers a row of the objective has; 0 where predicted classes say it all."""
+        dataset, objective = self._ingredients.data.dataset, self.objective
+        if plain(objective):
+            return 0
+        features, targets = self._runtime.data.tensors(dataset.test, np.arange(min(1, len(dataset.test))))
+        if not len(features):
+            raise ConfigError(
+                f"the server has no sample to tell what the metrics of {type(objective).__name__} look like",
+                fix='set evaluate = "server" in the section [flower], and give the server app test_data',
+            )
+        module = copy.deepcopy(self._ingredients.module).eval()
+        with single_threaded(), torch.no_grad():
+            return int(objective.rows(module(features), targets).shape[1])
 
     # --- exchanges ---------------------------------------------------------------------------------------
 

@@ -29,6 +29,8 @@ class ClientRegister:
 
     #: Sizes of all clients, where the server knows who has what (a partitioned data set); else clients join.
     expected: Ints | None = None
+    #: A node that states more samples is not taken in; None: any number is believed.
+    max_samples: int | None = None
     #: Identity → client id.
     ids: dict[str, int] = field(default_factory=dict)
     #: Client id → training samples and test samples.
@@ -123,6 +125,11 @@ class ClientRegister:
         return int(found[1])
 
     def _check_size(self, client: int, introduction: Introduction, node: int) -> None:
+        if self.max_samples is not None and introduction.size > self.max_samples:
+            raise WireError(
+                f"node {node} ('{introduction.key}') states {introduction.size} samples, more than "
+                f"limits.max_samples = {self.max_samples}: refused"
+            )
         if self.expected is not None and introduction.size != self.expected[client]:
             raise WireError(
                 f"node {node} ('{introduction.key}') has {introduction.size} samples, but the partition gives it "

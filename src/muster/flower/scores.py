@@ -7,12 +7,25 @@ from collections.abc import Mapping
 import numpy as np
 
 from muster.core.arrays import Floats
-from muster.engine.base import Evaluation
+from muster.engine.base import Evaluation, RowSums
 from muster.flower.wire import Scores
+from muster.training.objectives import Classification, Objective
 
 
-def summed(scores: Mapping[int, Scores], clients: int, classes: int, attributes: int | None) -> Evaluation:
-    """The sums over all clients that evaluated, by client id: the order of answers does not matter."""
+def summed(
+    scores: Mapping[int, Scores],
+    clients: int,
+    classes: int,
+    attributes: int | None,
+    *,
+    objective: Objective = Classification(),  # noqa: B008 (frozen)
+    width: int = 0,
+) -> Evaluation:
+    """The sums over all clients that evaluated, by client id: the order of answers does not matter.
+
+    `width`: how many numbers a row of the objective has, where it has any.
+    """
+    classes = classes if objective.class_labels else 0
     confusion = np.zeros((classes, classes), dtype=np.int64)
     correct, count = np.zeros((2, clients), dtype=np.int64)
     loss: Floats = np.zeros(clients)
@@ -22,6 +35,14 @@ def summed(scores: Mapping[int, Scores], clients: int, classes: int, attributes:
         correct[client], count[client] = np.trace(own.confusion), own.confusion.sum()
         loss[client] = own.loss_sum
         group_correct, group_count = group_correct + own.group_correct, group_count + own.group_count
+    row_sums = None
+    if width:
+        rows: Floats = np.zeros((clients, width))
+        groups: Floats = np.zeros((attributes or 0, width))
+        for client, own in sorted(scores.items()):
+            rows[client], count[client] = own.totals, round(own.totals[0])
+            groups += own.group_totals.reshape(groups.shape)
+        row_sums = RowSums(objective, rows.sum(axis=0), rows, groups if attributes else None)
     shape = (classes, attributes or 0)
     return Evaluation(
         confusion,
@@ -29,6 +50,7 @@ def summed(scores: Mapping[int, Scores], clients: int, classes: int, attributes:
         correct,
         loss,
         count,
-        group_correct=group_correct.reshape(shape) if attributes else None,
-        group_count=group_count.reshape(shape) if attributes else None,
+        group_correct=group_correct.reshape(shape) if attributes and classes else None,
+        group_count=group_count.reshape(shape) if attributes and classes else None,
+        row_sums=row_sums,
     )

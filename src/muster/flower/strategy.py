@@ -221,7 +221,8 @@ class RecordsEngine(Engine):
                 except WireError as error:
                     failures[client] = Failed(client, error.problem)
         answered = {client: row for client, row in values.items() if client not in failures}
-        return collect_replies(answered, order.signals, self.population), list(failures.values())
+        replies, misshapen = collect_replies(answered, order.signals, self.population)
+        return replies, [*failures.values(), *misshapen]
 
     def start(self, order: TrainOrder) -> None:
         clients = schedule(order.clients, self._sizes)

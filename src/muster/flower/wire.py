@@ -10,7 +10,7 @@ import dataclasses
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, TypeVar
 
 import numpy as np
@@ -325,24 +325,41 @@ class Scores:
     #: classes × attribute values, flat, where the data has attributes.
     group_correct: Ints = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
     group_count: Ints = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    #: Sums of an objective's rows, and by attribute value (flat), where it has any.
+    totals: Floats = field(default_factory=lambda: np.zeros(0))
+    group_totals: Floats = field(default_factory=lambda: np.zeros(0))
 
     def to_fields(self) -> dict[str, Any]:
-        return {
+        fields: dict[str, Any] = {
             "confusion": [int(n) for n in self.confusion.ravel()],
             "loss_sum": float(self.loss_sum),
             "group_correct": [int(n) for n in self.group_correct.ravel()],
             "group_count": [int(n) for n in self.group_count.ravel()],
         }
+        if len(self.totals):
+            fields["totals"] = [float(n) for n in self.totals]
+            fields["group_totals"] = [float(n) for n in self.group_totals.ravel()]
+        return fields
 
     @classmethod
-    def from_record(cls, record: ConfigRecord, classes: int, groups: int, tested: int) -> Scores:
+    def from_record(
+        cls, record: ConfigRecord, classes: int, groups: int, tested: int, *, width: int = 0, attributes: int = 0
+    ) -> Scores:
+        """`width`: how many numbers a row of the objective has, where it has any."""
         confusion = _counts(record, "confusion", classes * classes).reshape(classes, classes)
         if confusion.sum() > tested:
             raise WireError(f"the client tested {confusion.sum()} samples", expected=f"at most {tested}")
         correct, count = (_counts(record, key, groups) for key in ("group_correct", "group_count"))
         if (correct > count).any():
             raise WireError("a group has more correct samples than samples")
-        return cls(confusion, take(record, "loss_sum", float), correct, count)
+        answer = cls(confusion, take(record, "loss_sum", float), correct, count)
+        if not width:
+            return answer
+        totals = _numbers(record, "totals", width)
+        of_groups = _numbers(record, "group_totals", attributes * width)
+        if not 0 <= totals[0] <= tested:
+            raise WireError(f"the client tested {totals[0]:g} samples", expected=f"at most {tested}")
+        return replace(answer, totals=totals, group_totals=of_groups)
 
 
 def _counts(record: ConfigRecord, key: str, count: int) -> Ints:
@@ -350,6 +367,16 @@ def _counts(record: ConfigRecord, key: str, count: int) -> Ints:
     if not isinstance(values, list) or len(values) != count or any(type(n) is not int or n < 0 for n in values):
         raise WireError(f"the field '{key}' is {_short(values)}", expected=f"{count} counts")
     return np.array(values, dtype=np.int64)
+
+
+def _numbers(record: ConfigRecord, key: str, count: int) -> Floats:
+    values = record.get(key)
+    if not isinstance(values, list) or len(values) != count or any(type(n) is not float for n in values):
+        raise WireError(f"the field '{key}' is {_short(values)}", expected=f"{count} numbers")
+    numbers = np.array(values, dtype=np.float64)
+    if not np.isfinite(numbers).all():
+        raise WireError(f"the field '{key}' has values that are not finite")
+    return numbers
 
 
 def _short(value: object) -> str:

@@ -8,9 +8,11 @@ from typing import Any
 
 import numpy as np
 from scipy.special import gammaln
+from scipy.stats import chi2_contingency
 
 from muster.core.arrays import Floats, Ints
-from muster.heterogeneity.metrics import effective_clients, size_gini
+from muster.core.inequality import gini
+from muster.heterogeneity.metrics import effective_clients
 
 #: A client is strongly skewed from here on: about a split of 80 to 20 of two classes.
 STRONG = 0.3
@@ -24,8 +26,16 @@ LABEL_SKEW, BEYOND_CHANCE = 0.1, 2.0
 ALIKE = 0.02
 UNEVEN_SIZES = 0.4
 SMALL_CLIENT, MANY_SMALL = 10, 0.1
+#: A class is so many times as frequent with one attribute value as with another, beyond what chance would do.
+RATES, SURE = 2.0, 0.01
+#: Rates that differ by less are called alike.
+EVEN_RATES = 1.25
 #: A class is rare when a random cohort misses it in so large a share of the rounds.
 MISSED = 0.25
+
+
+def str_of_group(label: int, attribute: int) -> str:
+    return f"class {label}, attribute {attribute}"
 
 
 @dataclass(frozen=True)
@@ -43,6 +53,23 @@ class FederationFacts:
     divergence: float
     chance: float
     class_names: Sequence[str]
+    #: The same of clients' groups (class × attribute).
+    group_divergence: float = 0.0
+    group_chance: float = 0.0
+    #: Samples of all data, classes × attribute values; None without attributes.
+    pooled: Floats | None = None
+    #: (class, attribute value) → its name.
+    group_name: Callable[[int, int], str] = str_of_group
+
+    @property
+    def choice(self) -> bool:
+        """Whether one cohort can be unlike another at all: clients differ by more than chance, and not all go."""
+        differ = self.group_divergence >= max(ALIKE, BEYOND_CHANCE * self.group_chance)
+        return differ and self.cohort < len(self.sizes)
+
+
+#: Said in the place of a method of selection.
+NO_CHOICE = "Every cohort has the same mix, so no selection can change it."
 
 
 @dataclass(frozen=True)
@@ -65,16 +92,100 @@ def spurious_correlation(facts: FederationFacts) -> Advice | None:
     many = strong_share(facts.triplets[:, 2])
     if "GSC" not in facts.metrics or many < MANY_CLIENTS:
         return None
-    overall = facts.metrics["GSC"]
-    whole = (
-        f"All data together have it too (GSC {overall:.2f}), so a good cohort weakens it but cannot remove it."
-        if overall >= GLOBAL
-        else f"Over all data it nearly cancels out (GSC {overall:.2f}): a well mixed cohort is almost free of it."
+    overall, uneven = facts.metrics["GSC"], uneven_rates(facts.pooled)
+    if overall >= GLOBAL or (uneven is not None and uneven.ratio >= EVEN_RATES):
+        whole = f"All data together have it too (GSC {overall:.2f}), so a good cohort weakens it, no more."
+    else:
+        whole = (
+            f"Over all data it nearly cancels out (GSC {overall:.2f}): a well mixed cohort is nearly free of it."
+        )
+    remedy = (
+        'Prefer FedDiverse (`feddiverse`, with `estimate = "true"`, since clients know their attributes), which '
+        f"mixes clients of different skews. {whole}"
+        if facts.choice
+        else NO_CHOICE
     )
     return Advice(
         f"Strong spurious correlation in {many:.0%} of clients",
-        "Models tend to learn the attribute in the place of the class. Prefer FedDiverse (`feddiverse`), which "
-        f"mixes clients of different skews, and judge by worst-group accuracy. {whole}",
+        f"Models tend to learn the attribute in the place of the class: judge by worst-group accuracy. {remedy}",
+    )
+
+
+def empty_groups(facts: FederationFacts) -> Advice | None:
+    """Groups of which nobody has a sample, though their class and their attribute value occur."""
+    if facts.pooled is None:
+        return None
+    table = np.asarray(facts.pooled)
+    possible = (table.sum(axis=1, keepdims=True) > 0) & (table.sum(axis=0, keepdims=True) > 0)
+    empty = np.argwhere((table == 0) & possible)
+    if not len(empty):
+        return None
+    example = facts.group_name(*map(int, empty[0]))
+    return Advice(
+        f"{len(empty)} of {int(possible.sum())} groups have no sample at all",
+        f"Nobody has {example}. A model may take the attribute for the class there, no test of these clients "
+        "shows it, and neither selection nor aggregation can make up for it: get such samples, at least to test.",
+    )
+
+
+def uneven_groups(facts: FederationFacts) -> Advice | None:
+    """A class that is much more frequent with one attribute value than with another, in all data together."""
+    uneven = uneven_rates(facts.pooled)
+    if uneven is None or uneven.ratio < RATES or facts.pooled is None:
+        return None
+    table = np.asarray(facts.pooled)
+    smallest = np.unravel_index(int(np.argmin(np.where(table > 0, table, np.inf))), table.shape)
+    often, seldom = (facts.group_name(uneven.label, value) for value in (uneven.most, uneven.least))
+    remedy = (
+        '`feddiverse` with `estimate = "true"` or `feddiverse-qp` can even out cohorts, as far as samples go.'
+        if facts.choice
+        else NO_CHOICE
+    )
+    return Advice(
+        f"One class is {uneven.ratio:.1f} times as frequent with one attribute value as with another",
+        f"Of its attribute value's samples, {uneven.high:.0%} are {often}, and {uneven.low:.0%} {seldom}: the "
+        f"attribute predicts the class. The smallest group is {facts.group_name(*map(int, smallest))}, with "
+        f"{table[smallest]:,.0f} samples: judge by worst-group accuracy. {remedy}",
+    )
+
+
+@dataclass(frozen=True)
+class UnevenRates:
+    """The class whose share differs most between attribute values."""
+
+    label: int
+    most: int
+    least: int
+    high: float
+    low: float
+
+    @property
+    def ratio(self) -> float:
+        return self.high / self.low
+
+
+def uneven_rates(pooled: Floats | None) -> UnevenRates | None:
+    """P(class | attribute value) at its largest against its smallest, over classes; None where chance would do.
+
+    Groups without a sample are left to `empty_groups`: their ratio has no end.
+    """
+    if pooled is None:
+        return None
+    table = np.asarray(pooled, dtype=np.float64)
+    table = table[:, table.sum(axis=0) > 0]
+    present = table[table.sum(axis=1) > 0]
+    if present.shape[0] < 2 or present.shape[1] < 2 or chi2_contingency(present).pvalue > SURE:
+        return None
+    values = np.flatnonzero(np.asarray(pooled).sum(axis=0) > 0)
+    rates = np.where(table > 0, table / table.sum(axis=0), np.nan)
+    whole = ~np.isnan(rates).any(axis=1)
+    if not whole.any():
+        return None
+    ratios = np.where(whole, np.nanmax(rates, axis=1, initial=0) / np.nanmin(rates, axis=1, initial=1), 0.0)
+    label = int(np.argmax(ratios))
+    most, least = int(np.argmax(rates[label])), int(np.argmin(rates[label]))
+    return UnevenRates(
+        label, int(values[most]), int(values[least]), float(rates[label, most]), float(rates[label, least])
     )
 
 
@@ -92,7 +203,8 @@ def attribute_imbalance(facts: FederationFacts) -> Advice | None:
     where = f"in {many:.0%} of clients" if many >= MANY_CLIENTS else "in all data"
     return Advice(
         f"High attribute imbalance {where} (GAI {overall:.2f})",
-        f"{rare}: judge by worst-group accuracy. `feddiverse` brings clients with different skews together.",
+        f"{rare}: judge by worst-group accuracy. "
+        + ("`feddiverse` brings clients with different skews together." if facts.choice else NO_CHOICE),
     )
 
 
@@ -100,6 +212,11 @@ def class_imbalance_of_clients(facts: FederationFacts) -> Advice | None:
     many = strong_share(facts.triplets[:, 0])
     if many < MANY_CLIENTS:
         return None
+    if not facts.choice:
+        return Advice(
+            f"High class imbalance in {many:.0%} of clients",
+            f"{NO_CHOICE} Read the macro F1 beside the accuracy, and weigh or collect samples of rare classes.",
+        )
     return Advice(
         f"High class imbalance in {many:.0%} of clients",
         "Prefer cohorts that are balanced together: `fedcbs` if clients may tell their label counts, `hics` or "
@@ -113,8 +230,12 @@ def class_imbalance_of_all(facts: FederationFacts) -> Advice | None:
         return None
     return Advice(
         f"All data together are imbalanced (GCI {overall:.2f})",
-        "Accuracy rewards guessing the frequent classes: read the macro F1 beside it. Selection can even out "
-        "cohorts (`fedcbs`), not make up for samples that nobody has.",
+        "Accuracy rewards guessing the frequent classes: read the macro F1 beside it. "
+        + (
+            "Selection can even out cohorts (`fedcbs`), not make up for samples that nobody has."
+            if facts.choice
+            else NO_CHOICE
+        ),
     )
 
 
@@ -129,22 +250,32 @@ def label_skew(facts: FederationFacts) -> Advice | None:
 
 
 def alike(facts: FederationFacts) -> Advice | None:
-    if facts.divergence >= max(ALIKE, facts.chance) or any(value >= GLOBAL for value in facts.metrics.values()):
+    if facts.group_divergence >= max(ALIKE, BEYOND_CHANCE * facts.group_chance):
         return None
     return Advice(
-        f"Clients are nearly alike ({facts.divergence:.3f} bits from all data)",
-        "Random selection with FedAvg is hard to beat here; methods that look at labels have little to go by.",
+        f"Clients are nearly alike ({facts.group_divergence:.3f} bits from all data)",
+        "Every cohort looks like all data together. Random selection with FedAvg is hard to beat here; methods "
+        "that look at labels have nothing to go by.",
+    )
+
+
+def everybody(facts: FederationFacts) -> Advice | None:
+    if facts.cohort < len(facts.sizes):
+        return None
+    return Advice(
+        f"All {len(facts.sizes)} clients take part in every round",
+        "Then there is nothing to select: compare aggregators and local algorithms, or choose a smaller cohort.",
     )
 
 
 def uneven_sizes(facts: FederationFacts) -> Advice | None:
-    gini = size_gini(facts.sizes)
-    if gini < UNEVEN_SIZES:
+    uneven = gini(facts.sizes)
+    if uneven < UNEVEN_SIZES:
         return None
     largest = np.sort(facts.sizes)[::-1][: max(1, len(facts.sizes) // 10)].sum() / facts.sizes.sum()
     equal = effective_clients(facts.sizes)
     return Advice(
-        f"Sizes are uneven (Gini {gini:.2f}): as spread out as {equal:,.0f} equal clients",
+        f"Sizes are uneven (Gini {uneven:.2f}): as spread out as {equal:,.0f} equal clients",
         f"The largest tenth of the clients has {largest:.0%} of the samples and will dominate a mean that is "
         'weighted by size. Consider `weights = "equal"`, and `fednova` where clients take different numbers of '
         "steps; draw with `size-weighted` only if large clients are also typical.",
@@ -177,12 +308,15 @@ def rare_classes(facts: FederationFacts) -> Advice | None:
 
 
 RULES: tuple[Callable[[FederationFacts], Advice | None], ...] = (
+    empty_groups,
     spurious_correlation,
+    uneven_groups,
     attribute_imbalance,
     class_imbalance_of_clients,
     class_imbalance_of_all,
     label_skew,
     alike,
+    everybody,
     uneven_sizes,
     small_clients,
     rare_classes,

@@ -7,13 +7,15 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.cluster.hierarchy import leaves_list, linkage
 from scipy.spatial.distance import squareform
+from scipy.stats import chi2
 
 from muster.core.arrays import Floats, Ints
 from muster.core.errors import ConfigError
+from muster.core.inequality import gini
 from muster.core.randomness import generator
-from muster.heterogeneity.advice import Advice, FederationFacts, advise
+from muster.heterogeneity.advice import SURE, Advice, FederationFacts, advise
 from muster.heterogeneity.divergences import earth_mover, hellinger, js_divergence, pairwise, to_pooled
-from muster.heterogeneity.metrics import effective_clients, size_gini, summary, triplets
+from muster.heterogeneity.metrics import effective_clients, summary, triplets
 from muster.heterogeneity.tables import Counts
 
 #: Clients in the heat map; of more, this many are drawn.
@@ -70,6 +72,7 @@ def inspect(counts: Counts, cohort: int | None = None) -> Inspection:
     """Look at a table of counts. `cohort`: clients that take part in a round (default: a tenth)."""
     table, histograms, sizes = counts.table, counts.histograms, counts.sizes
     six, apart = summary(table), triplets(table)
+    flat = table.reshape(len(table), -1)
     if cohort is not None and not 1 <= cohort <= len(table):
         raise ConfigError(f"a cohort of {cohort} clients", expected=f"1 to {len(table)}")
     if not counts.has_attributes:
@@ -88,6 +91,10 @@ def inspect(counts: Counts, cohort: int | None = None) -> Inspection:
         divergence=divergences["Jensen–Shannon (bits)"].mean,
         chance=chance_divergence(sizes, int(np.count_nonzero(histograms.sum(axis=0)))),
         class_names=[counts.class_name(label) for label in range(table.shape[1])],
+        group_divergence=float(to_pooled(flat).mean() / np.log(2)),
+        group_chance=chance_divergence(sizes, int(np.count_nonzero(flat.sum(axis=0)))),
+        pooled=table.sum(axis=0).astype(np.float64) if counts.has_attributes else None,
+        group_name=counts.group_name,
     )
     return Inspection(
         counts=counts,
@@ -95,7 +102,7 @@ def inspect(counts: Counts, cohort: int | None = None) -> Inspection:
         triplets=apart,
         divergences=divergences,
         chance=facts.chance,
-        size_gini=size_gini(sizes),
+        size_gini=gini(sizes),
         effective_clients=effective_clients(sizes),
         unusual=most_unusual(counts),
         advice=advise(facts),
@@ -103,14 +110,20 @@ def inspect(counts: Counts, cohort: int | None = None) -> Inspection:
 
 
 def most_unusual(counts: Counts, most: int = MOST_UNUSUAL) -> list[Unusual]:
-    """The clients whose groups (classes, without attributes) differ most from all data, the most unusual first."""
+    """The clients whose groups (classes, without attributes) differ most from all data, the most unusual first.
+
+    Only those whom chance would not make so: of a handful of samples no mix is unusual. By chance, 8n times the
+    divergence in nats is distributed about as χ² with one degree of freedom less than there are groups.
+    """
     flat = counts.table.reshape(len(counts.table), -1)
     divergence = to_pooled(flat) / np.log(2)
+    groups = int(np.count_nonzero(flat.sum(axis=0)))
+    by_chance = chance_divergences(counts.sizes, groups)
+    chance = chi2.sf(8 * np.log(2) * counts.sizes * divergence, max(1, groups - 1))
     pooled = flat.sum(axis=0) / flat.sum()
     found = []
-    for client in np.argsort(-divergence, kind="stable")[:most].tolist():
-        if divergence[client] <= 0:
-            break
+    order = np.argsort(by_chance - divergence, kind="stable")
+    for client in order[chance[order] <= SURE / len(flat)][:most].tolist():
         own = flat[client] / flat[client].sum()
         cell = int(np.argmax(own - pooled))
         label, attribute = divmod(cell, counts.table.shape[2])
@@ -124,12 +137,14 @@ def most_unusual(counts: Counts, most: int = MOST_UNUSUAL) -> list[Unusual]:
 
 
 def chance_divergence(sizes: Floats, classes: int) -> float:
-    """Mean divergence (Jensen–Shannon, bits) of random samples of these sizes from what they are drawn from.
+    """Mean divergence (Jensen–Shannon, bits) of random samples of these sizes from what they are drawn from."""
+    return float(chance_divergences(sizes, classes).mean())
 
-    (classes − 1)/(8n) nats to first order, and never more than one bit.
-    """
+
+def chance_divergences(sizes: Floats, classes: int) -> Floats:
+    """The same for each size: (classes − 1)/(8n) nats to first order, and never more than one bit."""
     nats = (classes - 1) / (8 * np.asarray(sizes, dtype=np.float64))
-    return float(np.minimum(nats / np.log(2), 1.0).mean())
+    return np.asarray(np.minimum(nats / np.log(2), 1.0))
 
 
 def compared(counts: Counts, most: int = MOST_COMPARED) -> tuple[Ints, Floats]:

@@ -12,7 +12,6 @@ import numpy as np
 
 from muster.core.arrays import Floats
 from muster.core.errors import DataError
-from muster.core.inequality import gini
 
 #: Clients per block: the tables of a block and their logarithms stay in the processor's cache.
 _BLOCK = 1 << 13
@@ -49,11 +48,6 @@ def triplets(counts: np.ndarray[Any, Any]) -> Floats:
 def triplet(matrix: np.ndarray[Any, Any]) -> Floats:
     """(CI, AI, SC) of one table of counts, classes × attributes."""
     return np.asarray(triplets(np.asarray(matrix)[None])[0])
-
-
-def size_gini(sizes: np.ndarray[Any, Any]) -> float:
-    """Gini coefficient of the clients' sample counts: 0 where all are equal, near 1 where one has nearly all."""
-    return gini(sizes)
 
 
 def effective_clients(sizes: np.ndarray[Any, Any]) -> float:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import inspect
+import traceback
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -11,13 +12,13 @@ import torch
 from torch import nn
 
 from muster.core import randomness
-from muster.core.errors import ConfigError
+from muster.core.errors import ConfigError, MusterError
 from muster.core.parameters import spec_of
 from muster.core.registry import Registry, build
 from muster.models.initialisation import DEFAULT, initialise
 
 #: Entries are callables `(input_shape: tuple[int, ...], classes: int, **options) -> nn.Module`.
-models: Registry[nn.Module] = Registry("model", "muster.models")
+models: Registry[nn.Module] = Registry("model", "muster.models", "muster.models")
 
 
 def build_model(
@@ -72,9 +73,26 @@ def _make(model: object, input_shape: tuple[int, ...], classes: int, options: di
             f"the model is a {type(model).__name__}", expected="a name, a torch.nn.Module or a callable"
         )
     wanted = inspect.signature(model).parameters
-    if any(p.kind is p.VAR_KEYWORD for p in wanted.values()):
-        return model(**known, **options)
-    return build(model, {k: v for k, v in known.items() if k in wanted} | options, "model")
+    try:
+        if any(p.kind is p.VAR_KEYWORD for p in wanted.values()):
+            return model(**known, **options)
+        return build(model, {k: v for k, v in known.items() if k in wanted} | options, "model")
+    except MusterError:
+        raise
+    except Exception as error:  # somebody else's code may raise anything
+        raise _not_made(model, error) from error
+
+
+def _not_made(model: Callable[..., Any], error: Exception) -> ConfigError:
+    last = traceback.extract_tb(error.__traceback__)[-1]
+    forgotten = "before Module.__init__() call" in str(error)
+    return ConfigError(
+        f"the model {getattr(model, '__name__', type(model).__name__)} cannot be made: "
+        f"{type(error).__name__}: {error}",
+        fix="call super().__init__() first in its __init__"
+        if forgotten
+        else f"look at {last.filename}:{last.lineno}",
+    )
 
 
 def _check_outputs(module: nn.Module, classes: int) -> None:

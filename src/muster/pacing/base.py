@@ -112,4 +112,4 @@ def check_limit(max_staleness: int | None) -> None:
         )
 
 
-pacings: Registry[Pacing] = Registry("pacing", "muster.pacing")
+pacings: Registry[Pacing] = Registry("pacing", "muster.pacing", "muster.pacings")

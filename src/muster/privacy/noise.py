@@ -13,7 +13,7 @@ from scipy.special import log_ndtr
 from muster.core.arrays import Floats
 from muster.core.component import Population
 from muster.core.errors import ConfigError
-from muster.signals.base import Sensitivity, Signal
+from muster.signals.base import Range, Sensitivity, Signal
 from muster.training.context import ClientContext
 
 Mechanism = Literal["laplace", "gaussian"]
@@ -29,6 +29,8 @@ _DELEGATED = (
     "client_state",
     "evaluates",
     "embeds",
+    "needs_classes",
+    "ranks",
 )
 
 
@@ -51,6 +53,9 @@ class Private(Signal):
 
     def width(self, population: Population) -> int:
         return self.signal.width(population)
+
+    def allowed(self, population: Population) -> Range:
+        return self.signal.allowed(population)
 
     def samples(self, size: int, batch_size: int) -> int:
         return self.signal.samples(size, batch_size)

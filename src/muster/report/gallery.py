@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from statistics import fmean
 
 from matplotlib.figure import Figure
 
-from muster.report.compare import Comparison
+from muster.report.compare import Comparison, Judged, Options
 from muster.report.compare.measures import better, known_metrics, metric_column, timing, total, value
 from muster.report.flights import flights_of
 from muster.report.plots import (
+    draw_ranks,
     plot_client_accuracy,
     plot_cluster_numbers,
     plot_clusters,
@@ -32,6 +34,8 @@ from muster.server.result import Result
 
 #: More lines than this in one picture cannot be told apart, and more maps make a page heavy.
 MOST_LINES, MOST_MAPS, MOST_PARAMETERS = 12, 6, 3
+#: Of more problems only the curves are drawn.
+MOST_PROBLEMS = 4
 #: A timeline of more rounds would have no bars that can be seen.
 MOST_ROUNDS = 60
 _UNITS = ("round", "client_trainings", "bytes", "virtual_seconds")
@@ -44,29 +48,47 @@ class Picture:
     section: str
     alt: str
     draw: Callable[[], Figure]
+    #: Which problem it shows; empty: all of them, or the only one.
+    problem: str = ""
 
 
 def gallery(comparison: Comparison) -> list[Picture]:
     """The pictures of a comparison, in the order of the page."""
-    found = drawn(comparison)
-    runs = [run for case in found for run in case.runs]
     metric = comparison.options.metric
+    pictures = [*_ranks(comparison)]
+    for judged in comparison.judged:
+        own = _of_problem(judged, comparison.options, brief=len(comparison.judged) > MOST_PROBLEMS)
+        pictures += [replace(picture, problem=judged.name) for picture in own]
+    return [*pictures, *_sensitivity(comparison, metric)]
+
+
+def _of_problem(judged: Judged, options: Options, *, brief: bool) -> list[Picture]:
+    """The pictures of one problem: `brief`: its curves alone."""
+    found = [_named_alike(case) for case in drawn(judged, options.metric)]
+    runs = [run for case in found for run in case.runs]
+    curves = [*_curves(found, runs, options.metric)]
+    if brief:
+        return curves
     return [
-        *_curves(found, runs, metric),
-        *_targets(found, runs, comparison),
-        *_fairness(runs, metric),
+        *curves,
+        *_targets(found, runs, judged, options),
+        *_fairness(runs, options.metric),
         *_clients(runs),
         *_maps(found),
         *_times(found, runs),
         *_groups(found),
         *_cluster_numbers(runs),
-        *_sensitivity(comparison, metric),
     ]
 
 
-def drawn(comparison: Comparison) -> list[Case]:
-    """The cases that are drawn: all, or of many the best at the end."""
-    cases, metric = list(comparison.cases), comparison.options.metric
+def _named_alike(case: Case) -> Case:
+    """The case with its name on all of its runs, as pictures show it."""
+    return replace(case, runs=tuple(replace(run, name=case.name) for run in case.runs))
+
+
+def drawn(judged: Judged, metric: str) -> list[Case]:
+    """The cases of a problem that are drawn: all, or of many the best at the end."""
+    cases = list(judged.cases)
     if len(cases) <= MOST_LINES:
         return cases
     sign = better(metric).value
@@ -74,12 +96,20 @@ def drawn(comparison: Comparison) -> list[Case]:
     return [case for case in cases if case in best]
 
 
-def target(comparison: Comparison) -> float:
-    """The first target of the comparison; as in its tables, by default the baseline's mean at the end."""
-    options = comparison.options
+def target(judged: Judged, options: Options) -> float:
+    """The first target of a problem; as in its tables, by default the baseline's mean at the end."""
     if options.targets:
         return options.targets[0]
-    return fmean(value(run, options.metric, last=options.last) for run in comparison.baseline.runs)
+    return fmean(value(run, options.metric, last=options.last) for run in judged.baseline.runs)
+
+
+def _ranks(comparison: Comparison) -> Iterator[Picture]:
+    ranking, metric = comparison.ranking, comparison.options.metric
+    if ranking is not None:
+        ends = "; ".join(f"{name} {rank:.2f}" for name, rank in zip(ranking.methods, ranking.mean, strict=True))
+        alt = f"Mean ranks over {ranking.problems} problems, and which cannot be told apart: {ends}."
+        title = f"{metric_column(metric).title} over {ranking.problems} problems"
+        yield Picture("Ranks over problems", alt, partial(draw_ranks, ranking, title))
 
 
 def _units(runs: Sequence[Result]) -> list[str]:
@@ -97,10 +127,10 @@ def _curves(found: Sequence[Case], runs: Sequence[Result], metric: str) -> Itera
         yield Picture("Curves", alt, partial(plot_curves, runs, "loss", per="round"))
 
 
-def _targets(found: Sequence[Case], runs: Sequence[Result], comparison: Comparison) -> Iterator[Picture]:
-    if len(found) < 2:
+def _targets(found: Sequence[Case], runs: Sequence[Result], judged: Judged, options: Options) -> Iterator[Picture]:
+    metric, goal = options.metric, target(judged, options)
+    if len(found) < 2 or math.isnan(goal):
         return
-    metric, goal = comparison.options.metric, target(comparison)
     for unit in _units(runs):
         alt = f"Bars: {label(unit)} until {label(metric)} reached {_shown(metric, [goal])}; numbers in the tables."
         draw = partial(plot_time_to_target, runs, goal, metric=metric, per=unit)
@@ -118,7 +148,7 @@ def _fairness(runs: Sequence[Result], metric: str) -> Iterator[Picture]:
 
 
 def _clients(runs: Sequence[Result]) -> Iterator[Picture]:
-    alt = "Histograms of how often clients trained, one a case; Gini coefficients in the tables."
+    alt = "Histograms of the rounds in which clients took part, one a case; Gini coefficients in the tables."
     yield Picture("Clients", alt, partial(plot_selection_frequency, runs))
     if all(any(record.client_accuracy is not None for record in run.records) for run in runs):
         alt = "Histograms of the final accuracy on clients' own test data, one a case."
@@ -173,7 +203,7 @@ def _sensitivity(comparison: Comparison, metric: str) -> Iterator[Picture]:
         having = [run for run in runs if isinstance(flat(run.config).get(key), int | float)]
         lines = [group for group in by_settings(having, free=(key,)) if _varies(group, key)]
         if lines and len(lines) <= MOST_LINES:
-            alt = f"{label(metric)} at the end over {key}; mean and standard deviation over seeds."
+            alt = f"{label(metric)} at the end over {key}; mean and its interval over seeds."
             members = [run for line in lines for run in line]
             yield Picture("Sensitivity", alt, partial(plot_sensitivity, members, key, metric=metric))
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import html as escaping
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import groupby
@@ -14,8 +14,11 @@ from muster.config.toml import to_toml, toml_value
 from muster.core.errors import OutputError
 from muster.report import html
 from muster.report.compare import Comparison, Options, compare
+from muster.report.compare.across import methods_of
 from muster.report.gallery import MOST_LINES, MOST_MAPS, drawn, gallery
+from muster.report.headline import headline
 from muster.report.render import to_html
+from muster.report.tables import Table
 from muster.report.warnings import warnings
 from muster.results.cases import Case, seed_of
 from muster.results.settings import own_settings, recipe, shared_settings
@@ -42,18 +45,22 @@ def report_page(
     title = title or _title(comparison)
     sections = [
         *_warned([*remarks, *comparison.remarks, *warnings(results)]),
-        Section("runs", "What was run", _runs(results)),
         Section("tables", "Tables", _tables(comparison)),
+        Section("runs", "What was run", _runs(results, comparison)),
         Section("pictures", "Pictures", _pictures(comparison)),
         Section("settings", "Settings", _settings(results, comparison)),
         Section("environment", "Environment", _environment(results)),
         Section("repeat", "How to repeat it", _repeat(comparison)),
     ]
-    links = "".join(f'<a href="#{section.id}">{section.title}</a>' for section in sections)
-    made = f"Written {datetime.now(UTC):%Y-%m-%d %H:%M} UTC with Muster {__version__}."
-    body = "\n".join(f'<h2 id="{part.id}">{part.title}</h2>\n{part.body}' for part in sections)
-    head = f"<h1>{html.marked(title)}</h1>\n<p>{html.marked(_summary(results, comparison))}</p>"
-    return html.page(title, f'{head}\n<p class="quiet">{made}</p>\n<nav>{links}</nav>\n{body}')
+    return html.rendered(
+        "report.html",
+        title=title,
+        headline=headline(comparison),
+        summary=_summary(results, comparison),
+        made=f"Written {datetime.now(UTC):%Y-%m-%d %H:%M} UTC with Muster {__version__}.",
+        sections=sections,
+        cases=[case.name for case in comparison.cases],
+    )
 
 
 def write_report(
@@ -83,12 +90,18 @@ def write_report(
 def _title(comparison: Comparison) -> str:
     if len(comparison.cases) == 1:
         return comparison.cases[0].name
+    if len(comparison.judged) > 1:
+        return f"{len(methods_of([one.problem for one in comparison.judged]))} methods on {_problems(comparison)}"
     return f"{len(comparison.cases)} cases compared"
+
+
+def _problems(comparison: Comparison) -> str:
+    return _counted([len(comparison.judged)], "problem", "problems")
 
 
 def _summary(results: Sequence[Result], comparison: Comparison) -> str:
     """The comparison in a few sentences."""
-    runs = [run for case in comparison.cases for run in case.runs]
+    runs = list({id(run): run for case in comparison.cases for run in case.runs}.values())
     data = ", ".join(sorted({str(_component(run, "data", "source")) for run in runs}))
     models = ", ".join(sorted({str(_component(run, "model", "name")) for run in runs}))
     seeds = _counted([len(case.runs) for case in comparison.cases], "seed", "seeds")
@@ -98,6 +111,9 @@ def _summary(results: Sequence[Result], comparison: Comparison) -> str:
         f"{_counted([len(comparison.cases)], 'case', 'cases')} with {seeds} each on {data}: {clients}, {rounds}, "
     )
     text += f"model {models}; {_counted([len(runs)], 'run', 'runs')} in all."
+    if len(comparison.judged) > 1:
+        names = "; ".join(judged.name for judged in comparison.judged)
+        text += f" {_problems(comparison).capitalize()}, each judged on its own: {names}."
     absent = len(results) - len(runs)
     return f"{text} {absent} more of the {len(results)} runs are not compared (see warnings)." if absent else text
 
@@ -107,12 +123,15 @@ def _component(run: Result, section: str, key: str) -> object:
     return settings.get(key, settings.get("data", settings.get("object", "?"))) if settings else "?"
 
 
-def _runs(results: Sequence[Result]) -> str:
+def _runs(results: Sequence[Result], comparison: Comparison) -> str:
+    places = {id(run): place for place, case in enumerate(comparison.cases) for run in case.runs}
+    kinds = []
     header = ("run", "seed", "rounds", "status", "accuracy", "trainings", "time", "fingerprint", "ended")
     rows = []
     place = {name: number for number, name in reversed(list(enumerate(run.name for run in results)))}
     for run in sorted(results, key=lambda run: (place[run.name], seed_of(run))):
         origin, costs = run.provenance, run.ledger.total()
+        kinds.append(f"case-{places[id(run)]}" if id(run) in places else "")
         seconds = origin.seconds or costs.seconds
         rows.append(
             [
@@ -127,7 +146,7 @@ def _runs(results: Sequence[Result]) -> str:
                 f"{datetime.fromtimestamp(origin.ended, UTC):%Y-%m-%d\u00a0%H:%M}" if origin.ended else "–",
             ]
         )
-    return html.table(header, rows, numbers=(1, 2, 4, 5, 6))
+    return html.table(header, rows, numbers=(1, 2, 4, 5, 6), kinds=kinds)
 
 
 def _percent(run: Result) -> str:
@@ -144,25 +163,43 @@ def _warned(found: Sequence[str]) -> Iterator[Section]:
 
 
 def _tables(comparison: Comparison) -> str:
-    return "\n".join(f"<h3>{escaping.escape(t.title)}</h3>\n{to_html(t)}" for t in comparison.tables.values())
+    parts = [_titled("h3", table, {}) for table in comparison.across.values()]
+    before = 0
+    for judged in comparison.judged:
+        if judged.name:
+            parts.append(f"<h3>{escaping.escape(judged.name)}</h3>")
+        # As in `comparison.cases`: problem after problem.
+        places = {case.name: before + place for place, case in enumerate(judged.cases)}
+        parts += [_titled("h4" if judged.name else "h3", table, places) for table in judged.tables.values()]
+        before += len(judged.cases)
+    return "\n".join(parts)
+
+
+def _titled(tag: str, table: Table, places: Mapping[str, int]) -> str:
+    return f"<{tag}>{escaping.escape(table.title)}</{tag}>\n{to_html(table, places)}"
 
 
 def _pictures(comparison: Comparison) -> str:
     parts = []
-    if len(drawn(comparison)) < len(comparison.cases):
+    metric, most = comparison.options.metric, max(len(judged.cases) for judged in comparison.judged)
+    if any(len(drawn(judged, metric)) < len(judged.cases) for judged in comparison.judged):
         parts.append(
-            f'<p class="quiet">The {MOST_LINES} best of {len(comparison.cases)} cases by '
-            f"{html.marked(comparison.options.metric)} at the end; the others are in the tables.</p>"
+            f'<p class="quiet">The {MOST_LINES} best of {most} cases by '
+            f"{html.marked(metric)} at the end; the others are in the tables.</p>"
         )
-    for title, pictures in groupby(gallery(comparison), key=lambda picture: picture.section):
-        cards = "".join(html.figure(picture.draw, picture.alt) for picture in pictures)
-        note = _limit_note(title, comparison)
-        parts.append(f'<h3>{title}</h3>{note}\n<div class="cards">{cards}</div>')
+    for problem, shown in groupby(gallery(comparison), key=lambda picture: picture.problem):
+        if problem:
+            parts.append(f"<h3>{escaping.escape(problem)}</h3>")
+        tag = "h4" if problem else "h3"
+        for title, pictures in groupby(shown, key=lambda picture: picture.section):
+            cards = "".join(html.figure(picture.draw, picture.alt) for picture in pictures)
+            note = _limit_note(title, most)
+            parts.append(f'<{tag}>{title}</{tag}>{note}\n<div class="cards">{cards}</div>')
     return "\n".join(parts)
 
 
-def _limit_note(title: str, comparison: Comparison) -> str:
-    if title == "Who took part when" and len(comparison.cases) > MOST_MAPS:
+def _limit_note(title: str, cases: int) -> str:
+    if title == "Who took part when" and cases > MOST_MAPS:
         return f'<p class="quiet">The first seed of the first {MOST_MAPS} cases.</p>'
     return ""
 

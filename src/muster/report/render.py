@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import csv
-import html
 import io
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from rich.box import SIMPLE_HEAD
@@ -14,13 +13,13 @@ from rich.console import Group, JustifyMethod
 from rich.table import Table as RichTable
 from rich.text import Text
 
+from muster.report.html import part
 from muster.report.tables import MISSING, Cell, Column, Mark, Table, markdown
 
 LEGEND = {
     "markdown": "**Bold**: best; <ins>underlined</ins>: second best.",
     "latex": r"\textbf{Bold}: best; \underline{underlined}: second best.",
     "terminal": "*: best; °: second best.",
-    "html": "<strong>Bold</strong>: best; <u>underlined</u>: second best.",
 }
 
 #: Characters.
@@ -51,8 +50,8 @@ _LATEX = {
 }
 
 
-def cell_text(cell: Cell, column: Column) -> str:
-    """What a cell says, without its mark."""
+def cell_text(cell: Cell, column: Column, intervals: bool = False) -> str:
+    """What a cell says, without its mark: a mean with its standard deviation, or with its interval."""
     if isinstance(cell.value, str):
         return cell.value
     if math.isnan(cell.value):
@@ -60,14 +59,19 @@ def cell_text(cell: Cell, column: Column) -> str:
     text = column.shown(cell.value).replace("-", "−")
     if cell.above:
         text = f"> {text}"
-    if cell.spread:
+    if intervals and (ends := cell.interval):
+        text += f" [{', '.join(column.shown(end).replace('-', '−') for end in ends)}]"
+    elif cell.spread:
         text += f" ± {column.shown(cell.spread).removeprefix('+')}"
     return f"{text} ({cell.note})" if cell.note else text
 
 
 def _texts(table: Table, shown: Callable[[Cell, str], str]) -> Iterator[list[str]]:
     for row in table.rows:
-        yield [shown(cell, cell_text(cell, column)) for cell, column in zip(row, table.columns, strict=True)]
+        yield [
+            shown(cell, cell_text(cell, column, table.intervals))
+            for cell, column in zip(row, table.columns, strict=True)
+        ]
 
 
 def _has_marks(table: Table) -> bool:
@@ -126,7 +130,7 @@ def _latex_columns(table: Table) -> str:
     """Numbers flush right; texts flush left, and broken into lines where they are long."""
     kinds = []
     for position, column in enumerate(table.columns):
-        longest = max((len(cell_text(row[position], column)) for row in table.rows), default=0)
+        longest = max((len(cell_text(row[position], column, table.intervals)) for row in table.rows), default=0)
         long_text = r"p{0.2\linewidth}" if longest > _LONG_TEXT else "l"
         kinds.append(long_text if column.textual else "r")
     return "".join(kinds)
@@ -143,44 +147,54 @@ def _latex_heading(column: Column) -> str:
     return rf"\begin{{tabular}}[b]{{@{{}}r@{{}}}}{upper}\\{lower}\end{{tabular}}"
 
 
-def to_html(table: Table) -> str:
-    """A table for a page of `muster.report.html`, with its notes."""
-
-    def shown(cell: Cell, text: str) -> str:
-        text = html.escape(text)
-        return {Mark.BEST: f"<strong>{text}</strong>", Mark.SECOND: f"<u>{text}</u>", None: text}[cell.mark]
-
-    def line(tag: str, texts: Sequence[str]) -> str:
-        kinds = ["" if column.textual else " class=number" for column in table.columns]
-        return "<tr>" + "".join(f"<{tag}{k}>{t}</{tag}>" for k, t in zip(kinds, texts, strict=True)) + "</tr>"
-
-    header = line("th", [html.escape(column.heading) for column in table.columns])
-    lines = [header, *(line("td", row) for row in _texts(table, shown))]
-    notes = [*([LEGEND["html"]] if _has_marks(table) else []), *map(html.escape, table.notes)]
-    body = '<div class="wide"><table>\n' + "\n".join(lines) + "\n</table></div>"
-    return body + (f'\n<p class="quiet">{" ".join(notes)}</p>' if notes else "")
+def to_html(table: Table, places: Mapping[str, int] | None = None) -> str:
+    """A table for a page of `muster.report.html`, with its notes; rows of a known case have its class."""
+    rows = [
+        [
+            (cell_text(cell, column), cell.mark.value if cell.mark else "")
+            for cell, column in zip(row, table.columns, strict=True)
+        ]
+        for row in table.rows
+    ]
+    kinds = [f"case-{places[row[0][0]]}" if row[0][0] in places else "" for row in rows] if places else []
+    return part("scores", table.columns, rows, table.notes, _has_marks(table), kinds)
 
 
 # --- data --------------------------------------------------------------------------------------------------------
 
 
-def to_csv(tables: Mapping[str, Table]) -> str:
-    """One line for each cell, numbers in full precision and basic units: shares, bytes, seconds."""
+def to_csv(tables: Iterable[tuple[str, str, Table]]) -> str:
+    """One line for each cell of (problem, name, table), in full precision and basic units (shares, bytes)."""
     text = io.StringIO()
-    names = ("table", "row", "column", "value", "spread", "seeds", "mark", "above", "note")
+    names = (
+        "problem",
+        "table",
+        "row",
+        "column",
+        "value",
+        "spread",
+        "low",
+        "high",
+        "seeds",
+        "mark",
+        "above",
+        "note",
+    )
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(names)
-    for name, table in tables.items():
+    for problem, name, table in tables:
         for row in table.rows:
             for cell, column in zip(row[1:], table.columns[1:], strict=True):
                 known = sum(not math.isnan(value) for value in cell.values)
                 writer.writerow(
                     [
+                        problem,
                         name,
                         row[0].value,
                         column.title,
                         "" if cell.value != cell.value else cell.value,
                         "" if cell.spread is None else cell.spread,
+                        *(cell.interval or ("", "")),
                         known or "",
                         cell.mark.value if cell.mark else "",
                         "yes" if cell.above else "",
@@ -212,6 +226,7 @@ def _cell_data(cell: Cell) -> dict[str, Any]:
     facts = {
         "value": cell.value,
         "spread": cell.spread,
+        "interval": list(cell.interval or ()),
         "values": list(cell.values),
         "mark": cell.mark.value if cell.mark else None,
         "above": cell.above,
@@ -245,13 +260,13 @@ def _rich_part(table: Table, positions: Sequence[int], widths: Sequence[int]) ->
         justify: JustifyMethod = "left" if column.textual else "right"
         part.add_column(Text(column.heading), justify=justify, width=widths[position])
     for row in table.rows:
-        part.add_row(*(_signed(row[position], table.columns[position]) for position in positions))
+        part.add_row(*(_signed(row[position], table.columns[position], table.intervals) for position in positions))
     return part
 
 
-def _signed(cell: Cell, column: Column) -> Text:
+def _signed(cell: Cell, column: Column, intervals: bool) -> Text:
     sign, style = _SIGNS[cell.mark]
-    text = Text(cell_text(cell, column), style=style)
+    text = Text(cell_text(cell, column, intervals), style=style)
     return text if column.textual else text.append(sign)
 
 
@@ -271,7 +286,7 @@ def _widths(table: Table, width: int) -> list[int]:
     """Numbers are never broken into lines; headings and long texts are."""
     widths: list[int] = []
     for position, column in enumerate(table.columns):
-        longest = max((len(cell_text(row[position], column)) for row in table.rows), default=0)
+        longest = max((len(cell_text(row[position], column, table.intervals)) for row in table.rows), default=0)
         if column.textual:
             room = width - 2 * _GAP - widths[0] if widths else width // 2
             longest = min(longest, max(room, _LONG_HEADING), width // 2)

@@ -14,6 +14,35 @@ from matplotlib.colors import LinearSegmentedColormap
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000", "#882255")
 #: The same on dark ground: black turns white, and yellow is back.
 _DARK_COLOURS = ("#2E95D3", "#E8702A", "#1CB98C", "#CC79A7", "#8CCBF2", "#E69F00", "#E6E9EC", "#F0E442")
+#: Of pages, on light and on dark ground: text on `back` and on `card` has a contrast of at least 4.5 to 1.
+_GROUNDS = {
+    "light": {
+        "text": "#1b1f23",
+        "quiet": "#57606a",
+        "line": "#d0d7de",
+        "edge": "#6e7781",
+        "back": "#ffffff",
+        "card": "#f6f8fa",
+        "accent": "#0067a3",
+        "on-accent": "#ffffff",
+        "warn": "#b04a00",
+        "bad": "#882255",
+        "good": "#00795a",
+    },
+    "dark": {
+        "text": "#e6e9ec",
+        "quiet": "#aab2ba",
+        "line": "#3a424a",
+        "edge": "#8b949e",
+        "back": "#14181c",
+        "card": "#1d2328",
+        "accent": "#56b4e9",
+        "on-accent": "#0b1014",
+        "warn": "#f0803c",
+        "bad": "#e79ac0",
+        "good": "#1cb98c",
+    },
+}
 LINES = ("-", "--", "-.", ":")
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 
@@ -61,10 +90,32 @@ def muster_style(*, dark: bool | None = None) -> Iterator[None]:
         _is_dark.reset(token)
 
 
+def is_dark() -> bool:
+    """Whether pictures are made for a dark ground now."""
+    return _is_dark.get()
+
+
 def colour(number: int) -> str:
     """The n-th colour, for the ground that is set."""
     colours = _DARK_COLOURS if _is_dark.get() else COLOURS
     return colours[number % len(colours)]
+
+
+def page_palette() -> str:
+    """The colours of pages as a style sheet: as the reader's screen is set, or as `data-theme` says."""
+    light, dark = (
+        "; ".join(
+            [f"color-scheme: {ground}"]
+            + [f"--{name}: {value}" for name, value in _GROUNDS[ground].items()]
+            + [f"--c{number}: {value}" for number, value in enumerate(colours)]
+        )
+        for ground, colours in (("light", COLOURS), ("dark", _DARK_COLOURS))
+    )
+    return (
+        f":root {{ {light}; }}\n"
+        f"@media (prefers-color-scheme: dark) {{ :root:not([data-theme=light]) {{ {dark}; }} }}\n"
+        f":root[data-theme=dark] {{ {dark}; }}\n"
+    )
 
 
 def line_style(number: int) -> dict[str, Any]:

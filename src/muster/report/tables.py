@@ -13,6 +13,8 @@ from enum import Enum
 
 import numpy as np
 
+from muster.report.intervals import mean_interval
+
 #: What a cell without a number shows.
 MISSING = "–"
 
@@ -46,6 +48,13 @@ class Cell:
     above: bool = False
     #: Said after the number, in brackets.
     note: str = ""
+
+    @property
+    def interval(self) -> tuple[float, float] | None:
+        """Bootstrap interval of the mean; None where there is no spread, or where seeds are missing."""
+        if isinstance(self.value, str) or not self.spread or not self.whole:
+            return None
+        return mean_interval(np.array(self.values))
 
     @property
     def whole(self) -> bool:
@@ -91,6 +100,8 @@ class Table:
     rows: tuple[tuple[Cell, ...], ...]
     #: What a reader has to know to read it.
     notes: tuple[str, ...] = ()
+    #: Whether means are shown with their confidence interval, instead of the standard deviation.
+    intervals: bool = False
 
     def column(self, title: str) -> list[Cell]:
         """The cells of the column with this title."""

@@ -21,7 +21,7 @@ from muster.heterogeneity.metrics import entropies
 from muster.selection._allocation import largest_remainder
 from muster.selection._clustering import note_clusters, renumbered, silhouette_clusters
 from muster.selection._memory import ask_histograms, told
-from muster.selection.base import Ask, Plan, Selector, Train, View, check_count, selectors
+from muster.selection.base import Ask, Plan, Selector, Train, View, check_count, no_second_turn, selectors
 from muster.signals.base import Signal
 from muster.signals.content import ContentDiversity
 from muster.signals.labels import LabelHistogram
@@ -72,6 +72,10 @@ class ASTraFL(Selector):
             raise ConfigError(f"ASTraFL: homogeneity_weight is {self.homogeneity_weight}", expected="0 or more")
         if not isinstance(self.threshold, str) and not np.isfinite(self.threshold):
             raise ConfigError(f"ASTraFL: threshold is {self.threshold}", expected="a finite number or 'mean'")
+
+    def cautions(self, population: Population) -> list[str]:
+        text = no_second_turn(self, population) if self.features == "updates" else ""
+        return [text] if text else super().cautions(population)
 
     def needs(self) -> tuple[Signal, ...]:
         wanted = (LabelHistogram(), Loss(), ContentDiversity(emb=self.emb))

@@ -159,12 +159,31 @@ class Selector(Component):
         """Whether some of its trainings are plain FedAvg, whatever the run's aggregator is."""
         return False
 
+    def cautions(self, population: Population) -> list[str]:
+        count = self.get_params().get("clients_per_round")
+        if not isinstance(count, int) or count < population.clients or self.gives_multiplicity():
+            return []
+        name, everybody = selectors.name_of(self), population.clients
+        return [f"{name} has nothing to select: all {everybody} clients train in every round"]
+
     @abstractmethod
     def round(self, fed: View) -> Plan:
         """One round: yield Ask and Train requests, receive Replies."""
 
 
-selectors: Registry[Selector] = Registry("selection method", "muster.selection")
+selectors: Registry[Selector] = Registry("selection method", "muster.selection", "muster.selectors")
+
+
+def no_second_turn(selector: Selector, population: Population) -> str:
+    """The caution of methods that give everybody a first turn, when the rounds end before that; else empty."""
+    name, count = selectors.name_of(selector), selector.get_params()["clients_per_round"]
+    if count * population.rounds > population.clients:
+        return ""
+    return (
+        f"{name} is random selection without repetition here: in {population.rounds} rounds of {count} clients "
+        f"nobody of {population.clients} has a second turn, and first turns are drawn by lot; it takes more than "
+        f"{population.clients // count} rounds"
+    )
 
 
 def check_count(selector: object, count: int, population: Population) -> None:

@@ -47,6 +47,12 @@ class Cluster(Selector):
         if isinstance(self.groups, int) and self.groups < 1:
             raise ConfigError(f"Cluster: groups is {self.groups}", expected="at least 1, or 'silhouette'")
 
+    def cautions(self, population: Population) -> list[str]:
+        groups = self.groups if isinstance(self.groups, int) else self.clients_per_round
+        if self.groups != "silhouette" and groups == 1 and self.pick == "random":
+            return ["cluster is random selection here: there is one group, and it is drawn from by lot"]
+        return super().cautions(population)
+
     def needs(self) -> tuple[Signal, ...]:
         return (signals.build("label_histogram" if self.features == "labels" else "final_layer_update", {}),)
 

@@ -32,6 +32,9 @@ class Combinator(Selector):
     def gives_multiplicity(self) -> bool:
         return any(part.gives_multiplicity() for part in self.parts())
 
+    def needs_classes(self) -> bool:
+        return any(part.needs_classes() for part in self.parts())
+
     def gives_weights(self) -> bool:
         return any(part.gives_weights() for part in self.parts())
 
@@ -42,6 +45,10 @@ class Combinator(Selector):
         for part in self.parts():
             part.check(population)
         united(*(part.needs() for part in self.parts()))
+
+    def cautions(self, population: Population) -> list[str]:
+        """Its own, and those of its parts."""
+        return [text for part in self.parts() for text in part.cautions(population)]
 
     def state_dict(self) -> State:
         return super().state_dict() | {"parts": [part.state_dict() for part in self.parts()]}
@@ -100,6 +107,13 @@ class Within(Combinator):
         assert isinstance(self.pool, Selector)
         assert isinstance(self.inner, Selector)
         return self.pool, self.inner
+
+    def cautions(self, population: Population) -> list[str]:
+        proposed, kept = (part.get_params().get("clients_per_round") for part in self.parts())
+        own = []
+        if proposed is not None and kept is not None and kept >= proposed and not self.gives_multiplicity():
+            own = [f"within: the inner selection takes all {proposed} clients that it is offered"]
+        return own + super().cautions(population)
 
     def gives_multiplicity(self) -> bool:
         return self.parts()[1].gives_multiplicity()
@@ -165,6 +179,15 @@ class Warmup(Combinator):
         if self.rounds < 0:
             raise ConfigError(f"warmup: rounds is {self.rounds}", expected="zero or more")
 
+    def cautions(self, population: Population) -> list[str]:
+        if 0 < self.rounds < population.rounds:
+            return super().cautions(population)
+        idle, busy = ("first", 1) if self.rounds == 0 else ("then", 0)
+        return [
+            f"warmup: '{idle}' never has a turn in {population.rounds} rounds",
+            *self.parts()[busy].cautions(population),
+        ]
+
     def round(self, fed: View) -> Plan:
         first, then = self.parts()
         yield from (first if fed.round < self.rounds else then).round(fed)
@@ -191,6 +214,16 @@ class Mix(Combinator):
         super().check(population)
         if not 0 <= self.share <= 1:
             raise ConfigError(f"mix: share is {self.share}", expected="0 to 1")
+
+    def cautions(self, population: Population) -> list[str]:
+        turns = int(self.share * population.rounds + 1e-9)
+        if 0 < turns < population.rounds:
+            return super().cautions(population)
+        idle, busy = ("first", 1) if turns == 0 else ("second", 0)
+        return [
+            f"mix: '{idle}' never has a turn in {population.rounds} rounds",
+            *self.parts()[busy].cautions(population),
+        ]
 
     def round(self, fed: View) -> Plan:
         first, second = self.parts()

@@ -43,6 +43,11 @@ class DirichletParticipation(Selector):
         if not self.gamma > 0:
             raise ConfigError(f"dirichlet-participation: gamma is {self.gamma}", expected="positive, or inf")
 
+    def cautions(self, population: Population) -> list[str]:
+        if math.isinf(self.gamma):
+            return ["dirichlet-participation is random selection here: with gamma = inf all are equally likely"]
+        return super().cautions(population)
+
     def round(self, fed: View) -> Plan:
         kept = self.log_weights if self.redraw == "never" else np.zeros(0)
         drawn = log_gammas(self.gamma, fed.clients - len(kept), fed.rng)

@@ -61,6 +61,14 @@ class DiversityScore(Selector):
         if not 0 < self.epsilon < np.inf:
             raise ConfigError(f"DiversityScore: epsilon is {self.epsilon}", expected="a positive number")
 
+    def cautions(self, population: Population) -> list[str]:
+        if self.pick == "top" and self.clients_per_round < population.clients:
+            return [
+                f"diversity-score with pick = 'top' always trains the same {self.clients_per_round} clients, as "
+                "long as they are there"
+            ]
+        return super().cautions(population)
+
     def needs(self) -> tuple[Signal, ...]:
         return (LabelHistogram(),)
 

@@ -80,6 +80,16 @@ class FedCor(Selector):
         if not 0 <= self.epsilon <= 1:
             raise ConfigError(f"FedCor: epsilon is {self.epsilon}", expected="0 to 1")
 
+    def cautions(self, population: Population) -> list[str]:
+        if population.rounds <= self.warmup + 1:
+            return [
+                f"fedcor is random selection here: {population.rounds} rounds are over before the first choice, "
+                f"which comes after a warm-up of {self.warmup} and one round more; set a shorter warmup"
+            ]
+        if self.interval == 1:
+            return ["fedcor is random selection here: with interval = 1 every round is a random one"]
+        return super().cautions(population)
+
     def needs(self) -> tuple[Signal, ...]:
         return (signals.build("loss", {}),)
 

@@ -82,6 +82,10 @@ class FedCS(Selector):
         if self.clients_per_round is not None and self.clients_per_round < 1:
             raise ConfigError(f"fedcs: clients_per_round is {self.clients_per_round}", expected="at least 1")
 
+    def cautions(self, population: Population) -> list[str]:
+        """None: `clients_per_round` is a limit here, and how many fit into the deadline shows in each round."""
+        return []
+
     @property
     def budget(self) -> float:
         return self.deadline - self.selection_time - self.aggregation_time

@@ -101,6 +101,11 @@ class FedDiverse(Selector):
                 expected="1 or more with estimate = 'shared' or biased_head = 'fresh'",
             )
 
+    def cautions(self, population: Population) -> list[str]:
+        if self.pretraining_rounds >= population.rounds:
+            return ["feddiverse selects nobody here: all rounds are pre-training, in which everybody trains"]
+        return super().cautions(population)
+
     def gives_fedavg(self) -> bool:
         return self.pretraining_rounds > 0
 

@@ -60,6 +60,11 @@ class FedDiverseQP(Selector):
                 fix="use rule = 'greedy'",
             )
 
+    def cautions(self, population: Population) -> list[str]:
+        if self.pretraining_rounds >= population.rounds:
+            return ["feddiverse-qp selects nobody here: all rounds are pre-training, in which everybody trains"]
+        return super().cautions(population)
+
     def gives_fedavg(self) -> bool:
         return self.pretraining_rounds > 0
 

@@ -50,6 +50,18 @@ class FedPNS(Selector):
                 expected="alpha and beta at least 0, cap above 0 and at most 1",
             )
 
+    @property
+    def _least(self) -> int:
+        return self.min_kept or max(1, math.ceil(0.7 * self.clients_per_round))
+
+    def cautions(self, population: Population) -> list[str]:
+        if self._least < self.clients_per_round:
+            return []
+        return [
+            f"fedpns is random selection here: it keeps at least {self._least} of {self.clients_per_round} "
+            "updates, so it never leaves one out; choose more clients a round, or a smaller min_kept"
+        ]
+
     def needs(self) -> tuple[Signal, ...]:
         return (signals.build("mean_gradient", {}),)
 
@@ -88,9 +100,8 @@ class FedPNS(Selector):
         rows = as_matrix(replies[report.name])
         finite = np.flatnonzero(np.isfinite(rows).all(axis=1))
         finite = np.random.default_rng(seed).permutation(finite)
-        least = self.min_kept or max(1, math.ceil(0.7 * self.clients_per_round))
         kept = np.ones(len(replies), dtype=np.bool_)
-        kept[finite[opposed(rows[finite], least)]] = False
+        kept[finite[opposed(rows[finite], self._least)]] = False
         return kept
 
 

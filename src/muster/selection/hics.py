@@ -14,7 +14,7 @@ from muster.core.errors import ConfigError
 from muster.core.parameters import ParameterSpec
 from muster.selection import _vectors
 from muster.selection._clustering import angles, cut, note_clusters, ward_on_distances, ward_on_rows
-from muster.selection.base import Plan, Selector, Train, View, check_count, selectors
+from muster.selection.base import Plan, Selector, Train, View, check_count, no_second_turn, selectors
 from muster.selection.clustered_similarity import similar_urns
 from muster.selection.clustered_size import draw
 from muster.signals.base import Signal, signals
@@ -66,6 +66,13 @@ class Hics(Selector):
                 expected="one output for each class",
                 fix="use a model with two outputs for a binary problem, or another selection method",
             )
+
+    def cautions(self, population: Population) -> list[str]:
+        text = no_second_turn(self, population)
+        return [text] if text else super().cautions(population)
+
+    def needs_classes(self) -> bool:
+        return True
 
     def needs(self) -> tuple[Signal, ...]:
         return (signals.build(_SIGNALS[self.signal], {}),)

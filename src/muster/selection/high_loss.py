@@ -7,7 +7,7 @@ from typing import Literal
 
 from muster.core.component import Population
 from muster.selection._ranking import highest
-from muster.selection.base import Plan, Selector, Train, View, check_count, selectors
+from muster.selection.base import Plan, Selector, Train, View, check_count, no_second_turn, selectors
 from muster.selection.power_of_choice import answers, last_losses
 from muster.signals.base import Signal
 from muster.signals.losses import Loss, TrainLoss
@@ -25,6 +25,11 @@ class HighLoss(Selector):
 
     def check(self, population: Population) -> None:
         check_count(self, self.clients_per_round, population)
+
+    def cautions(self, population: Population) -> list[str]:
+        if self.signal == "last_train_loss" and (text := no_second_turn(self, population)):
+            return [text]
+        return super().cautions(population)
 
     def needs(self) -> tuple[Signal, ...]:
         return (Loss(),) if self.signal == "loss" else (TrainLoss(),)

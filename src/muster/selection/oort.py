@@ -146,6 +146,11 @@ class Oort(Selector):
         if self.pacer == "paper" and (self.pacer_seconds is None or not self.pacer_seconds > 0):
             raise ConfigError("oort: the pacer of the paper needs pacer_seconds", expected="a positive number")
 
+    def cautions(self, population: Population) -> list[str]:
+        if self.warmup >= population.rounds:
+            return ["oort is size-weighted sampling here: all rounds belong to the warm-up; set a shorter warmup"]
+        return super().cautions(population)
+
     @property
     def _loss(self) -> Signal:
         return SquaredLoss() if self.util == "squared_loss" else TrainLoss()

@@ -45,6 +45,14 @@ class PowerOfChoice(Selector):
     def gives_weights(self) -> bool:
         return self.equal_weights
 
+    def cautions(self, population: Population) -> list[str]:
+        if self.candidates(population.clients) > self.clients_per_round:
+            return super().cautions(population)
+        return [
+            f"power-of-choice is size-weighted sampling here: all {self.clients_per_round} candidates are chosen, "
+            "whatever their losses; set d to more than clients_per_round"
+        ]
+
     def candidates(self, everybody: int) -> int:
         """How many of so many clients are looked at."""
         match self.d:

@@ -76,6 +76,17 @@ class ProbeFairness(Selector):
                 expected="both at least 1",
             )
 
+    def cautions(self, population: Population) -> list[str]:
+        if math.ceil(self.pool_factor * self.clients_per_round) <= self.clients_per_round:
+            if self.force_scope == "pool" and self.clients_per_round < population.clients:
+                return [
+                    "probe-fairness selects at random here: as many clients are probed as are chosen; set a "
+                    "larger pool_factor"
+                ]
+        elif self.beta == 1:
+            return ["probe-fairness makes no use of its probes here: with beta = 1 only fairness counts"]
+        return super().cautions(population)
+
     def needs(self) -> tuple[Signal, ...]:
         return (
             ProbeNorm(

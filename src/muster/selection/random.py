@@ -18,5 +18,9 @@ class RandomSelection(Selector):
     def check(self, population: Population) -> None:
         check_count(self, self.clients_per_round, population)
 
+    def cautions(self, population: Population) -> list[str]:
+        """None: who asks for everybody at random means everybody."""
+        return []
+
     def round(self, fed: View) -> Plan:
         yield Train(fed.sample(self.clients_per_round))

@@ -29,6 +29,11 @@ class SizeWeighted(Selector):
     def check(self, population: Population) -> None:
         check_count(self, self.clients_per_round, population)
 
+    def cautions(self, population: Population) -> list[str]:
+        if not self.replace and len(np.unique(population.sizes)) == 1:
+            return ["size-weighted is random selection here: all clients have the same number of samples"]
+        return super().cautions(population)
+
     def gives_multiplicity(self) -> bool:
         return self.replace
 

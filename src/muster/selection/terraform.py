@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
@@ -57,6 +58,25 @@ class Terraform(Selector):
         if not 0 <= low < high <= 1:
             raise ConfigError(f"Terraform: quartiles are {self.quartiles}", expected="0 ≤ low < high ≤ 1")
 
+    def cautions(self, population: Population) -> list[str]:
+        name, count = selectors.name_of(self), self.clients_per_round
+        random = f"{name} is random selection here:"
+        if self.max_iterations == 1:
+            return [f"{random} with max_iterations = 1 nobody trains again in a round"]
+        most = most_hard(population.sizes, count, self.quartiles[0])
+        if most < self.min_clients:
+            return [
+                f"{random} of {count} clients at most {most} can be hard, fewer than min_clients = "
+                f"{self.min_clients}, so nobody trains again in a round; choose more clients a round"
+            ]
+        if count - math.ceil(self.quartiles[0] * count) <= self.min_clients:
+            return [
+                f"{name} is nearly random selection here: {count} clients a round and min_clients = "
+                f"{self.min_clients} leave at most one place for the split (with clients of equal size), so "
+                "hardly anybody trains again; choose more clients a round"
+            ]
+        return []
+
     def needs(self) -> tuple[Signal, ...]:
         return (_SIGNALS[self.signal],)
 
@@ -87,6 +107,20 @@ class Terraform(Selector):
         if magnitude.in_update:
             return None
         return lambda replies: np.isfinite(replies[magnitude.name])
+
+
+def most_hard(sizes: Ints, count: int, low: float) -> int:
+    """The most clients that a split can call hard, whoever of `sizes` is in a cohort of `count`.
+
+    The search starts where the easy ones have the share `low` of the samples. They are fewest when they are the
+    largest clients of all and the hard ones the smallest.
+    """
+    ascending = np.sort(np.asarray(sizes, dtype=np.float64))
+    for easy in range(1, count):
+        large, small = ascending[len(ascending) - easy :].sum(), ascending[: count - easy].sum()
+        if large >= low * (large + small):
+            return count - easy
+    return min(1, count)
 
 
 def split(

@@ -9,6 +9,7 @@ from typing import ClassVar
 from muster.aggregation.base import Aggregator
 from muster.core.errors import ConfigError
 from muster.core.parameters import ParameterSpec
+from muster.server.door import BelievableReports
 from muster.training.base import LocalAlgorithm, algorithms
 from muster.updates.clip import Clip
 from muster.updates.filters import Draws, Filter, Filtered, Side, named, without
@@ -29,11 +30,16 @@ class Objections(Filter):
 
 
 def server_chain(
-    guard: Guard, own: Sequence[Filter], aggregator: Aggregator, clip_norm: float | None
+    guard: Guard,
+    reports: BelievableReports,
+    own: Sequence[Filter],
+    aggregator: Aggregator,
+    clip_norm: float | None,
 ) -> tuple[tuple[str, Filter], ...]:
-    """The guard, the run's own filters, what the aggregator objects to, its clipping: in this order."""
+    """Guard, a look at the reports, the run's own filters, what the aggregator objects to, its clipping: in this
+    order."""
     clips = () if clip_norm is None else (Clip(clip_norm),)
-    return tuple(named((guard, *own, Objections(aggregator), *clips)))
+    return tuple(named((guard, reports, *own, Objections(aggregator), *clips)))
 
 
 def check_filters(

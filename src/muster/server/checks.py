@@ -19,6 +19,24 @@ from muster.selection.base import Ask, Selector, Train, View
 from muster.signals.base import Signal
 from muster.training.base import LocalAlgorithm, algorithms
 from muster.training.context import PROBE
+from muster.training.objectives import Objective
+
+
+def check_classes(selector: Selector, aggregator: Aggregator, algorithm: LocalAlgorithm, engine: Engine) -> None:
+    """Refuse methods that look at the classes of samples where these have none."""
+    if engine.population.class_labels:
+        return
+    for part in (selector, aggregator, algorithm):
+        if part.needs_classes():
+            raise no_classes(type(part).__name__, engine.objective)
+    for part, wanted in ((selector, selector.needs()), (aggregator, aggregator.reports())):
+        for signal in wanted:
+            _check_classes_of(signal, type(part).__name__, engine)
+
+
+def _check_classes_of(signal: Signal, wanted_by: str, engine: Engine) -> None:
+    if signal.needs_classes and not engine.population.class_labels:
+        raise no_classes(f"{wanted_by} needs the signal '{signal.name}', which", engine.objective)
 
 
 def check_fit(selector: Selector, aggregator: Aggregator, algorithm: LocalAlgorithm) -> None:
@@ -61,6 +79,7 @@ def _check_plain_mean(selector: str, algorithm: LocalAlgorithm) -> None:
 
 def check_signal(signal: Signal, wanted_by: str, engine: Engine) -> None:
     """Refuse a signal that these clients cannot measure, or that means something else in this run."""
+    _check_classes_of(signal, wanted_by, engine)
     if reason := signal.unavailable(engine.population):
         raise ConfigError(f"{wanted_by} needs the signal '{signal.name}', but {reason}")
     engine.check_signal(signal)
@@ -85,6 +104,15 @@ def check_signal(signal: Signal, wanted_by: str, engine: Engine) -> None:
             f"{algorithms.name_of(algorithm)} goes on with that of the client's last training",
             fix="use one of the two",
         )
+
+
+def no_classes(what: str, objective: Objective) -> ConfigError:
+    """The error where something looks at classes, and samples have none."""
+    return ConfigError(
+        f"{what} looks at the classes of samples, but the objective here is {objective.task}",
+        expected="data whose samples have one class each",
+        fix="choose another method: `muster list methods` shows them",
+    )
 
 
 def check_plan(plan: object, chooser: Selector) -> None:

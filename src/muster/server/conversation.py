@@ -19,6 +19,7 @@ from muster.engine.task import Place
 from muster.selection.base import Ask, Train, View
 from muster.server.asynchrony import check_ask_fits, check_training_fits
 from muster.server.checks import check_plan, check_request
+from muster.server.door import admitted, told
 from muster.server.flights import part_of
 from muster.server.ledger import Bookkeeper
 from muster.server.record import WIDEST_KEPT, Report, RoundRecord
@@ -161,13 +162,18 @@ class Conversation:
             clients, self.books.passes(clients, signals), *self.books.question(signals), exchange=exchange
         )
         there = clients[trips.answers]
-        replies, failures = server.engine.ask(AskOrder(there, parameters, self.place(), self.lr, signals))
+        said, failures = server.engine.ask(AskOrder(there, parameters, self.place(), self.lr, signals))
         failed = [*clients[~trips.answers].tolist(), *(failure.client for failure in failures)]
         server.clock.asked(trips, failed)
         names = [signal.name for signal in signals]
-        self.books.asked(clients, replies.clients, signals)
-        self.books.released(replies.clients, signals)
+        # Whoever was not believed has measured and told all the same.
+        self.books.asked(clients, said.clients, signals)
+        self.books.released(said.clients, signals)
+        replies, refused = admitted(said, signals, self.population)
+        self.record.events += told(refused)
+        replies = server.limits.believed(replies, signals)
         self.record.asks.append((names, len(clients), len(replies)))
+        failed += refused
         self.remember(replies, failed, trained=False)
         self._note_probes(replies.clients, signals)
         return replies
@@ -188,10 +194,11 @@ class Conversation:
             self.record.reports.append(Report(self.exchange, trained, replies.clients, kept))
         for name, values in replies.values.items():
             self.server.history.reported(name, replies.clients, values)
-            broken = int((~np.isfinite(values.reshape(len(values), -1))).any(axis=1).sum()) if len(values) else 0
-            if broken:
-                log.warning("round %d: %d clients sent a '%s' that is no number", self.round + 1, broken, name)
         self.server.history.failed(np.array(failed, dtype=np.int64))
+
+    def counted_sizes(self) -> Ints:
+        """As how many samples each client counts now: a federation may learn it from an answer."""
+        return self.server.limits.counted(self.server.engine.population.sizes)
 
     def client_failed(self, failure: Failed) -> None:
         """Tell everybody that a client did not answer a training, or not in a way that could be used."""

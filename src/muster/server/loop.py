@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import logging
 import math
 import time
 from collections.abc import Iterator, Sequence
@@ -23,11 +24,12 @@ from muster.selection.base import Request, Selector, View
 from muster.selection.history import History
 from muster.server.asynchrony import check_pacing
 from muster.server.chain import check_filters
-from muster.server.checks import check_fit, check_signal
+from muster.server.checks import check_classes, check_fit, check_signal
 from muster.server.clocks import ServerClock
 from muster.server.conversation import Conversation
 from muster.server.flights import Airspace
 from muster.server.ledger import Bookkeeper, Ledger
+from muster.server.limits import ClientLimits
 from muster.server.metrics import NAN, client_accuracies, group_table, summarise_metrics
 from muster.server.persistence import Persistence, Saved, Stage
 from muster.server.real_time import RealClock
@@ -38,6 +40,8 @@ from muster.updates.guard import Guard
 from muster.updates.table import Updates
 from muster.world.availability import Availability, TimedAvailability
 from muster.world.devices import Devices
+
+log = logging.getLogger(__name__)
 
 
 class Observer:
@@ -90,6 +94,7 @@ class Server:
         devices: Devices | None = None,
         pacing: Pacing | None = None,
         privacy: Privacy | None = None,
+        limits: ClientLimits | None = None,
         clock: ServerClock | None = None,
         observers: Sequence[Observer] = (),
     ) -> None:
@@ -97,7 +102,7 @@ class Server:
         self.seed, self.guard, self.evaluate_every = seed, guard or Guard(), evaluate_every
         #: Of the server's side, in this order, as part of `server_chain`. Those of clients are the engine's.
         self.filters = tuple(filters)
-        self.pacing, self.privacy = pacing or Synchronous(), privacy
+        self.pacing, self.privacy, self.limits = pacing or Synchronous(), privacy, limits or ClientLimits()
         #: Time: virtual, with devices and sessions, or real where clients work in real time.
         self.clock = clock or _clock(engine, devices, availability, seed)
         #: The clients at work.
@@ -160,7 +165,9 @@ class Server:
         timed = population.timed_availability or isinstance(self.clock.availability, TimedAvailability)
         population = replace(population, rounds=rounds, timed_availability=timed)
         self.guard.check()
+        self.limits.check()
         self.engine.training.check()
+        check_classes(self.selector, self.aggregator, self.engine.algorithm, self.engine)
         self.selector.check(population)
         for signal in self.selector.needs():
             check_signal(signal, type(self.selector).__name__, self.engine)
@@ -168,6 +175,8 @@ class Server:
         for signal in self.aggregator.reports():
             check_signal(signal, type(self.aggregator).__name__, self.engine)
         check_fit(self.selector, self.aggregator, self.engine.algorithm)
+        if self.aggregator.needs_root:
+            self.engine.check_root()
         self.aggregator.check_training(self.engine.training, self.engine.algorithm)
         if self.engine.sums_only:
             from muster.server.secure_aggregation import check_secure_aggregation
@@ -195,19 +204,33 @@ class Server:
         if self.privacy is not None:
             self.privacy.check(population)
 
+    def cautions(self, rounds: int) -> list[str]:
+        """What a user should know before round 1: options with which a method is another, simpler one."""
+        cohort = self.selector.get_params().get("clients_per_round")
+        population = replace(self.engine.population, rounds=rounds, cohort=cohort)
+        if self.engine.training.centralised:
+            return []
+        parts = (self.selector, self.aggregator, self.engine.algorithm)
+        return [text for part in parts for text in part.cautions(population)]
+
     def _begin(self, rounds: int) -> None:
         self.check(rounds)
+        for text in self.cautions(rounds):
+            log.warning("%s", text)
         self.aggregator.prepare(replace(self.engine.population, rounds=rounds))
 
     # --- one round ---------------------------------------------------------------------------------------
 
     def _round(self, round: int, rounds: int) -> RoundRecord:
         self.engine.begin_round(round)
-        population = replace(self.engine.population, rounds=rounds)
+        known = self.engine.population
+        population = replace(known, rounds=rounds, sizes=self.limits.counted(known.sizes))
         self.history.grow(population.clients)
         self.ledger.open_round()
         books = Bookkeeper(self.ledger, population, self.engine.training)
         record = RoundRecord(round + 1, began=self.clock.now)
+        if round == 0:
+            record.events += self.cautions(rounds)
         record.events += self.clock.begin_round(round, self.engine)
         for load in self.clock.too_late():
             books.too_late(load)
@@ -301,6 +324,7 @@ class Server:
             "engine": self.engine.state_dict(),
             "history": self.history.state_dict(),
             "privacy": self.ledger.privacy.state_dict(),
+            "filters": [step.state_dict() for step in self.filters],
             "time": {"now": self.clock.now, "version": self.version, "airspace": self.airspace.state_dict()},
         }
 
@@ -313,6 +337,8 @@ class Server:
             self.engine.load_state_dict(state["engine"])
             self.history.load_state_dict(state["history"])
             self.ledger.privacy.load_state_dict(state["privacy"])
+            for step, kept in zip(self.filters, state.get("filters", ()), strict=False):
+                step.load_state_dict(kept)
             # Runs that were kept before there was a clock had no time to go on from.
             if (time := state.get("time")) is not None:
                 self.version = time["version"]

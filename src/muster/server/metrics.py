@@ -6,19 +6,38 @@
   training was on the very clients that are then tested;
 - `last_iteration_accuracy`: on the test data of the clients of the round's last training. It is the one before
   where a round trains once; a method that trains again within the round has few, special clients there.
+
+Where samples have no classes, the objective's own score takes the place of accuracy in all of them (`mae`,
+`client_mae_mean`, …).
 """
 
 from __future__ import annotations
 
+import re
+from typing import Any
+
 import numpy as np
 
 from muster.core.arrays import Floats, Ints, Vector
-from muster.engine.base import Evaluation
+from muster.engine.base import Evaluation, RowSums
 from muster.server.record import GroupAccuracy
+from muster.training.objectives import objectives
 
 NAN = float("nan")
 #: Of these less is better; of all others more is.
 LOWER_IS_BETTER = ("loss", "validation_loss", "client_accuracy_std", "group_gap")
+_ABOUT = re.compile(
+    r"(?:client|participant|last_iteration|validation|worst_group)_(.+?)(?:_(?:mean|weighted|worst|worst_tenth))?"
+)
+
+
+def lower_is_better(metric: str) -> bool:
+    """Whether less of a metric is better: as objectives declare it, for whoever it is measured on."""
+    if metric in LOWER_IS_BETTER or (metric.startswith("client_") and metric.endswith("_std")):
+        return True
+    about = _ABOUT.fullmatch(metric)
+    names = {metric, about[1]} if about else {metric}
+    return any(names & set(getattr(objectives.get(name), "errors", ())) for name in objectives)
 
 
 def summarise_metrics(
@@ -27,6 +46,9 @@ def summarise_metrics(
     """One flat row of metrics. `last_trained`: who was in the round's last training; None: all `participants`."""
     if evaluation.measured is not None:
         return {"accuracy": NAN, "loss": NAN} | dict(evaluation.measured)
+    row_sums = evaluation.row_sums
+    if row_sums is not None and not row_sums.objective.class_labels:
+        return _own_metrics(evaluation, row_sums, participants, last_trained)
     total = int(evaluation.confusion.sum())
     if not total:  # nobody evaluated: a federation's clients may all be away
         return {"accuracy": NAN, "loss": NAN}
@@ -40,7 +62,38 @@ def summarise_metrics(
         row |= group_scores(evaluation.group_correct, evaluation.group_count)
     if (kept := evaluation.validation) is not None:
         row |= {"validation_accuracy": kept.correct / kept.count, "validation_loss": kept.loss_sum / kept.count}
+    if row_sums is not None:
+        row |= _plain_numbers(row_sums.objective.scores(row_sums.total))
     return row
+
+
+def _own_metrics(
+    evaluation: Evaluation, row_sums: RowSums, participants: Ints, last_trained: Ints | None
+) -> dict[str, float]:
+    """The metrics of an objective without classes."""
+    objective, count = row_sums.objective, row_sums.total[0]
+    if not count:
+        return {"accuracy": NAN, "loss": NAN}
+    row = {"accuracy": NAN, "loss": float(evaluation.loss_sum / count)}
+    row |= _plain_numbers(objective.scores(row_sums.total))
+    score, less = objective.score, objective.score in objective.errors
+    own = np.asarray(objective.scores(row_sums.clients)[score], dtype=np.float64)
+    pooled = float(objective.scores(row_sums.clients.sum(axis=0))[score])
+    row |= spread_scores(score, own, pooled, participants, last_trained, less=less)
+    if row_sums.groups is not None:
+        groups = objective.scores(row_sums.groups[row_sums.groups[:, 0] > 0])[score]
+        worst = float(groups.max() if less else groups.min())
+        row |= {f"worst_group_{score}": worst, "group_gap": abs(float(groups.mean()) - worst)}
+    if (kept := evaluation.validation) is not None:
+        row |= {"validation_loss": kept.loss_sum / kept.count}
+        if kept.total is not None:
+            scores = _plain_numbers(objective.scores(kept.total))
+            row |= {f"validation_{name}": value for name, value in scores.items()}
+    return row
+
+
+def _plain_numbers(scores: dict[str, Any]) -> dict[str, float]:
+    return {name: float(value) for name, value in scores.items()}
 
 
 def macro_scores(confusion: Ints) -> dict[str, float]:
@@ -62,37 +115,57 @@ def client_scores(
     evaluation: Evaluation, participants: Ints, last_trained: Ints | None = None
 ) -> dict[str, float]:
     """Accuracy on clients' own test data: mean, spread, worst; of the participants only; of the last trained."""
-    tested = evaluation.client_count > 0
+    count = evaluation.client_count
+    accuracies = np.where(count > 0, _ratio(evaluation.client_correct.astype(np.float64), count), NAN)
+    pooled = float(evaluation.client_correct.sum() / count.sum()) if count.any() else NAN
+    return spread_scores("accuracy", accuracies, pooled, participants, last_trained)
+
+
+def spread_scores(
+    score: str,
+    values: Floats,
+    pooled: float,
+    participants: Ints,
+    last_trained: Ints | None = None,
+    *,
+    less: bool = False,
+) -> dict[str, float]:
+    """A score of every client (NaN: not tested) as mean, spread and worst; `less` of it is better, or more."""
+    tested = ~np.isnan(values)
     if not tested.any():
         names = ("mean", "weighted", "std", "worst", "worst_tenth")
-        return {f"client_accuracy_{name}": NAN for name in names} | {
-            "participant_accuracy": NAN,
-            "last_iteration_accuracy": NAN,
+        return {f"client_{score}_{name}": NAN for name in names} | {
+            f"participant_{score}": NAN,
+            f"last_iteration_{score}": NAN,
         }
-    accuracies = _ratio(evaluation.client_correct.astype(np.float64), evaluation.client_count)
-    own = accuracies[tested]
+    own = values[tested]
 
     def mean_of(clients: Ints) -> float:
         counted = clients[tested[clients]] if len(clients) else clients
-        return float(accuracies[counted].mean()) if len(counted) else NAN
+        return float(values[counted].mean()) if len(counted) else NAN
 
-    worst = np.sort(own)[: max(1, len(own) // 10)]
+    worst = (np.sort(own)[::-1] if less else np.sort(own))[: max(1, len(own) // 10)]
     return {
-        "client_accuracy_mean": float(own.mean()),
-        "client_accuracy_weighted": float(evaluation.client_correct.sum() / evaluation.client_count.sum()),
-        "client_accuracy_std": float(own.std()),
-        "client_accuracy_worst": float(own.min()),
-        "client_accuracy_worst_tenth": float(worst.mean()),
-        "participant_accuracy": mean_of(participants),
-        "last_iteration_accuracy": mean_of(participants if last_trained is None else last_trained),
+        f"client_{score}_mean": float(own.mean()),
+        f"client_{score}_weighted": pooled,
+        f"client_{score}_std": float(own.std()),
+        f"client_{score}_worst": float(worst[0]),
+        f"client_{score}_worst_tenth": float(worst.mean()),
+        f"participant_{score}": mean_of(participants),
+        f"last_iteration_{score}": mean_of(participants if last_trained is None else last_trained),
     }
 
 
 def client_accuracies(evaluation: Evaluation) -> Vector | None:
-    """Accuracy on each client's own test data, NaN for clients without; None when no client has any."""
-    count = evaluation.client_count
+    """Accuracy, or the objective's score, on each client's own test data, NaN for clients without any.
+
+    None when no client has any.
+    """
+    count, row_sums = evaluation.client_count, evaluation.row_sums
     if not count.any():
         return None
+    if row_sums is not None and not row_sums.objective.class_labels:
+        return np.asarray(row_sums.objective.scores(row_sums.clients)[row_sums.objective.score], dtype=np.float32)
     return np.where(count > 0, _ratio(evaluation.client_correct.astype(np.float64), count), NAN).astype(np.float32)
 
 

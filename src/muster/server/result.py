@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import math
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from importlib import import_module
@@ -10,10 +12,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import torch
+from torch import nn
 
 from muster.core.arrays import Vector
 from muster.core.errors import ConfigError
-from muster.core.parameters import ParameterSpec
+from muster.core.parameters import FlatModel, ParameterSpec
 from muster.selection.history import History
 from muster.server.ledger import Costs, Ledger
 from muster.server.origin import Provenance
@@ -37,7 +41,7 @@ CUMULATED = (
 )
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Result:
     """What `muster.run` gives back."""
 
@@ -55,6 +59,8 @@ class Result:
     config: dict[str, Any] = field(default_factory=dict)
     #: Which run of which code it is, where that is known.
     provenance: Provenance = field(default_factory=Provenance)
+    #: The network that was trained, as it was before; None where it is not at hand (a result from a store).
+    module: nn.Module | None = field(default=None, repr=False, compare=False)
 
     @cached_property
     def metrics(self) -> list[dict[str, float]]:
@@ -112,11 +118,46 @@ class Result:
             raise ConfigError("to_pandas() needs pandas", fix="pip install 'muster-fl[pandas]'") from error
         return pd.DataFrame(self.metrics)
 
+    def model(self, module: nn.Module | Callable[..., nn.Module] | None = None) -> nn.Module:
+        """The trained network, ready to predict (in evaluation mode): a new one for each call.
+
+        A result that comes from a store does not have the network itself: it is built from the config, or from
+        `module`, where the experiment was given an object.
+        """
+        found = self.module if module is None else module
+        if not isinstance(found, nn.Module):
+            found = import_module("muster.experiment.networks").network_of(self, found)
+        made: nn.Module = copy.deepcopy(found)
+        flat = FlatModel(made)
+        if [entry.shape for entry in flat.spec.entries] != [entry.shape for entry in self.spec.entries]:
+            raise ConfigError(
+                f"the network {type(made).__name__} has {flat.spec.size:,} numbers in other shapes than the "
+                f"result, which has {self.spec.size:,}",
+                fix="hand over the network that was trained: result.model(MyNetwork())",
+            )
+        flat.load(torch.from_numpy(np.array(self.parameters)))
+        return made.eval()
+
     def plot(self, kind: str = "curves", *, path: Path | str | None = None, **options: Any) -> Figure:
         """A picture (docs/plots.md lists the kinds and their options); saved when a path is given."""
         # Looked up by name: pictures are made of results, so their room stands above this one.
         figure: Figure = import_module("muster.report.plots").draw(kind, [self], path=path, **options)
         return figure
+
+    def __repr__(self) -> str:
+        """Short: the records of a long run would fill many screens."""
+        state = "" if self.complete else ", not complete"
+        accuracy = f", accuracy {self.final():.4f}" if self._has_accuracy else ""
+        return f"Result({self.name!r}: {len(self.records)} rounds{accuracy}{state})"
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows: a few numbers and a small picture."""
+        shown: str = import_module("muster.report.notebook").result_html(self)
+        return shown
+
+    @property
+    def _has_accuracy(self) -> bool:
+        return any("accuracy" in row for row in self.metrics)
 
     def save(self, folder: Path | str) -> None:
         """Write metrics, selections, ledger and parameters as plain files (CSV, JSON, NPY)."""

@@ -79,6 +79,8 @@ def obstacle_in_aggregation(aggregator: Aggregator) -> str:
     """What an aggregator takes from single updates, as seen in a trial; empty: nothing."""
     if aggregator.clip_norm is not None:
         return "clip_norm shortens single updates"
+    if aggregator.max_weight is not None:
+        return "max_weight takes weight from single updates"
     if aggregator.keeps_updates:
         return "it keeps the last update of every client"
     rng = generator(0, "secure aggregation trial")

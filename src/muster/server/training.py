@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -21,10 +21,12 @@ from muster.pacing.base import Wait, landing
 from muster.selection.base import Train
 from muster.server.chain import server_chain
 from muster.server.checks import checked_mask
+from muster.server.door import BelievableReports
 from muster.server.flights import Dispatch, Flights, positions
 from muster.server.record import Flown, Outcome, TrainingRecord
 from muster.signals.base import Replies, Signal
-from muster.updates.filters import Tally, passed_through, streams
+from muster.training.context import Trainings
+from muster.updates.filters import Draws, Tally, named, passed_through, streams, working
 from muster.updates.table import Updates
 from muster.world import draws
 
@@ -39,7 +41,8 @@ _OF_THE_SERVER = ("multiplicity", "lr", "lr_factors", "version", "staleness", "a
 
 def aggregator_for(request: object, own: Aggregator) -> Aggregator:
     """The run's own, unless a training is to be plain FedAvg: then a fresh one, which has no state."""
-    return FedAvg() if isinstance(request, Train) and request.fedavg else own
+    most = own.max_weight
+    return FedAvg(max_weight=most) if isinstance(request, Train) and request.fedavg else own
 
 
 def dispatch(talk: Conversation, request: Train) -> int:
@@ -224,12 +227,17 @@ class Aggregation:
         self.talk, server = self.landed.talk, self.landed.talk.server
         self.keep = None if self.request is None else self.request.keep
         self.aggregator = aggregator_for(self.request, server.aggregator)
-        self.streams = isinstance(self.aggregator, StreamingAggregator) and self.keep is None
+        #: Attackers that know all answers act before anybody else sees one.
+        self.collusions = working([step for step in named(server.filters) if step[1].whole], self.talk.round)
+        whole = self.keep is not None or self.aggregator.max_weight is not None
+        self.streams = isinstance(self.aggregator, StreamingAggregator) and not whole
         self.parts = self.landed.parts
         self.clients: Ints = np.sort(self.landed.flights.clients[self.landed.arrived])
         self.known = self._what_is_known()
         #: What every answer goes through.
-        self.chain = server_chain(server.guard, server.filters, self.aggregator, server.aggregator.clip_norm)
+        own = [step for step in server.filters if not step.whole and self.talk.round + 1 >= step.from_round]
+        reports = BelievableReports(self.landed.report, self.talk.population)
+        self.chain = server_chain(server.guard, reports, own, self.aggregator, server.aggregator.clip_norm)
         self.tally = Tally()
 
     def carry_out(self) -> None:
@@ -291,12 +299,15 @@ class Aggregation:
             else:
                 movements = matrix[np.searchsorted(self.clients, updates.clients)]
             whole = replace(updates, movements=movements)
+            if self.aggregator.needs_root:
+                own = server.engine.root_movement(server.parameters, self.landed.place, self.talk.lr)
+                self.aggregator.trust(own)
             return self.aggregator.aggregate(server.parameters, whole, self.talk.population.spec)
 
     @property
     def _in_engine(self) -> bool:
         """Whether the engine keeps all movements until they are aggregated."""
-        return not self.streams and len(self.parts) == 1
+        return not self.streams and len(self.parts) == 1 and not self.collusions
 
     def _take_over(self, result: Aggregated) -> None:
         """Make an aggregation's result the global model."""
@@ -311,6 +322,12 @@ class Aggregation:
         server.version += 1
         ranks = np.argsort(result.clients)
         self.record.clients = result.clients[ranks].tolist()
+        stated, counted = server.engine.population.sizes, self.talk.counted_sizes()
+        self.talk.record.events += [
+            f"client {client} states {stated[client]:,} samples and counts as {counted[client]:,}"
+            for client in self.record.clients
+            if counted[client] < stated[client]
+        ]
         self.record.weights = result.weights[ranks].tolist()
 
     # --- which answers count -----------------------------------------------------------------------------
@@ -319,7 +336,7 @@ class Aggregation:
         """The answers that all filters let through; the others are recorded, and what they cost is noted."""
         server, spec, round = self.talk.server, self.talk.population.spec, self.talk.round + 1
         draws = streams(server.seed, self.landed.place.round, self.landed.place.iteration)
-        for answers in self._answers():
+        for answers in self._plotted(draws) if self.collusions else self._answers():
             if isinstance(answers, Failed):
                 self.record.failed[answers.client] = answers.reason
                 self.talk.client_failed(answers)
@@ -342,6 +359,41 @@ class Aggregation:
                     _write_back(usable, arrived)
                 self._valid.append(usable.without_vectors())
                 yield usable
+
+    def _plotted(self, draws: Callable[[str], Draws]) -> Iterator[Updates | Failed]:
+        """All answers as one table, after attackers that know each other's and everybody's have changed theirs."""
+        parts = list[Updates]()
+        for answers in self._answers():
+            if isinstance(answers, Failed):
+                yield answers
+            else:
+                vectors = {name: rows.copy() for name, rows in answers.extra.items()}
+                parts.append(replace(answers, movements=answers.movements.copy(), extra=vectors))
+        if not parts:
+            return
+        spec, table = self.talk.population.spec, Updates.concatenated(parts).by_client()
+        plotted = passed_through(self.collusions, table, spec, draws, self.tally).updates
+        yield replace(plotted, reports=self._seen_in_updates(plotted))
+
+    def _seen_in_updates(self, answers: Updates) -> dict[str, Floats]:
+        """The reports, with those that the server computes from updates computed from what it has got."""
+        known = self.known.rows(np.searchsorted(self.clients, answers.clients))
+        nothing = np.full(len(answers), np.nan)
+        trainings = Trainings(
+            spec=self.talk.population.spec,
+            movements=answers.movements,
+            lr=known.lr,
+            steps=answers.numbers["steps"],
+            samples=answers.numbers["samples"],
+            mean_loss=nothing,
+            mean_squared_loss=nothing,
+            progress=nothing,
+        )
+        reports = dict(answers.reports)
+        for signal in self.landed.report:
+            if signal.in_update and (seen := signal.measure_trained(trainings)) is not None:
+                reports[signal.name] = seen
+        return reports
 
     def _answers(self) -> Iterator[Updates | Failed]:
         server, orders = self.talk.server, [part.order for part in self.parts]
@@ -378,7 +430,7 @@ class Aggregation:
         multiplicity = one.astype(np.int64) if request.multiplicity is None else np.asarray(request.multiplicity)
         return Updates(
             clients,
-            self.talk.population.sizes[clients],
+            self.talk.counted_sizes()[clients],
             np.empty((len(clients), 0), dtype=np.float32),
             {},
             multiplicity=multiplicity,
@@ -399,7 +451,7 @@ class Aggregation:
         return replace(
             answers,
             # Read now: a federation may learn how many samples a client has from its answer.
-            sizes=self.talk.population.sizes[answers.clients],
+            sizes=self.talk.counted_sizes()[answers.clients],
             reports={signal.name: answers.reports[signal.name] for signal in self.landed.report},
             weights=None if known.weights is None else known.weights[at],
             drifts=known.drifts,
@@ -415,12 +467,13 @@ class Aggregation:
         for signal in report:
             empty = np.empty((0, signal.width(self.talk.population)))
             columns[signal.name] = narrowed(known.reports[signal.name] if len(known) else empty)
-        return Replies(known.clients, columns)
+        return self.talk.server.limits.believed(Replies(known.clients, columns), tuple(report))
 
     def _book(self) -> None:
         talk = self.talk
-        # A refused update was computed and sent like any other.
-        worked = Updates.concatenated([*self._valid, *self._refused]).by_client()
+        # A refused update was computed and sent like any other; its reports may be of any shape.
+        parts = [replace(part, reports={}) for part in (*self._valid, *self._refused)]
+        worked = Updates.concatenated(parts).by_client()
         for part in self.parts:
             alone = len(self.parts) == 1
             mine = worked if alone else worked.rows(np.isin(worked.clients, part.order.clients))

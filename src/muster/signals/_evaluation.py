@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import torch
-from torch import nn
 
 from muster.training.context import ClientContext, Evaluated
 
@@ -30,7 +29,7 @@ def evaluated(client: ClientContext, *, embeds: bool = False) -> Evaluated:
         for start in range(0, client.size, EVALUATION_BATCH):
             part = slice(start, start + EVALUATION_BATCH)
             logits = module(client.features[part])
-            total += float(nn.functional.cross_entropy(logits, client.labels[part], reduction="sum"))
+            total += float(client.objective.total_loss(logits, client.labels[part]))
     finally:
         if hook is not None:
             hook.remove()

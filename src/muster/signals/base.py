@@ -17,7 +17,7 @@ from muster.training.context import ClientContext, Trainings
 if TYPE_CHECKING:
     from muster.data.federated import FederatedData
 
-signals: Registry[Signal] = Registry("signal", "muster.signals")
+signals: Registry[Signal] = Registry("signal", "muster.signals", "muster.signals")
 
 
 @dataclass(frozen=True)
@@ -44,6 +44,45 @@ class Sensitivity:
     def of_range(cls, width: int, high: float) -> Sensitivity:
         """Numbers between 0 and `high` of which nothing better is known: covers any change of the data."""
         return cls(width * high, width**0.5 * high, "any two data sets", high=high)
+
+
+#: No client whose model still trains reports a larger number, and its square is within float32's range.
+LARGEST = 1e18
+#: No client has more samples.
+LARGEST_COUNT = float(2**40)
+#: Rounding may carry an honest number so far beyond a bound.
+_SLACK = 1e-6
+
+
+@dataclass(frozen=True)
+class Range:
+    """Which numbers an honest client can report. Infinities and NaN are never among them.
+
+    >>> Range(0.0, 1.0).objections(np.array([[0.2], [1e300], [np.nan]]))
+    {1: 'is 1e+300, expected 0 to 1', 2: 'is nan, expected 0 to 1'}
+    """
+
+    low: float = -LARGEST
+    high: float = LARGEST
+    #: A client without an answer says so with NaN throughout.
+    may_be_missing: bool = False
+
+    def objections(self, rows: Floats) -> dict[int, str]:
+        """What is wrong with rows, by row; clients × numbers."""
+        inside = (rows >= self.low - _SLACK) & (rows <= self.high + _SLACK)
+        good = inside.all(axis=1)
+        if self.may_be_missing:
+            good |= np.isnan(rows).all(axis=1)
+        return {row: self._problem(rows[row][~inside[row]][0]) for row in np.flatnonzero(~good).tolist()}
+
+    def _problem(self, value: float) -> str:
+        return f"is {value:g}, expected {self.low:g} to {self.high:g}"
+
+
+#: What a loss, a norm or a time may be.
+NOT_NEGATIVE = Range(low=0.0)
+#: What a number of samples may be.
+COUNT = Range(0.0, LARGEST_COUNT)
 
 
 class Signal(ABC):
@@ -92,12 +131,21 @@ class Signal(ABC):
     draws: ClassVar[bool] = True
     #: The client's labels and attributes alone determine it: `measure_all` answers for many clients at once.
     of_data: ClassVar[bool] = False
+    #: Looks at the classes of samples: there must be some.
+    needs_classes: ClassVar[bool] = False
     #: Names of client-state vectors (see `ClientContext.state`) that measuring it reads or writes.
     client_state: ClassVar[tuple[str, ...]] = ()
+    #: One number by which methods rank clients, the larger the sooner chosen: what a liar would overstate. The
+    #: section [limits] bounds it.
+    ranks: ClassVar[bool] = False
 
     def width(self, population: Population) -> int:
         """How many numbers leave the client."""
         return 1
+
+    def allowed(self, population: Population) -> Range:
+        """What an honest client can report; the server refuses answers outside."""
+        return Range()
 
     def samples(self, size: int, batch_size: int) -> int:
         """How many samples a client with `size` samples runs through the model when asked."""

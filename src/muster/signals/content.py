@@ -14,7 +14,7 @@ from muster.core.component import Population
 from muster.core.errors import ConfigError
 from muster.core.randomness import generator
 from muster.signals._evaluation import evaluated
-from muster.signals.base import Signal, signals
+from muster.signals.base import Range, Signal, signals
 from muster.training.context import ClientContext
 
 PROJECTED = 64
@@ -69,6 +69,9 @@ class ContentDiversity(Signal):
             except ConfigError as error:
                 return error.problem
         return None
+
+    def allowed(self, population: Population) -> Range:
+        return Range(0.0, 2.0)
 
     def measure(self, client: ClientContext) -> Floats:
         if self.uses_model:

@@ -10,7 +10,7 @@ import numpy as np
 from muster.core.arrays import Floats
 from muster.core.component import Population
 from muster.core.errors import ConfigError
-from muster.signals.base import Signal, signals
+from muster.signals.base import NOT_NEGATIVE, Range, Signal, signals
 from muster.training.context import ClientContext
 
 NO_DEVICES = "the run has no model of client devices: add a section [devices]"
@@ -31,6 +31,9 @@ class DeviceTime(Signal):
 
     def unavailable(self, population: Population) -> str | None:
         return None if population.has_devices else NO_DEVICES
+
+    def allowed(self, population: Population) -> Range:
+        return NOT_NEGATIVE
 
     def measure(self, client: ClientContext) -> Floats:
         if client.device_times is None:

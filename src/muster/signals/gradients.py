@@ -50,7 +50,7 @@ class Gradient(Signal):
         for start in range(0, client.size, EVALUATION_BATCH):
             chunk = slice(start, start + EVALUATION_BATCH)
             logits = module(client.features[chunk])
-            total = nn.functional.cross_entropy(logits, client.labels[chunk], reduction="sum")
+            total = client.objective.total_loss(logits, client.labels[chunk])
             (total / client.size).backward()  # type: ignore[no-untyped-call]
         flat = torch.cat([_gradient(parameter) for parameter in module.parameters()])
         module.zero_grad(set_to_none=True)

@@ -17,7 +17,7 @@ from muster.core.errors import ConfigError
 from muster.core.parameters import FlatModel
 from muster.heterogeneity.estimate import EstimateRecipe, Estimator, counts_by, with_two_outputs_of
 from muster.heterogeneity.metrics import triplet
-from muster.signals.base import Sensitivity, Signal, signals
+from muster.signals.base import COUNT, Range, Sensitivity, Signal, signals
 from muster.training.context import ClientContext
 
 if TYPE_CHECKING:
@@ -49,6 +49,7 @@ class InteractionMatrix(Signal):
     discloses: ClassVar[str] = "how many samples of each class and attribute the client has"
     draws: ClassVar[bool] = False
     of_data: ClassVar[bool] = True
+    needs_classes: ClassVar[bool] = True
 
     def width(self, population: Population) -> int:
         return population.classes * (population.attributes or 0)
@@ -58,6 +59,9 @@ class InteractionMatrix(Signal):
 
     def sensitivity(self, classes: int) -> Sensitivity:
         return Sensitivity.of_counts()
+
+    def allowed(self, population: Population) -> Range:
+        return COUNT
 
     def measure(self, client: ClientContext) -> Floats:
         return _counts(client).astype(np.float64).ravel()
@@ -76,6 +80,7 @@ class HeterogeneityTriplet(Signal):
     """
 
     name: ClassVar[str] = "heterogeneity_triplet"
+    needs_classes: ClassVar[bool] = True
     discloses: ClassVar[str] = (
         "how uneven classes and attributes are, and how much they go together (three numbers)"
     )
@@ -108,6 +113,9 @@ class HeterogeneityTriplet(Signal):
         # The estimate goes through two trained models: no smaller bound than the range is known.
         return Sensitivity.of_range(3, 1.0)
 
+    def allowed(self, population: Population) -> Range:
+        return Range(0.0, 1.0)
+
     def measure(self, client: ClientContext) -> Floats:
         if self.estimate == "true":
             return triplet(_counts(client))
@@ -130,6 +138,7 @@ class BiasedModel(Signal):
     """
 
     name: ClassVar[str] = "biased_model"
+    needs_classes: ClassVar[bool] = True
     discloses: ClassVar[str] = "a copy of the model fitted to the client's own data: as much as a model update"
     uses_model: ClassVar[bool] = True
     reveals_update: ClassVar[bool] = True
@@ -147,6 +156,9 @@ class BiasedModel(Signal):
     def unavailable(self, population: Population) -> str | None:
         return _without_linear_end(population)
 
+    def allowed(self, population: Population) -> Range:
+        return Range(may_be_missing=True)
+
     def measure(self, client: ClientContext) -> Floats:
         with _estimator(client, self.recipe) as estimator:
             pivot = None if estimator is None else estimator.pivot(client.features, client.labels)
@@ -162,6 +174,7 @@ class SharedTriplet(Signal):
     """The heterogeneity triplet, with attributes told by the model that comes with the question."""
 
     name: ClassVar[str] = "shared_triplet"
+    needs_classes: ClassVar[bool] = True
     discloses: ClassVar[str] = HeterogeneityTriplet.discloses
     uses_model: ClassVar[bool] = True
     draws: ClassVar[bool] = False
@@ -174,6 +187,9 @@ class SharedTriplet(Signal):
 
     def sensitivity(self, classes: int) -> Sensitivity:
         return Sensitivity.of_range(3, 1.0)
+
+    def allowed(self, population: Population) -> Range:
+        return Range(0.0, 1.0)
 
     def measure(self, client: ClientContext) -> Floats:
         return triplet(counts_by(client.model.module, client.features, client.labels, client.classes))

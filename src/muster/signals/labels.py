@@ -10,7 +10,7 @@ from scipy.stats import entropy
 
 from muster.core.arrays import Floats, Ints
 from muster.core.component import Population
-from muster.signals.base import Sensitivity, Signal, signals
+from muster.signals.base import COUNT, Range, Sensitivity, Signal, signals
 from muster.training.context import ClientContext
 
 if TYPE_CHECKING:
@@ -37,12 +37,16 @@ class LabelHistogram(Signal):
     reportable: ClassVar[bool] = True
     draws: ClassVar[bool] = False
     of_data: ClassVar[bool] = True
+    needs_classes: ClassVar[bool] = True
 
     def width(self, population: Population) -> int:
         return population.classes
 
     def sensitivity(self, classes: int) -> Sensitivity:
         return Sensitivity.of_counts()
+
+    def allowed(self, population: Population) -> Range:
+        return COUNT
 
     def measure(self, client: ClientContext) -> Floats:
         return _histogram(client)
@@ -61,9 +65,13 @@ class LabelEntropy(Signal):
     reportable: ClassVar[bool] = True
     draws: ClassVar[bool] = False
     of_data: ClassVar[bool] = True
+    needs_classes: ClassVar[bool] = True
 
     def sensitivity(self, classes: int) -> Sensitivity:
         return Sensitivity.of_range(1, float(np.log(classes)))
+
+    def allowed(self, population: Population) -> Range:
+        return Range(0.0, float(np.log(population.classes)))
 
     def measure(self, client: ClientContext) -> Floats:
         return entropies(_histogram(client)[None]).ravel()

@@ -11,20 +11,27 @@ import torch
 from torch import nn
 
 from muster.core.arrays import Floats, Ints
+from muster.core.component import Population
 from muster.core.errors import ConfigError
 from muster.signals._evaluation import EVALUATION_BATCH, evaluated
-from muster.signals.base import Signal, signals
+from muster.signals.base import NOT_NEGATIVE, Range, Signal, signals
 from muster.training.context import ClientContext, Trainings, TrainOutcome
+from muster.training.objectives import Classification, Objective
 
 
 @torch.no_grad()
-def mean_loss(module: nn.Module, features: torch.Tensor, labels: torch.Tensor) -> float:
-    """Mean cross-entropy in evaluation mode. The module's tensors stay as they are."""
+def mean_loss(
+    module: nn.Module,
+    features: torch.Tensor,
+    labels: torch.Tensor,
+    objective: Objective = Classification(),  # noqa: B008 (frozen)
+) -> float:
+    """Mean loss in evaluation mode. The module's tensors stay as they are."""
     module.eval()
     total = 0.0
     for start in range(0, len(labels), EVALUATION_BATCH):
         part = slice(start, start + EVALUATION_BATCH)
-        total += float(nn.functional.cross_entropy(module(features[part]), labels[part], reduction="sum"))
+        total += float(objective.total_loss(module(features[part]), labels[part]))
     return total / len(labels)
 
 
@@ -32,6 +39,10 @@ class MeanLoss(Signal):
     """The mean loss of the global model on some of the local data: many clients can be measured in one pass."""
 
     uses_model: ClassVar[bool] = True
+    ranks: ClassVar[bool] = True
+
+    def allowed(self, population: Population) -> Range:
+        return NOT_NEGATIVE
 
     @abstractmethod
     def chosen(self, size: int, batch_size: int, rng: np.random.Generator) -> Ints | None:
@@ -42,7 +53,8 @@ class MeanLoss(Signal):
         if positions is None:
             return np.array([evaluated(client).loss])
         index = torch.from_numpy(positions).to(client.labels.device)
-        return np.array([mean_loss(client.model.module, client.features[index], client.labels[index])])
+        chosen = client.features[index], client.labels[index]
+        return np.array([mean_loss(client.model.module, *chosen, client.objective)])
 
 
 @torch.no_grad()
@@ -99,6 +111,10 @@ class TrainLoss(Signal):
     draws: ClassVar[bool] = False
     askable: ClassVar[bool] = False
     reportable: ClassVar[bool] = True
+    ranks: ClassVar[bool] = True
+
+    def allowed(self, population: Population) -> Range:
+        return NOT_NEGATIVE
 
     def measure(self, client: ClientContext) -> Floats:
         return np.array([_outcome(self, client).mean_loss])
@@ -118,6 +134,10 @@ class SquaredLoss(Signal):
     askable: ClassVar[bool] = False
     reportable: ClassVar[bool] = True
     needs_squared_loss: ClassVar[bool] = True
+    ranks: ClassVar[bool] = True
+
+    def allowed(self, population: Population) -> Range:
+        return NOT_NEGATIVE
 
     def measure(self, client: ClientContext) -> Floats:
         return np.array([_outcome(self, client).mean_squared_loss])

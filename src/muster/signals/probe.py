@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from itertools import islice
 from typing import ClassVar, Literal
@@ -12,7 +11,8 @@ import torch
 from torch import nn
 
 from muster.core.arrays import Floats, Ints, Vector
-from muster.signals.base import Signal, signals
+from muster.core.component import Population
+from muster.signals.base import NOT_NEGATIVE, Range, Signal, signals
 from muster.training.base import batches
 from muster.training.context import PROBE, PROBE_VELOCITY, PROBES, ClientContext
 
@@ -32,6 +32,7 @@ class ProbeNorm(Signal):
     discloses: ClassVar[str] = "how far the client's data pulls the model (one number)"
     uses_model: ClassVar[bool] = True
     client_state: ClassVar[tuple[str, ...]] = PROBES
+    ranks: ClassVar[bool] = True
 
     #: Mini-batches of the probe, at most one epoch.
     batches: int = 2
@@ -45,8 +46,11 @@ class ProbeNorm(Signal):
     def samples(self, size: int, batch_size: int) -> int:
         return self.steps * min(size, self.batches * batch_size)
 
+    def allowed(self, population: Population) -> Range:
+        return NOT_NEGATIVE
+
     def measure(self, client: ClientContext) -> Floats:
-        epoch = math.ceil(client.size / client.training.batch_size)
+        epoch = client.training.epoch_for(client.size)
         chosen = list(
             islice(batches(client.size, client.training, client.training_rng()), min(self.batches, epoch))
         )
@@ -79,7 +83,7 @@ def _train_on(client: ClientContext, chosen: list[Ints]) -> Vector | None:
             if client.augment is not None:
                 features = client.augment(features, step)
             module.zero_grad(set_to_none=True)
-            loss = nn.functional.cross_entropy(module(features), client.labels[index])
+            loss = client.objective.mean_loss(module(features), client.labels[index])
             loss.backward()  # type: ignore[no-untyped-call]
             if training.clip_norm is not None:
                 nn.utils.clip_grad_norm_(parameters, training.clip_norm)

@@ -8,7 +8,8 @@ from typing import ClassVar
 import numpy as np
 
 from muster.core.arrays import Floats
-from muster.signals.base import Signal, signals
+from muster.core.component import Population
+from muster.signals.base import NOT_NEGATIVE, Range, Signal, signals
 from muster.signals.losses import only_after_training
 from muster.training.context import ClientContext, Trainings
 
@@ -23,6 +24,9 @@ class LocalProgress(Signal):
     draws: ClassVar[bool] = False
     askable: ClassVar[bool] = False
     reportable: ClassVar[bool] = True
+
+    def allowed(self, population: Population) -> Range:
+        return NOT_NEGATIVE
 
     def measure(self, client: ClientContext) -> Floats:
         if client.outcome is None:

@@ -9,7 +9,8 @@ import numpy as np
 import torch
 
 from muster.core.arrays import Floats
-from muster.signals.base import Signal, signals
+from muster.core.component import Population
+from muster.signals.base import NOT_NEGATIVE, Range, Signal, signals
 from muster.signals.losses import mean_loss
 from muster.training.context import ClientContext
 
@@ -25,12 +26,16 @@ class StartLoss(Signal):
     askable: ClassVar[bool] = False
     reportable: ClassVar[bool] = True
     uses_model: ClassVar[bool] = True
+    ranks: ClassVar[bool] = True
+
+    def allowed(self, population: Population) -> Range:
+        return NOT_NEGATIVE
 
     def measure(self, client: ClientContext) -> Floats:
         trained = torch.empty(client.spec.size)
         client.model.store(trained)
         client.model.load(client.origin)
-        loss = mean_loss(client.model.module, client.features, client.labels)
+        loss = mean_loss(client.model.module, client.features, client.labels, client.objective)
         # Other signals of the same report look at the trained model.
         client.model.load(trained)
         return np.array([loss])

@@ -12,7 +12,7 @@ from muster.core.arrays import Floats
 from muster.core.component import Population
 from muster.core.errors import ConfigError
 from muster.core.parameters import ParameterSpec
-from muster.signals.base import Signal, signals
+from muster.signals.base import NOT_NEGATIVE, Range, Signal, signals
 from muster.signals.losses import only_after_training
 from muster.training.context import ClientContext, Trainings
 
@@ -52,8 +52,13 @@ class PartOfUpdate(Signal):
 class NormOfPart(PartOfUpdate):
     """The Euclidean norm of a slice of the movement."""
 
+    ranks: ClassVar[bool] = True
+
     def width(self, population: Population) -> int:
         return 1
+
+    def allowed(self, population: Population) -> Range:
+        return NOT_NEGATIVE
 
     def measure(self, client: ClientContext) -> Floats:
         return np.array([np.linalg.norm(super().measure(client))])

@@ -72,4 +72,4 @@ class Tracker(ABC):
         """The run is over; called once after a successful `begin`."""
 
 
-trackers: Registry[Tracker] = Registry("tracker", "muster.tracking")
+trackers: Registry[Tracker] = Registry("tracker", "muster.tracking", "muster.trackers")

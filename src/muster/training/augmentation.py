@@ -63,7 +63,7 @@ class Operation(ABC):
         """Other pictures of the same shape: samples × channels × height × width."""
 
 
-operations: Registry[Operation] = Registry("augmentation", "muster.training")
+operations: Registry[Operation] = Registry("augmentation", "muster.training", "muster.augmentations")
 
 
 @operations.register("crop")

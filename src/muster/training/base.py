@@ -21,6 +21,7 @@ from muster.training.accumulation import accumulation_norm
 from muster.training.augmentation import OperationConfig, build_operations
 from muster.training.context import ClientContext, TrainOutcome
 from muster.training.descent import PlainDescent, fused_steps
+from muster.training.objectives import Objective
 from muster.training.schedules import Schedule
 
 
@@ -38,6 +39,8 @@ class LocalTraining(Schedule):
     #: Mini-batches instead of epochs; None: whole epochs.
     steps: int | None = None
     batch_size: int = 16
+    #: Leave the last, shorter mini-batch of every epoch out; a client with less than one mini-batch keeps it.
+    drop_last: bool = False
     #: Largest gradient norm; None: no limit.
     clip_norm: float | None = None
     #: How pictures are changed at random in training: names of operations, or tables with a name and options.
@@ -72,14 +75,22 @@ class LocalTraining(Schedule):
     def centralised(self) -> bool:
         return self.mode == "centralised"
 
+    def epoch_for(self, size: int) -> int:
+        """How many mini-batches an epoch of a client with `size` samples has."""
+        return max(1, size // self.batch_size) if self.drop_last else math.ceil(size / self.batch_size)
+
+    def epoch_samples(self, size: int) -> int:
+        """How many samples an epoch has: all, unless the last, shorter mini-batch is left out."""
+        return min(size, self.epoch_for(size) * self.batch_size)
+
     def steps_for(self, size: int) -> int:
         """How many mini-batches a client with `size` samples trains on."""
-        return self.steps if self.steps is not None else self.epochs * math.ceil(size / self.batch_size)
+        return self.steps if self.steps is not None else self.epochs * self.epoch_for(size)
 
     def samples_for(self, size: int) -> int:
-        """How many samples that is: every epoch ends with a shorter batch rather than dropping it."""
-        full, rest = divmod(self.steps_for(size), math.ceil(size / self.batch_size))
-        return full * size + rest * self.batch_size
+        """How many samples that is."""
+        full, rest = divmod(self.steps_for(size), self.epoch_for(size))
+        return full * self.epoch_samples(size) + rest * self.batch_size
 
     def check_accumulates(self, method: str) -> None:
         """Refuse an optimiser whose movement is no sum of gradients with coefficients that are known."""
@@ -229,7 +240,7 @@ class LocalAlgorithm(Component):
         """After the last step: update `job.context.state`, fill `job.extra`."""
 
 
-algorithms: Registry[LocalAlgorithm] = Registry("local algorithm", "muster.training")
+algorithms: Registry[LocalAlgorithm] = Registry("local algorithm", "muster.training", "muster.algorithms")
 
 
 @algorithms.register("plain")
@@ -242,7 +253,8 @@ class Plain(LocalAlgorithm):
 
 
 def batches(size: int, training: LocalTraining, rng: np.random.Generator, skip: int = 0) -> Iterator[Ints]:
-    """The sample positions of every local step: epochs in new random orders, the last batch of each shorter.
+    """The sample positions of every local step: epochs in new random orders, the last batch of each shorter (or,
+    with `drop_last`, left out).
 
     `skip` leaves out the first steps, which a probe has done already.
     """
@@ -251,7 +263,7 @@ def batches(size: int, training: LocalTraining, rng: np.random.Generator, skip: 
     total, done = training.steps_for(size), 0
     while done < total:
         order = rng.permutation(size)
-        for start in range(0, size, training.batch_size):
+        for start in range(0, training.epoch_samples(size), training.batch_size):
             if done >= total:
                 return
             if done >= skip:
@@ -287,7 +299,7 @@ def train(
     pull_factor: float = 1.0,
 ) -> LocalRun:
     """Train the context's model in place on its data. By-products are in `context.outcome`."""
-    model, training, skip = context.model, context.training, probed.skip
+    model, training, skip, objective = context.model, context.training, probed.skip, context.objective
     parameters = [p for p in model.module.parameters() if p.requires_grad]
     optimizer = training.make_optimizer(parameters, lr)
     if probed.velocity is not None:
@@ -296,7 +308,8 @@ def train(
     job = LocalRun(context, parameters, lr, optimizer, broadcast, extra={}, pull_factor=pull_factor)
     model.module.train()
     algorithm.begin(job)
-    losses, steps = _Losses(context.size if squared_loss else 0), training.steps_for(context.size)
+    losses = _Losses(context.size if squared_loss else 0, objective)
+    steps = training.steps_for(context.size)
     # Only plain optimisation leaves gradients alone; others look at them between backward pass and step.
     with training.fusing(model.module, optimizer) if type(algorithm) is Plain else nullcontext():
         for positions in batches(context.size, training, context.rng, skip):
@@ -308,7 +321,7 @@ def train(
             for parameter in parameters:
                 parameter.grad = None
             logits = forward(model.module, features)
-            loss = nn.functional.cross_entropy(logits, labels)
+            loss = objective.mean_loss(logits, labels)
             algorithm.loss(job, features, logits, loss).backward()  # type: ignore[no-untyped-call]
             algorithm.correct(job)
             if training.clip_norm is not None:
@@ -339,8 +352,8 @@ def single_sample_error() -> TrainingError:
     """What batch normalisation says about a mini-batch of one sample."""
     return TrainingError(
         "batch normalisation cannot train on a mini-batch of one sample here: it has one value a channel",
-        fix="change training.batch_size so that no client is left with one sample at the end of an epoch, "
-        'or use group normalisation (model.norm = "group")',
+        fix="set training.drop_last = true, change training.batch_size so that no client is left with one sample "
+        'at the end of an epoch, or use group normalisation (model.norm = "group")',
     )
 
 
@@ -361,6 +374,7 @@ class _Losses:
 
     #: Square the losses of this many samples: those of the first epoch.
     squared: int
+    objective: Objective
     losses: list[torch.Tensor] = field(default_factory=list)
     sizes: list[int] = field(default_factory=list)
     squares: list[torch.Tensor] = field(default_factory=list)
@@ -373,7 +387,7 @@ class _Losses:
         self.sizes.append(len(labels))
         self.samples += len(labels)
         if self.samples <= self.squared:
-            each = nn.functional.cross_entropy(logits, labels, reduction="none")
+            each = self.objective.losses(logits, labels)
             self.squares.append(each.square().sum())
             self.squared_samples = self.samples
 

@@ -11,6 +11,7 @@ import torch
 
 from muster.core.arrays import Floats, Ints, Vector
 from muster.core.parameters import FlatModel, ParameterSpec
+from muster.training.objectives import Classification, Objective
 
 if TYPE_CHECKING:
     from muster.training.base import LocalTraining
@@ -71,7 +72,7 @@ class Trainings:
 class Evaluated:
     """What a pass over all local samples in evaluation mode shows."""
 
-    #: Mean cross-entropy.
+    #: Mean loss.
     loss: float
     #: What enters the classification layer, one row a sample; None: no signal of the request looks at it.
     embeddings: torch.Tensor | None
@@ -117,6 +118,8 @@ class ClientContext:
     evaluation: Evaluated | None = None
     #: Changes the pictures of a training step, given its number, at random; None: they stay as they are.
     augment: Callable[[torch.Tensor, int], torch.Tensor] | None = None
+    #: What is learnt: the loss of outputs and targets.
+    objective: Objective = Classification()  # noqa: RUF009 (frozen)
 
     @property
     def spec(self) -> ParameterSpec:

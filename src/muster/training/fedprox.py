@@ -26,6 +26,9 @@ class FedProx(LocalAlgorithm):
         if not 0 <= self.mu < math.inf:
             raise ConfigError(f"fedprox: mu is {self.mu}", expected="zero or a positive number")
 
+    def cautions(self, population: Population) -> list[str]:
+        return ["fedprox is plain training here: mu is 0"] if self.mu == 0 else []
+
     @property
     def pull(self) -> float:
         return self.mu

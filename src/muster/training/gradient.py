@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import torch
-from torch import nn
 
 from muster.core.parameters import FlatModel
 from muster.training.base import forward
+from muster.training.objectives import Classification, Objective
 
 
 def local_gradient(
-    model: FlatModel, features: torch.Tensor, labels: torch.Tensor, batch_size: int
+    model: FlatModel,
+    features: torch.Tensor,
+    labels: torch.Tensor,
+    batch_size: int,
+    objective: Objective = Classification(),  # noqa: B008 (frozen)
 ) -> torch.Tensor:
     """Of the mean loss over all samples, where the model is now: a flat vector, zero for what is not trained.
 
@@ -25,8 +29,7 @@ def local_gradient(
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []), torch.enable_grad():
         for start in range(0, len(labels), batch_size):
             rows = slice(start, start + batch_size)
-            losses = nn.functional.cross_entropy(forward(module, features[rows]), labels[rows], reduction="sum")
-            loss = losses / len(labels)
+            loss = objective.total_loss(forward(module, features[rows]), labels[rows]) / len(labels)
             gradients = torch.autograd.grad(loss, parameters, allow_unused=True)
             for part, gradient in zip(model.views(result), gradients, strict=True):
                 if gradient is not None:

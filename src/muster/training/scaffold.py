@@ -58,7 +58,7 @@ class Scaffold(LocalAlgorithm):
         job.memory["correction"] = model.views(correction)
         if self.option == "I":
             job.memory["gradient"] = local_gradient(
-                model, context.features, context.labels, context.training.batch_size
+                model, context.features, context.labels, context.training.batch_size, context.objective
             )
 
     @torch.no_grad()

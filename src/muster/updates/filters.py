@@ -11,16 +11,21 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import ClassVar, Literal, TypeAlias
+from typing import TYPE_CHECKING, ClassVar, Literal, TypeAlias
 
 import numpy as np
 
+from muster.core.arrays import Floats
 from muster.core.component import Component
 from muster.core.errors import ConfigError
 from muster.core.parameters import ParameterSpec
 from muster.core.randomness import generator
 from muster.core.registry import Registry
+from muster.signals.base import Signal
 from muster.updates.table import Updates
+
+if TYPE_CHECKING:
+    from muster.data.federated import FederatedData
 
 Side: TypeAlias = Literal["client", "server"]
 #: Gives a client its own generator for one filter in one training.
@@ -54,17 +59,37 @@ class Filter(Component):
     changes: ClassVar[bool] = True
     #: What a client tells, with this filter on its side, beyond the update itself, in words; "" for nothing.
     discloses: ClassVar[str] = ""
+    #: The first round in which it works, as people count.
+    from_round: int = 1
+    #: Gets the answers of a whole training at once, before any other filter of the server sees one of them.
+    whole: ClassVar[bool] = False
+    #: Changes what clients say about themselves: `told`.
+    lies: ClassVar[bool] = False
+    #: Changes what clients have: `poisoned`.
+    poisons: ClassVar[bool] = False
 
     def sent_bytes(self, before: int, spec: ParameterSpec) -> int:
         """How many bytes a movement takes when it is sent, if it took `before` bytes without this filter."""
         return before
+
+    def settled(self, clients: int, seed: int) -> Filter:
+        """The filter in a federation of so many clients, where what it does depends on that."""
+        return self
+
+    def told(self, client: int, signal: Signal, values: Floats, rng: np.random.Generator) -> Floats:
+        """What a client answers in the place of what it measured, where the filter `lies`."""
+        return values
+
+    def poisoned(self, data: FederatedData) -> FederatedData:
+        """What clients train on in the place of their data, where the filter `poisons`."""
+        return data
 
     @abstractmethod
     def apply(self, updates: Updates, spec: ParameterSpec, draws: Draws) -> Filtered:
         """Change or refuse rows."""
 
 
-filters: Registry[Filter] = Registry("update filter", "muster.updates")
+filters: Registry[Filter] = Registry("update filter", "muster.updates", "muster.filters")
 
 
 @dataclass
@@ -114,12 +139,21 @@ def passed_through(
     return Filtered(updates, refused, changed)
 
 
+def working(chain: Sequence[tuple[str, Filter]], round: int) -> tuple[tuple[str, Filter], ...]:
+    """The filters of a chain that work in a round (counted from 0)."""
+    return tuple((name, step) for name, step in chain if round + 1 >= step.from_round)
+
+
 def as_sent(
-    chain: Sequence[tuple[str, Filter]], answer: Updates, spec: ParameterSpec, draws: Callable[[str], Draws]
+    chain: Sequence[tuple[str, Filter]],
+    answer: Updates,
+    spec: ParameterSpec,
+    draws: Callable[[str], Draws],
+    round: int = 0,
 ) -> Updates:
     """A client's answer (one row) after the filters of its own side, with what each of them did."""
     tally = Tally()
-    result = passed_through(chain, answer, spec, draws, tally)
+    result = passed_through(working(chain, round), answer, spec, draws, tally)
     if result.refused or len(result.updates) != len(answer):
         culprit = next((name for name, count in tally.refused.items() if count), chain[-1][0])
         raise ConfigError(
@@ -127,7 +161,7 @@ def as_sent(
             expected="filters that only change it; a client that does not want to answer need not train",
             fix='use side = "server"',
         )
-    return replace(result.updates, changed={name: np.array([tally.changed[name]]) for name, _ in chain})
+    return replace(result.updates, changed={name: np.array([tally.changed.get(name, 0)]) for name, _ in chain})
 
 
 def _reason(refused: Mapping[int, str]) -> str:

@@ -188,14 +188,16 @@ class Updates:
         """Only the numbers: movements and extra vectors will be overwritten."""
         return replace(self, movements=np.empty((len(self), 0), dtype=np.float32), extra={})
 
-    def shares(self, kind: Literal["samples", "equal"], discount: Floats | None = None) -> Floats:
+    def shares(
+        self, kind: Literal["samples", "equal"], discount: Floats | None = None, most: float | None = None
+    ) -> Floats:
         """Normalised weights: as the selector asked, else by sample counts or equal; multiplicities counted.
 
-        `discount`: a factor of each, for what it has missed.
+        `discount`: a factor of each, for what it has missed. `most`: the largest share that one client may have.
         """
         own = self.sizes.astype(np.float64) if kind == "samples" else np.ones(len(self))
         weights = self.multiplicity * (own if self.weights is None else self.weights)
-        return normalised(weights if discount is None else weights * discount)
+        return capped(normalised(weights if discount is None else weights * discount), most)
 
     def drift_rows(self, part: slice) -> tuple[Vector, Ints]:
         """The drifts that these rows have, one row a version, and which of them each row has (−1: none)."""
@@ -227,6 +229,34 @@ _COLUMNS = tuple(f.name for f in fields(Updates) if f.name != "drifts")
 def normalised(weights: Floats) -> Floats:
     """Weights that sum to 1. Weights that are all zero are an error: equal ones would be another method."""
     return weights / total_of(weights)
+
+
+def capped(weights: Floats, most: float | None) -> Floats:
+    """Weights with the same sum of which none is more than the share `most` of it.
+
+    What is above the cap goes to the others in proportion to their weights, until nobody is above it (water
+    filling). Where so few clients take part that they cannot all stay below, all weights that are not zero are
+    equal. None: the weights as they are.
+
+    >>> capped(np.array([1e9, 3.0, 1.0]), 0.5).tolist() == [5e8 + 2, 3 / 4 * (5e8 + 2), 1 / 4 * (5e8 + 2)]
+    True
+    """
+    total = float(weights.sum())
+    if most is None or not 0 < total < math.inf or weights.max() <= most * total:
+        return weights
+    takes_part = weights > 0
+    if most * np.count_nonzero(takes_part) <= 1:
+        return np.where(takes_part, total / np.count_nonzero(takes_part), 0.0)
+    descending = np.sort(weights)[::-1]
+    # With the k largest at the cap, the others share what is left: the first k at which none of them is above it.
+    rest = np.cumsum(descending[::-1])[::-1]
+    counts = np.arange(len(weights))
+    left = 1 - most * counts
+    possible = (left > 0) & (rest > 0)
+    fits = possible & (descending * left <= most * rest * (1 + 1e-12))
+    k = int(np.argmax(fits))
+    shares = np.minimum(weights * (left[k] / rest[k]), most)
+    return np.asarray(total * (shares / shares.sum()))
 
 
 def total_of(weights: Floats) -> float:

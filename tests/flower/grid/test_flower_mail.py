@@ -217,3 +217,41 @@ def test_a_client_without_a_node_fails_when_it_is_collected(flower_engine):
     engine.start(order_to(engine, [0, 2]))
     failed = [answer for answer in engine.collect() if isinstance(answer, Failed)]
     assert failed == [Failed(2, "the message could not be sent: its node is gone")]
+
+
+def test_late_answers_are_looked_for_until_nobody_would_send_them_any_more(post, clock):
+    """A message lives for twice the deadline: what is late can come until then, and is forgotten after."""
+    grid, mail = post
+    silent = min(grid.contexts)
+    kept = held_back(grid, silent)
+    dict(mail.exchange(letters(grid), "a"))
+    clock.time += 9.0
+    grid.deliver(kept[0].metadata.reply_to_message_id, kept[0])
+    mail.drop_late()
+    assert mail.events == ["client 0 answered exchange a too late: dropped"]
+    dict(mail.exchange(letters(grid), "b"))
+    clock.time += 10.0
+    mail.drop_late()  # nobody came, and the time is over
+    asked_for: list[str] = []
+
+    def pull(messages: list[str]) -> list[Message]:
+        asked_for.extend(messages)
+        return []
+
+    mail.pull = pull
+    mail.drop_late()
+    assert asked_for == []
+
+
+def test_a_late_answer_is_never_taken_for_one_of_the_next_exchange(post):
+    grid, mail = post
+    silent = min(grid.contexts)
+    kept = held_back(grid, silent)
+    dict(mail.exchange(letters(grid), "a"))
+    # It comes after the next letters went out, while their answers are waited for.
+    second = mail.send(letters(grid), "b")
+    grid.deliver(kept[0].metadata.reply_to_message_id, kept[0])
+    answers = dict(mail.receive(second))
+    assert answers[0] == NoAnswer("no answer within 10 s")
+    mail.drop_late()
+    assert mail.events == ["client 0 answered exchange a too late: dropped"]

@@ -11,7 +11,7 @@ import pytest
 
 import muster
 from muster.aggregation.base import aggregators
-from muster.data import Dataset, Normalisation, Samples
+from muster.data import Dataset, Normalisation, Samples, from_arrays
 from muster.flower.server_app import run_on_grid
 from muster.selection.base import Plan, Selector, Train, View
 from muster.signals.gradients import MeanGradient
@@ -77,6 +77,33 @@ def test_validation_and_the_schedule_that_follows_it_are_the_same(six, grid_of, 
     assert np.array_equal(local.parameters, remote.parameters)
     losses = [[row["validation_loss"] for row in run.metrics] for run in (local, remote)]
     assert losses[0] == losses[1]
+
+
+@pytest.mark.parametrize("evaluate", ["server", "clients"])
+@pytest.mark.parametrize("task", ["regression", "multi-label", "classification"])
+def test_other_tasks_and_metrics_are_the_same(six, grid_of, evaluate, task):
+    rng = np.random.default_rng(0)
+    features = rng.normal(size=(240, 4))
+    targets = {
+        "regression": features[:, 0],
+        "multi-label": features > 0,
+        "classification": features.argmax(axis=1),
+    }
+    data = from_arrays(
+        features, targets[task], clients=np.arange(240) % 6, task=task, attributes=np.arange(240) // 6 % 2
+    )
+    experiment = six(
+        rounds=2, flower={"evaluate": evaluate}, selection={"method": "random", "clients_per_round": 3}
+    )
+    own = {"size": lambda outputs, targets: outputs.abs().sum(dim=1)}
+    experiment = replace(experiment, data=data, objective={"metrics": own})
+    local, remote = muster.run(experiment, workers=0), run_on_grid(grid_of(experiment), experiment)
+    assert np.array_equal(local.parameters, remote.parameters)
+    here, there = local.metrics[-1], remote.metrics[-1]
+    assert here.keys() == there.keys()
+    assert {"size", "group_gap"} <= here.keys()
+    for name, value in here.items():
+        assert there[name] == pytest.approx(value, nan_ok=True), name
 
 
 @dataclass

@@ -11,7 +11,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from muster.core.errors import ConfigError, OutputError
-from muster.report.compare import TABLES, Options, compare, render, write_comparison
+from muster.report.compare import Options, compare, render, write_comparison
+from muster.report.compare.comparison import PROBLEM_TABLES
 from muster.report.compare.sections import censored
 from muster.report.tables import Mark
 from muster.server.ledger import Costs
@@ -313,29 +314,38 @@ def test_other_metrics_stand_beside_the_one_that_is_compared(run_of):
 
 def test_every_format_has_every_table(runs, tmp_path):
     comparison = compare(runs, Options(last=2))
-    tables = [name for name in TABLES if name != "time"]  # no run has any
-    assert list(comparison.tables) == tables
+    made = [name for name in PROBLEM_TABLES if name != "time"]  # no run has any
+    assert list(comparison.tables) == made
     for suffix in ("md", "tex", "csv", "json"):
         write_comparison(comparison, tmp_path / "new" / f"c.{suffix}")
     data = json.loads((tmp_path / "new" / "c.json").read_text())
-    assert list(data["tables"]) == tables
-    assert data["baseline"] == "random"
-    assert data["cases"] == [{"name": "random", "seeds": [0, 1, 2]}, {"name": "oort", "seeds": [0, 1, 2]}]
+    (problem,) = data["problems"]
+    assert list(problem["tables"]) == made
+    assert (problem["name"], problem["baseline"]) == ("", "random")
+    assert problem["cases"] == [{"name": "random", "seeds": [0, 1, 2]}, {"name": "oort", "seeds": [0, 1, 2]}]
     assert data["options"]["last"] == 2
-    assert (tmp_path / "new" / "c.md").read_text().count("\n### ") == len(tables) - 1
-    assert (tmp_path / "new" / "c.tex").read_text().count(r"\begin{table}") == len(tables)
+    assert (tmp_path / "new" / "c.md").read_text().count("\n### ") == len(made) - 1
+    assert (tmp_path / "new" / "c.tex").read_text().count(r"\begin{table}") == len(made)
     lines = (tmp_path / "new" / "c.csv").read_text().splitlines()
-    assert {line.split(",")[0] for line in lines[1:]} == set(tables)
+    assert {tuple(line.split(",")[:2]) for line in lines[1:]} == {("", name) for name in made}
 
 
 def test_markdown_of_scores(runs):
-    text = render(compare(runs[:2] + runs[3:5], Options(tables=("scores",))), "markdown")
+    options = Options(tables=("scores",), spread="deviation")
+    text = render(compare(runs[:2] + runs[3:5], options), "markdown")
     assert text.splitlines()[2:6] == [
         "| case | seeds | accuracy, % | after 8 client trainings, % | trainings | sent, kB |",
         "|---|---|---|---|---|---|",
         "| random | 2 | <ins>70.5 ± 0.7</ins> | **70.5 ± 0.7** | 8 | 0.6 |",
         "| oort | 2 | **79.5 ± 0.7** | <ins>50.0</ins> | 16 | 1.3 |",
     ]
+    assert "Mean ± standard deviation over seeds." in text
+    with_intervals = render(compare(runs[:2] + runs[3:5], Options(tables=("scores",))), "markdown")
+    assert with_intervals.splitlines()[4:6] == [
+        "| random | 2 | <ins>70.5 [70.0, 71.0]</ins> | **70.5 [70.0, 71.0]** | 8 | 0.6 |",
+        "| oort | 2 | **79.5 [79.0, 80.0]** | <ins>50.0</ins> | 16 | 1.3 |",
+    ]
+    assert "its 95 % interval" in with_intervals
 
 
 def test_files_that_cannot_be_written(runs, tmp_path):

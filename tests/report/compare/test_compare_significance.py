@@ -12,12 +12,12 @@ from scipy.stats import bootstrap, rankdata, wilcoxon
 
 from muster.report.compare.pairs import pairs, seeds_needed, significance, verdicts
 from muster.report.compare.significance import (
-    bootstrap_interval,
     holm,
     paired_test,
     signed_rank_p,
     smallest_p,
 )
+from muster.report.intervals import mean_band, mean_interval
 from muster.results.cases import Case
 
 differences = st.lists(st.integers(-6, 6), min_size=1, max_size=8).map(lambda values: np.array(values) / 100)
@@ -69,16 +69,35 @@ def test_seeds_that_it_takes(comparisons, seeds):
 def test_the_order_of_seeds_does_not_matter(values, random):
     mixed = np.array(random.sample(list(values), len(values)))
     assert signed_rank_p(mixed) == signed_rank_p(values)
-    np.testing.assert_array_equal(bootstrap_interval(mixed), bootstrap_interval(values))
+    np.testing.assert_array_equal(mean_interval(mixed), mean_interval(values))
 
 
 def test_bootstrap_is_scipys():
     values = np.random.default_rng(0).normal(0.02, 0.05, 12)
-    oracle = bootstrap((values,), np.mean, n_resamples=20_000, method="percentile", rng=1).confidence_interval
-    np.testing.assert_allclose(bootstrap_interval(values), [oracle.low, oracle.high], atol=2e-3)
-    low, high = bootstrap_interval(values)
+    oracle = bootstrap((values,), np.mean, n_resamples=20_000, method="BCa", rng=1).confidence_interval
+    np.testing.assert_allclose(mean_interval(values), [oracle.low, oracle.high], atol=2e-3)
+    low, high = mean_interval(values)
     assert values.min() <= low < values.mean() < high <= values.max()
-    assert np.isnan(bootstrap_interval(values[:1])).all()
+    assert np.isnan(mean_interval(values[:1])).all()
+
+
+def test_equal_values_have_no_interval_and_tiny_ones_the_right_one():
+    assert mean_interval(np.full(4, 0.3)) == (0.3, 0.3)
+    assert mean_interval(np.array([0.1 + 0.2, 0.3])) == (0.3, 0.1 + 0.2)
+    values = np.array([0.1, 0.4, 0.2, 0.7, 0.3])
+    np.testing.assert_allclose(
+        np.array(mean_interval(1e-180 * values)) / 1e-180, mean_interval(values), rtol=1e-12
+    )
+
+
+def test_a_band_is_the_interval_at_every_point():
+    values = np.random.default_rng(1).normal(size=(8, 5))
+    values[:, 2] = 1.0
+    low, high = mean_band(values)
+    for point in range(5):
+        np.testing.assert_allclose(mean_interval(values[:, point]), (low[point], high[point]), atol=0.15)
+    assert (low[2], high[2]) == (1.0, 1.0)
+    np.testing.assert_array_equal(mean_band(values[:1]), [values[0]] * 2)
 
 
 def test_holm_by_hand():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
@@ -23,12 +24,15 @@ class Partition:
 class Scheme(ABC):
     """A way to divide a data set over clients. Implementations are frozen dataclasses; parameters are fields."""
 
+    #: Divides by the classes of samples: there must be some.
+    needs_classes: ClassVar[bool] = False
+
     @abstractmethod
     def divide(self, dataset: Dataset, rng: np.random.Generator) -> Partition:
         """Who gets what."""
 
 
-schemes: Registry[Scheme] = Registry("partition scheme", "muster.data.partition")
+schemes: Registry[Scheme] = Registry("partition scheme", "muster.data.partition", "muster.partitions")
 
 
 def check_clients(clients: int, samples: int) -> None:

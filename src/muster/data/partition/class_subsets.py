@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
@@ -56,6 +57,8 @@ class ClassSubsets(Scheme):
     hold it is proportional to a weight of its own, log-normal with σ = spread (0: equal shares). Clients have the
     same share of each class's test samples as of its training samples.
     """
+
+    needs_classes: ClassVar[bool] = True
 
     clients: int
     min_classes: int = 2

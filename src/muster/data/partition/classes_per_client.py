@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 
@@ -109,6 +109,8 @@ class ClassesPerClient(Scheme):
     the sorted samples each, as McMahan et al. (2017). "sampled": N_c or N_c + 1 classes by the scheme
     `sampled-shards`. Clients have the same share of each class's test samples as of its training samples.
     """
+
+    needs_classes: ClassVar[bool] = True
 
     clients: int
     classes: int = 2

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 
@@ -128,6 +128,8 @@ class Dirichlet(Scheme):
     over = "clients" cuts every class over the clients; over = "classes" gives equal clients with a label
     distribution of their own. Clients have the same share of each class's test samples as of its training samples.
     """
+
+    needs_classes: ClassVar[bool] = True
 
     clients: int
     alpha: float = 0.5

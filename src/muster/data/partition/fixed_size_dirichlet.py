@@ -6,6 +6,7 @@ The workloads of ASTraFL (Xie et al.): 12 clients, 2,000 CIFAR-10 samples each, 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
@@ -85,6 +86,8 @@ class FixedSizeDirichlet(Scheme):
     Clients have the same share of each class's test samples as of its training samples; the rest of both splits
     stays unassigned.
     """
+
+    needs_classes: ClassVar[bool] = True
 
     clients: int = 12
     betas: tuple[float, ...] = (0.5,)

@@ -6,7 +6,7 @@ After the federations of FedDiverse (Németh et al., 2025), which are here by na
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 
@@ -67,6 +67,8 @@ class GroupSkew(Scheme):
     clients lean each way (toward the first and toward the second half), all with `size` samples and a majority of
     `share`. Clients have the same share of each group's test samples as of its training samples.
     """
+
+    needs_classes: ClassVar[bool] = True
 
     clients: int | None = None
     table: str | None = None

@@ -4,6 +4,7 @@ guided client sampling", 2024; also the scenarios of Terraform, Balivada et al.)
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
@@ -115,6 +116,8 @@ class MultiDirichlet(Scheme):
 
     Clients are numbered group by group, in the order of the alphas. The test split is divided by the same draws.
     """
+
+    needs_classes: ClassVar[bool] = True
 
     clients: int
     alphas: tuple[float, ...]

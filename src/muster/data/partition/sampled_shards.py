@@ -7,7 +7,7 @@ participation".
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 
@@ -95,6 +95,8 @@ class SampledShards(Scheme):
 
     Clients have the same share of each class's test samples as of its training samples.
     """
+
+    needs_classes: ClassVar[bool] = True
 
     clients: int
     min_classes: int = 1

@@ -37,7 +37,7 @@ class VectorisedEngine(LocalEngine):
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
         recipe = self._recipe
-        reason = why_not(recipe.module, recipe.algorithm, recipe.device, recipe.training)
+        reason = why_not(recipe.module, recipe.algorithm, recipe.device, recipe.training, recipe.objective)
         if reason is not None:
             raise ConfigError(
                 f"the vectorised engine cannot be used: {reason}", fix='use engine.kind = "processes"'

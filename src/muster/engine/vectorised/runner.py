@@ -57,8 +57,9 @@ class SliceRunner(TaskRunner):
         shared = any(signal.evaluates and not isinstance(signal, MeanLoss) for signal in task.signals)
         batched = [s for s in task.signals if isinstance(s, MeanLoss) and not (shared and s.evaluates)]
         rest = tuple(signal for signal in task.signals if signal not in batched)
-        if not batched or any(signal.draws for signal in rest):
+        if not batched or self.runtime.lies or any(signal.draws for signal in rest):
             return super().ask_all(task)
+        self.runtime.enter(task.place.round)
         answers: list[dict[str, Floats]] = [{} for _ in task.clients]
         if rest:
             answers = super().ask_all(replace(task, signals=rest))
@@ -86,6 +87,7 @@ class SliceRunner(TaskRunner):
     def train(self, task: ClientTask) -> tuple[Updates, Sequence[dict[str, int]]]:
         """The answers of all clients of the task, in its order, and which state each has in its slot now."""
         assert task.slots is not None
+        self.runtime.enter(task.place.round)
         training, algorithm, layout = self.runtime.training, self.runtime.algorithm, self._chain.layout
         probed, skips = self._probes(task)
         sizes = self.runtime.data.sizes[task.clients]
@@ -136,13 +138,23 @@ class SliceRunner(TaskRunner):
             numbers={n: stated[n] if n in stated else getattr(outcomes, n)[back] for n in ANSWER_FIELDS},
         )
         answer = self._filtered(task.rows(back), answer)
-        reports = self._reports(cohort, work, states, task)
+        reports = self._told(task, self._reports(cohort, work, states, task))
         answer = replace(answer, reports={name: rows[back] for name, rows in reports.items()})
         kept = [
             self._keep(slot, state) if state else {}
             for slot, state in zip(task.slots.tolist(), states, strict=True)
         ]
         return answer, [kept[k] for k in back]
+
+    def _told(self, task: ClientTask, measured: dict[str, Floats]) -> dict[str, Floats]:
+        """What the clients say after they have measured."""
+        if not self.runtime.lies or not measured:
+            return measured
+        rows = [
+            self.runtime.told(task.row(k), {name: values[k] for name, values in measured.items()}, "report")
+            for k in range(len(task))
+        ]
+        return {name: np.stack([row[name] for row in rows]) for name in measured}
 
     def _filtered(self, task: ClientTask, answer: Updates) -> Updates:
         """The answers as they are sent, their vectors in shared memory; a filter sees one client at a time."""

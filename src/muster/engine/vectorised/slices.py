@@ -68,8 +68,8 @@ class _Padded:
 @lru_cache(maxsize=4096)
 def batch_sizes(size: int, training: LocalTraining) -> Ints:
     """How many samples each local step of a client has."""
-    epoch = np.full(math.ceil(size / training.batch_size), training.batch_size, dtype=np.int64)
-    epoch[-1] = size - training.batch_size * (len(epoch) - 1)
+    epoch = np.full(training.epoch_for(size), training.batch_size, dtype=np.int64)
+    epoch[-1] = training.epoch_samples(size) - training.batch_size * (len(epoch) - 1)
     sizes = np.resize(epoch, training.steps_for(size))
     sizes.flags.writeable = False
     return sizes

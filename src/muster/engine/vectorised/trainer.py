@@ -95,10 +95,10 @@ class Timetable:
 
 def _all_batches(size: int, training: LocalTraining, rng: np.random.Generator) -> Ints:
     """steps × batch size: the positions that `muster.training.base.batches` gives, filled up with zeros."""
-    total, epoch = training.steps_for(size), math.ceil(size / training.batch_size)
+    total, epoch, used = training.steps_for(size), training.epoch_for(size), training.epoch_samples(size)
     table = np.zeros((math.ceil(total / epoch), epoch * training.batch_size), dtype=np.int64)
     for row in table:
-        row[:size] = rng.permutation(size)
+        row[:used] = rng.permutation(size)[:used]
     return table.reshape(-1, training.batch_size)[:total]
 
 

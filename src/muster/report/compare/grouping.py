@@ -9,21 +9,19 @@ from typing import Any
 from muster.config.identity import determining
 from muster.core.errors import ConfigError, nearest
 from muster.results.cases import Case, cases, differing, flat
+from muster.results.problems import label
 from muster.server.result import Result
-
-#: Keys that name a component say enough by their value: "oort", not "selection.method=oort".
-_NAMING = ("name", "method", "scheme", "source")
 
 
 def grouped(results: Sequence[Result], by: Sequence[str] = ()) -> list[Case]:
     """Cases in the order in which they first occur; with `by`, runs that agree in these keys are one case."""
     if not by:
         return cases(results)
-    _check_keys(by, results)
+    check_keys(by, results)
     groups: dict[str, list[Result]] = {}
     for result in _without_repeats(results):
         settings = _named_settings(result)
-        groups.setdefault(", ".join(_word(key, settings.get(key)) for key in by), []).append(result)
+        groups.setdefault(", ".join(label(key, settings.get(key)) for key in by), []).append(result)
     return [Case(name, tuple(runs)) for name, runs in groups.items()]
 
 
@@ -46,15 +44,9 @@ def _named_settings(result: Result) -> dict[str, Any]:
     return flat(result.config) | {"name": result.name}
 
 
-def _check_keys(keys: Sequence[str], results: Sequence[Result]) -> None:
+def check_keys(keys: Sequence[str], results: Sequence[Result]) -> None:
+    """Refuse settings that no run has."""
     known = {key for result in results for key in _named_settings(result)}
     for key in keys:
         if key not in known:
             raise ConfigError(f"no run has the setting '{key}'", expected=nearest(key, known))
-
-
-def _word(key: str, value: Any) -> str:
-    last = key.rpartition(".")[2]
-    if value is None:
-        return f"no {last}"
-    return str(value) if last in _NAMING else f"{last}={value}"

@@ -14,7 +14,7 @@ from muster.core.errors import ConfigError, nearest
 from muster.report.flights import WASTED, flights_of
 from muster.report.tables import Better, Column, bytes_column
 from muster.server.ledger import BYTES_PER_NUMBER, MODEL_UPDATE
-from muster.server.metrics import LOWER_IS_BETTER
+from muster.server.metrics import lower_is_better
 from muster.server.result import Result
 
 NAN = math.nan
@@ -66,7 +66,7 @@ class Budget:
 
 
 def better(metric: str) -> Better:
-    return Better.LOWER if metric in LOWER_IS_BETTER else Better.HIGHER
+    return Better.LOWER if lower_is_better(metric) else Better.HIGHER
 
 
 def metric_column(metric: str, title: str = "") -> Column:

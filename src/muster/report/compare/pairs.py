@@ -14,14 +14,13 @@ from muster.core.arrays import Floats
 from muster.report.compare.grouping import varying
 from muster.report.compare.measures import Budget, better, metric_column, value
 from muster.report.compare.significance import PairedTest, holm, paired_test, smallest_p
+from muster.report.intervals import FEW_VALUES
 from muster.report.tables import Cell, Column, Table, from_columns, over_seeds, text_column
 from muster.results.cases import Case, flat, seed_of
 from muster.server.result import Result
 
 #: The chance of a false alarm that people accept.
 LEVEL = 0.05
-#: Bootstrap intervals of fewer pairs are clearly narrower than they say.
-FEW_PAIRS = 10
 
 
 def significance(
@@ -103,13 +102,13 @@ def _notes(tests: Sequence[PairedTest], correct: bool) -> list[str]:
     comparisons = len(tests) if correct else 1
     holm_words = f" in {comparisons} comparisons (Holm)" if comparisons > 1 else ""
     notes = [
-        "p: Wilcoxon's signed-rank test over seeds, two-sided, exact. 95 %: bootstrap of the mean over seeds."
+        "p: Wilcoxon's signed-rank test over seeds, two-sided, exact. 95 %: BCa bootstrap of the mean over seeds."
     ]
     if comparisons * smallest_p(fewest) > LEVEL:
         notes.append(
             f"With {fewest} pair{'s' * (fewest != 1)} no p can be smaller than {smallest_p(fewest):.3g}: "
             f"for p ≤ {LEVEL:g}{holm_words} it takes at least {seeds_needed(comparisons)} seeds."
         )
-    if fewest < FEW_PAIRS:
-        notes.append(f"Bootstrap intervals from fewer than {FEW_PAIRS} seeds are narrower than they say.")
+    if fewest < FEW_VALUES:
+        notes.append(f"Bootstrap intervals from fewer than {FEW_VALUES} seeds are narrower than they say.")
     return notes

@@ -9,23 +9,30 @@ from muster.report.compare.grouping import varying
 from muster.report.compare.measures import UNITS, federated, spends
 from muster.report.compare.sections import shared_units
 from muster.results.cases import Case, differing
+from muster.results.problems import Problem
 from muster.server.result import Result
 
 #: Settings that make the problem itself another one.
 _PROBLEM = ("data.", "partition.", "model.", "availability.", "devices.")
 #: Settings that are compared on purpose.
-_METHOD = ("selection.", "aggregation.", "algorithm.", "pacing.")
+_METHOD = ("selection.", "aggregation.", "algorithm.", "pacing.", "privacy.", "filters")
+_COHORT = "selection.clients_per_round"
 _LONGEST_LIST = 6
+#: How the remark begins that cases are about different problems.
+DIFFERENT_PROBLEMS = "Not the same problem"
 
 
-def about_results(taken: Sequence[Result], left_out: Sequence[Result], found: Sequence[Case]) -> Iterator[str]:
+def about_results(taken: Sequence[Result], left_out: Sequence[Result], found: Sequence[Problem]) -> Iterator[str]:
     """What happened to the results on their way into cases."""
     if left_out:
         names = _listed([f"{run.name} seed {run.config.get('seed', 0)}: {_progress(run)}" for run in left_out])
         yield f"Unfinished runs are left out ({names}); --unfinished takes them, too."
-    repeated = len(taken) - sum(len(case.runs) for case in found)
+    repeated = len(taken) - len({id(run) for problem in found for run in problem.runs})
     if repeated:
         yield f"{repeated} of the runs repeat a case and seed: the longest of each counts."
+    lonely = [problem.name for problem in found if len(problem.cases) == 1]
+    if lonely and len(found) > 1:
+        yield f"Problems with one method only, which are compared with nothing: {_listed(lonely)}."
     short = [run for run in taken if not run.complete]
     if short:
         names = _listed([f"{run.name} seed {run.config.get('seed', 0)}: {_progress(run)}" for run in short])
@@ -43,10 +50,15 @@ def about_cases(found: Sequence[Case], by: Sequence[str] = ()) -> Iterator[str]:
     different = [key for key in differing(configs) if key not in ("seed", "rounds")]
     problem = [key for key in different if key.startswith(_PROBLEM)]
     if problem:
-        yield f"Not the same problem: {_listed(problem)} differ."
+        yield f"{DIFFERENT_PROBLEMS}: {_listed(problem)} differ."
     other = [key for key in different if not key.startswith((*_PROBLEM, *_METHOD))]
     if other:
         yield f"Beside methods these settings differ: {_listed(other)}."
+    if _COHORT in different and not by:
+        yield (
+            f"Cohorts of different sizes ({_COHORT}): look at equal budgets, or judge them apart with "
+            f"--problem {_COHORT}."
+        )
     inside = sorted({key for case in found for key in varying(case.runs)})
     if inside:
         yield f"Runs of one case differ in {_listed(inside)}: the spread is not over seeds alone."

@@ -54,6 +54,9 @@ _BESIDE = (
     "worst_group_accuracy",
 )
 
+#: Replaced where intervals are shown.
+SPREAD_NOTE = "Mean ± standard deviation over seeds."
+
 
 def scores(
     cases: Sequence[Case], metric: str, *, last: int = 1, at: Budget | None = None, also: Sequence[str] = ()
@@ -289,7 +292,7 @@ def _when(last: int, at: Budget | None) -> str:
 def _score_notes(columns: Sequence[tuple[Column, Sequence[Cell]]]) -> list[str]:
     titles = [column.title for column, _ in columns]
     several = any(cell.spread is not None for _, cells in columns for cell in cells)
-    notes = ["Mean ± standard deviation over seeds."] if several else []
+    notes = [SPREAD_NOTE] if several else []
     if any(title.startswith("after ") for title in titles):
         notes.append("After so many client trainings: at equal work, as many as the cheapest run has in all.")
     if "participants only" in titles:

@@ -12,11 +12,10 @@ import numpy as np
 from scipy.stats import rankdata
 
 from muster.core.arrays import Floats
-from muster.core.randomness import generator
+from muster.report.intervals import CONFIDENCE, mean_interval
 
 #: Differences of shares that are equal on paper differ in the last bits.
 _DECIMALS = 12
-_RESAMPLES = 10_000
 
 
 @dataclass(frozen=True)
@@ -29,18 +28,18 @@ class PairedTest:
     p: float
     #: The smallest p that so many seeds can give.
     smallest_p: float
-    #: Percentile interval of the mean difference from the bootstrap over seeds.
+    #: Bootstrap interval (BCa) of the mean difference over seeds.
     interval: tuple[float, float]
 
 
-def paired_test(method: Floats, baseline: Floats, level: float = 0.95) -> PairedTest:
+def paired_test(method: Floats, baseline: Floats, level: float = CONFIDENCE) -> PairedTest:
     """Compare values that belong together pair by pair."""
     differences = np.round(np.asarray(method, dtype=np.float64) - np.asarray(baseline), _DECIMALS)
     return PairedTest(
         differences,
         signed_rank_p(differences),
         smallest_p(len(differences)),
-        bootstrap_interval(differences, level),
+        mean_interval(differences, level),
     )
 
 
@@ -64,16 +63,6 @@ def signed_rank_p(differences: Floats) -> float:
 def smallest_p(pairs: int) -> float:
     """What the two-sided test gives when all differences have the same sign: 2 of the 2ⁿ assignments."""
     return min(1.0, 2.0 ** (1 - pairs))
-
-
-def bootstrap_interval(differences: Floats, level: float = 0.95) -> tuple[float, float]:
-    """Percentile interval of the mean; NaN for fewer than two pairs. The same differences give the same one."""
-    if len(differences) < 2:
-        return (float("nan"), float("nan"))
-    rng = generator(0, "bootstrap", len(differences))
-    means = rng.choice(np.sort(differences), (_RESAMPLES, len(differences))).mean(axis=1)
-    low, high = np.quantile(means, [(1 - level) / 2, (1 + level) / 2])
-    return float(low), float(high)
 
 
 def holm(p_values: Floats) -> Floats:

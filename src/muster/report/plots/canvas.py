@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import io
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, ParamSpec
@@ -48,6 +49,15 @@ NAMES = {
 }
 
 
+class ShownFigure(Figure):
+    """A figure that notebooks show, also where nobody has imported pyplot."""
+
+    def _repr_png_(self) -> bytes:
+        content = io.BytesIO()
+        self.savefig(content, format="png")
+        return content.getvalue()
+
+
 def picture(draw: Callable[P, Figure]) -> Callable[P, Figure]:
     """Decorates the functions that draw: everything in them has the one style."""
 
@@ -65,7 +75,7 @@ def panels(
     """A figure with `count` panels, row by row."""
     columns = min(columns, count)
     rows = -(-count // columns)
-    figure = Figure(figsize=(size[0] * columns, size[1] * rows), layout="constrained")
+    figure = ShownFigure(figsize=(size[0] * columns, size[1] * rows), layout="constrained")
     FigureCanvasAgg(figure)
     axes = figure.subplots(rows, columns, squeeze=False, **options).ravel().tolist()
     for place, unused in enumerate(axes[count:], start=count):
@@ -143,9 +153,49 @@ def amount(name: str, value: float, largest: float) -> str:
 
 
 def shortened(name: str, limit: int = 32) -> str:
-    """A name for a picture: on one line, without what matplotlib takes for formulas or hides from legends."""
-    name = " ".join(name.split())
-    name = name if len(name) <= limit else name[: limit - 1] + "…"
+    """A name for a picture: on one line, without what matplotlib takes for formulas or hides from legends.
+
+    Names that stand beside each other are shortened together: see `labels`.
+    """
+    (text,) = labels([name], limit)
+    return text
+
+
+def labels(names: Sequence[str], limit: int = 32) -> list[str]:
+    """Names that are shown together, shortened to about `limit` characters.
+
+    Names that differ in more than spaces never look the same: where cutting the end would make two alike, they
+    lose their middle instead, and no more of it than they can spare.
+    """
+    whole = [" ".join(name.split()) for name in names]
+    ends = {name: _cut(name, limit) for name in whole}
+    alike = [name for name, text in ends.items() if list(ends.values()).count(text) > 1]
+    shown = ends | {name: _without_middle(name, alike, limit) for name in alike}
+    if len(set(shown.values())) < len(shown):
+        shown = {name: name for name in whole}
+    return [_drawable(shown[name]) for name in whole]
+
+
+def _cut(name: str, limit: int) -> str:
+    return name if len(name) <= limit else name[: limit - 1] + "…"
+
+
+def _without_middle(name: str, among: Sequence[str], limit: int) -> str:
+    """The shortest form without its middle, from `limit` characters up, that no other name has."""
+    for length in range(limit, len(name)):
+        head = (length - 1) // 2
+        short = f"{name[:head]}…{name[head - length + 1 :]}"
+        if all(other == name or not _fits(short, other) for other in among):
+            return short
+    return name
+
+
+def _fits(short: str, name: str) -> bool:
+    head, _, tail = short.partition("…")
+    return name.startswith(head) and name.endswith(tail)
+
+
+def _drawable(name: str) -> str:
     name = name.replace("$", r"\$")
     return f"\u200a{name}" if name.startswith("_") else name
 

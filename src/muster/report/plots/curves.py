@@ -10,21 +10,21 @@ from matplotlib.figure import Figure
 
 from muster.core.arrays import Floats
 from muster.core.errors import ConfigError, nearest
+from muster.report.looks import looks
 from muster.report.plots.canvas import (
     PANEL,
     is_share,
     label,
+    labels,
     legend_below,
     panels,
     picture,
-    shortened,
     show_unit,
     show_work,
 )
-from muster.report.plots.data import averaged, required, series, units
-from muster.report.style import colour, line_style
+from muster.report.plots.data import banded, required, series, units
 from muster.results.cases import Case, cases
-from muster.server.metrics import LOWER_IS_BETTER
+from muster.server.metrics import lower_is_better
 
 if TYPE_CHECKING:
     from muster.server.result import Result
@@ -44,18 +44,18 @@ def plot_curves(
     """One panel for each unit of work (`round`, `client_trainings`, `bytes`, `virtual_seconds`, …).
 
     By default by rounds, and by virtual time where all runs have it, else by client trainings. A line is the mean
-    over a case's seeds, its band one standard deviation to both sides.
+    over a case's seeds, its band the mean's 95 % interval (BCa bootstrap over seeds).
     """
     found = cases(required(results))
     shown = units(results, per)
     figure, axes = panels(len(shown), columns=2, size=PANEL, sharey=True)
     for panel, unit in zip(axes, shown, strict=True):
-        lines = [averaged([series(run, metric, unit) for run in case.runs]) for case in found]
-        one = show_work(panel.xaxis, unit, max(float(x[-1]) for x, _, _ in lines))
-        for number, (case, line) in enumerate(zip(found, lines, strict=True)):
+        lines = [banded([series(run, metric, unit) for run in case.runs]) for case in found]
+        one = show_work(panel.xaxis, unit, max(float(x[-1]) for x, *_ in lines))
+        names = [case.name for case in found]
+        for name, look, line in zip(labels(names), looks(names), lines, strict=True):
             marker = "o" if len(line[0]) < _FEW else None
-            look = {"linewidth": 1.8, "marker": marker, "ms": 3, **line_style(number)}
-            _band(panel, line, one, label=shortened(case.name), **look)
+            _band(panel, line, one, label=name, linewidth=1.8, marker=marker, ms=3, **look.line)
     for left in axes[::2]:
         show_unit(left.yaxis, metric)
     if title:
@@ -87,19 +87,19 @@ def plot_curves_apart(
         raise ConfigError(f"no case is called '{behind}'", expected=nearest(behind, known))
     if last < 1:
         raise ConfigError(f"bad value for 'last': {last}", expected="at least 1")
-    lines = {case.name: averaged([series(run, metric, per) for run in case.runs]) for case in found}
-    ends = {name: float(mean[-last:].mean()) for name, (_, mean, _) in lines.items()}
-    order = sorted(ends, key=ends.__getitem__, reverse=metric not in LOWER_IS_BETTER)
-    largest = max(float(work[-1]) for work, _, _ in lines.values())
+    lines = {case.name: banded([series(run, metric, per) for run in case.runs]) for case in found}
+    ends = {name: float(mean[-last:].mean()) for name, (_, mean, *_) in lines.items()}
+    order = sorted(ends, key=ends.__getitem__, reverse=not lower_is_better(metric))
+    largest = max(float(work[-1]) for work, *_ in lines.values())
     figure, axes = panels(len(found), columns=6, size=(2.3, 1.8), sharex=True, sharey=True)
-    for panel, name in zip(axes, order, strict=True):
+    for panel, name, short, look in zip(axes, order, labels(order, 26), looks(order), strict=True):
         one = show_work(panel.xaxis, per, largest)
         show_unit(panel.yaxis, metric)
-        for line, shade in ((behind or "random", "0.6"), (name, colour(0))):
+        for line, shade in ((behind or "random", "0.6"), (name, look.colour)):
             if line in lines:
                 _band(panel, lines[line], one, color=shade, linewidth=1.5)
         end = f"{ends[name]:.1%}" if is_share(metric) else f"{ends[name]:.3g}"
-        panel.set_title(f"{shortened(name, 26)}\n", loc="left", fontsize=9)
+        panel.set_title(f"{short}\n", loc="left", fontsize=9)
         panel.text(0, 1.03, end, transform=panel.transAxes, fontsize=8)
         panel.set(ylabel="")
     work = axes[0].get_xlabel()
@@ -112,14 +112,12 @@ def plot_curves_apart(
     return figure
 
 
-def _band(axes: Axes, line: tuple[Floats, Floats, Floats], one: float, **look: Any) -> None:
-    """A mean over work, and one standard deviation to both sides where there is any."""
-    work, mean, deviation = line
+def _band(axes: Axes, line: tuple[Floats, Floats, Floats, Floats], one: float, **look: Any) -> None:
+    """A mean over work, and its interval where there is any."""
+    work, mean, low, high = line
     axes.plot(work / one, mean, **look)
-    if deviation.any():
-        axes.fill_between(
-            work / one, mean - deviation, mean + deviation, color=look["color"], alpha=0.16, linewidth=0
-        )
+    if (high > low).any():
+        axes.fill_between(work / one, low, high, color=look["color"], alpha=0.16, linewidth=0)
 
 
 def seeds_note(found: Sequence[Case]) -> str:
@@ -128,4 +126,4 @@ def seeds_note(found: Sequence[Case]) -> str:
     if counts == {1}:
         return ""
     low, high = min(counts), max(counts)
-    return f"mean ± standard deviation over {high if low == high else f'{low} to {high}'} seeds"
+    return f"mean and its 95 % interval over {high if low == high else f'{low} to {high}'} seeds"

@@ -10,11 +10,14 @@ import numpy as np
 
 from muster.core.arrays import Floats, Ints
 from muster.core.errors import ConfigError
+from muster.report.intervals import mean_band
 
 if TYPE_CHECKING:
     from muster.server.result import Result
 
 Series = tuple[Floats, Floats]
+
+_BAND_POINTS = 60
 
 
 def required(results: Sequence[Result]) -> Sequence[Result]:
@@ -58,6 +61,24 @@ def averaged(runs: Sequence[Series], points: int = 400) -> tuple[Floats, Floats,
     Where runs were measured at different amounts of work, they are compared at evenly spaced ones, with straight
     lines between measurements, and only where all of them were measured.
     """
+    axis, values = aligned(runs, points)
+    deviation = values.std(axis=0, ddof=1) if len(runs) > 1 else np.zeros(len(axis))
+    return axis, values.mean(axis=0), deviation
+
+
+def banded(runs: Sequence[Series], points: int = 400) -> tuple[Floats, Floats, Floats, Floats]:
+    """Axis, mean, and the two ends of its confidence interval, as `averaged`.
+
+    Of long curves the interval is computed at some of the points, with straight lines between them.
+    """
+    axis, values = aligned(runs, points)
+    at = np.unique(np.linspace(0, len(axis) - 1, min(len(axis), _BAND_POINTS)).round().astype(np.int64))
+    low, high = (np.interp(axis, axis[at], end) for end in mean_band(values[:, at]))
+    return axis, values.mean(axis=0), low, high
+
+
+def aligned(runs: Sequence[Series], points: int = 400) -> tuple[Floats, Floats]:
+    """The axis that runs share, and runs × points on it."""
     first = runs[0][0]
     if all(np.array_equal(first, x) for x, _ in runs):
         axis = first
@@ -66,9 +87,7 @@ def averaged(runs: Sequence[Series], points: int = 400) -> tuple[Floats, Floats,
         if low > high:
             raise ConfigError("the runs of a case have no amount of work in common")
         axis = np.linspace(low, high, points)
-    values = np.array([np.interp(axis, x, y) for x, y in runs])
-    deviation = values.std(axis=0, ddof=1) if len(runs) > 1 else np.zeros(len(axis))
-    return axis, values.mean(axis=0), deviation
+    return axis, np.array([np.interp(axis, x, y) for x, y in runs])
 
 
 def population(result: Result) -> int:

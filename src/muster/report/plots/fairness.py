@@ -10,10 +10,10 @@ from matplotlib.figure import Figure
 
 from muster.core.errors import ConfigError
 from muster.core.inequality import summary
-from muster.report.plots.canvas import PANEL, label, legend_below, panels, picture, shortened, show_unit
+from muster.report.looks import looks
+from muster.report.plots.canvas import PANEL, label, labels, legend_below, panels, picture, show_unit
 from muster.report.plots.curves import seeds_note
 from muster.report.plots.data import participants, population, required
-from muster.report.style import marker_style
 from muster.results.cases import cases
 
 if TYPE_CHECKING:
@@ -38,21 +38,21 @@ def plot_fairness(results: Sequence[Result], x: str = "jain", y: str = "accuracy
     """
     found = cases(required(results))
     figure, (axes,) = panels(1, size=(PANEL[0], PANEL[1] + 0.4))
-    for number, case in enumerate(found):
+    names = [case.name for case in found]
+    for case, name, look in zip(found, labels(names), looks(names), strict=True):
         points = np.array([[_measured(run, x), _measured(run, y)] for run in case.runs])
-        look = marker_style(number)
         mean = points.mean(axis=0)
-        axes.plot(*mean, label=shortened(case.name), linestyle="none", ms=9, mew=0, **look)
+        axes.plot(*mean, label=name, linestyle="none", ms=9, mew=0, **look.dots)
         if len(points) > 1:
-            axes.plot(*points.T, linestyle="none", ms=4, mew=0, alpha=0.55, **look)
+            axes.plot(*points.T, linestyle="none", ms=4, mew=0, alpha=0.55, **look.dots)
             for point in points:
-                axes.plot(*zip(mean, point, strict=True), color=look["color"], linewidth=0.6, alpha=0.5)
+                axes.plot(*zip(mean, point, strict=True), color=look.colour, linewidth=0.6, alpha=0.5)
     show_unit(axes.xaxis, x)
     show_unit(axes.yaxis, y)
     axes.set_xlabel(PARTICIPATION.get(x, label(x)))
     axes.margins(0.08)
     if len(found) > 1:
-        legend_below(figure, axes, seeds_note(found).replace("± standard deviation over", "(large) of"))
+        legend_below(figure, axes, seeds_note(found).replace("and its 95 % interval over", "(large) of"))
     return figure
 
 

@@ -10,10 +10,10 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, PercentFormatter
 
 from muster.core.arrays import Floats, Ints
-from muster.core.inequality import gini
-from muster.report.plots.canvas import WHOLE, panels, picture, shortened, whole_ticks
+from muster.core.inequality import counts_of, gini
+from muster.report.looks import looks
+from muster.report.plots.canvas import WHOLE, labels, panels, picture, whole_ticks
 from muster.report.plots.data import client_accuracy, participants, population, required
-from muster.report.style import colour
 from muster.results.cases import Case, cases
 
 if TYPE_CHECKING:
@@ -26,15 +26,15 @@ _SHARES = [step / 20 for step in range(21)]
 
 @picture
 def plot_selection_frequency(results: Sequence[Result]) -> Figure:
-    """Histograms of how often clients trained, one panel a case, the mean over its seeds."""
+    """Histograms of the rounds in which clients took part, one panel a case, the mean over its seeds."""
     found = cases(required(results))
-    counts = [[_trainings(run) for run in case.runs] for case in found]
+    counts = [[_rounds(run) for run in case.runs] for case in found]
     edges = whole_edges(np.concatenate([run for runs in counts for run in runs]), _MOST_BARS)
     figure = _histograms(found, counts, edges, lambda runs: f"Gini {np.mean([gini(run) for run in runs]):.2f}")
     for panel in figure.axes:
         panel.xaxis.set_major_locator(whole_ticks(5))
         panel.xaxis.set_major_formatter(WHOLE)
-    figure.supxlabel("how often a client trained", fontsize=10)
+    figure.supxlabel("rounds in which a client took part", fontsize=10)
     return figure
 
 
@@ -60,10 +60,11 @@ def _histograms(
     """One panel a case, all on the same axes: the mean share of clients in each bar over the seeds."""
     columns = 3 if len(found) > 2 else 2
     figure, axes = panels(len(found), columns, size=(3.6, 2.5), sharex=True, sharey=True)
-    for number, (panel, case, runs) in enumerate(zip(axes, found, values, strict=True)):
+    names = [case.name for case in found]
+    for panel, name, look, runs in zip(axes, labels(names, 28), looks(names), values, strict=True):
         heights = np.mean([np.histogram(run, edges)[0] / len(run) for run in runs], axis=0)
-        panel.stairs(heights, edges, fill=True, color=colour(number), alpha=0.85)
-        panel.set_title(f"{shortened(case.name, 28)}\n", loc="left", fontsize=10)
+        panel.stairs(heights, edges, fill=True, color=look.colour, alpha=0.85)
+        panel.set_title(f"{name}\n", loc="left", fontsize=10)
         panel.text(0, 1.03, note(runs), transform=panel.transAxes, fontsize=9)
         panel.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
         panel.yaxis.set_major_locator(MaxNLocator(5))
@@ -76,8 +77,8 @@ def _mean_and_spread(runs: Sequence[Floats] | Sequence[Ints]) -> str:
     return f"mean {mean:.0%}, std {spread:.0%}, worst {worst:.0%}"
 
 
-def _trainings(result: Result) -> Ints:
-    return np.bincount(np.concatenate(participants(result)), minlength=population(result))
+def _rounds(result: Result) -> Ints:
+    return counts_of(participants(result), population(result))
 
 
 def whole_edges(values: Ints, most: int) -> list[float]:

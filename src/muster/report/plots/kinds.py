@@ -17,6 +17,7 @@ from muster.report.plots.curves import plot_curves, plot_curves_apart
 from muster.report.plots.fairness import plot_fairness
 from muster.report.plots.histograms import plot_client_accuracy, plot_selection_frequency
 from muster.report.plots.participation import plot_selection_map
+from muster.report.plots.ranks import plot_ranks
 from muster.report.plots.sensitivity import plot_sensitivity
 from muster.report.plots.staleness import plot_staleness
 from muster.report.plots.targets import plot_time_to_target
@@ -37,6 +38,7 @@ KINDS: dict[str, Callable[..., Figure]] = {
     "fairness": plot_fairness,
     "time-to-target": plot_time_to_target,
     "sensitivity": plot_sensitivity,
+    "ranks": plot_ranks,
     "weights": plot_weights,
     "timeline": plot_timeline,
     "staleness": plot_staleness,

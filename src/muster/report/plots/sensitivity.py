@@ -13,10 +13,11 @@ from matplotlib.ticker import FixedLocator, NullLocator
 
 from muster.core.arrays import Floats
 from muster.core.errors import ConfigError
-from muster.report.plots.canvas import legend_below, panels, picture, shortened, show_unit
+from muster.report.intervals import mean_interval
+from muster.report.looks import looks
+from muster.report.plots.canvas import labels, legend_below, panels, picture, show_unit
 from muster.report.plots.curves import seeds_note
 from muster.report.plots.data import required
-from muster.report.style import line_style
 from muster.results.cases import Case, by_settings, cases, differing, flat, names
 
 if TYPE_CHECKING:
@@ -28,17 +29,17 @@ _WIDE = 20
 
 @picture
 def plot_sensitivity(results: Sequence[Result], key: str, *, metric: str = "accuracy") -> Figure:
-    """The final value of a metric over a setting such as `selection.min_clients`; mean ± deviation over seeds."""
+    """The final value of a metric over a setting such as `selection.min_clients`; mean and its 95 % interval."""
     values = _values(required(results), key)
     groups = by_settings(results, free=(key,))
     figure, (axes,) = panels(1)
     places = _axis(axes, values)
     lines = [cases(runs) for runs in groups]
-    for number, (name, line) in enumerate(zip(names(groups, free=(key,)), lines, strict=True)):
-        x, mean, deviation = _line(line, key, places, metric)
-        look = line_style(number)
-        axes.plot(x, mean, label=shortened(name), marker="o", ms=5, linewidth=1.8, **look)
-        axes.fill_between(x, mean - deviation, mean + deviation, color=look["color"], alpha=0.16, linewidth=0)
+    called = names(groups, free=(key,))
+    for name, look, line in zip(labels(called), looks(called), lines, strict=True):
+        x, mean, low, high = _line(line, key, places, metric)
+        axes.plot(x, mean, label=name, marker="o", ms=5, linewidth=1.8, **look.line)
+        axes.fill_between(x, low, high, color=look.colour, alpha=0.16, linewidth=0)
     axes.set_xlabel(key)
     show_unit(axes.yaxis, metric)
     note = seeds_note([case for line in lines for case in line])
@@ -79,7 +80,7 @@ def _numeric(values: Sequence[Any]) -> bool:
 def _axis(axes: Axes, values: Sequence[Any]) -> dict[str, float]:
     """Set up the axis of the parameter; where each value stands on it."""
     if not _numeric(values):
-        axes.set_xticks(range(len(values)), [shortened(str(value), 16) for value in values])
+        axes.set_xticks(range(len(values)), labels([str(value) for value in values], 16))
         return {json.dumps(value): float(place) for place, value in enumerate(values)}
     if values[0] > 0 and values[-1] / values[0] >= _WIDE:
         axes.set_xscale("log")
@@ -90,10 +91,12 @@ def _axis(axes: Axes, values: Sequence[Any]) -> dict[str, float]:
     return {json.dumps(value): float(value) for value in values}
 
 
-def _line(line: Sequence[Case], key: str, places: dict[str, float], metric: str) -> tuple[Floats, Floats, Floats]:
+def _line(line: Sequence[Case], key: str, places: dict[str, float], metric: str) -> tuple[Floats, ...]:
+    """Places, means and the two ends of their intervals, in the order of the axis."""
     finals = [np.array([run.final(metric) for run in case.runs]) for case in line]
     x = np.array([places[json.dumps(flat(case.runs[0].config)[key])] for case in line])
     mean = np.array([final.mean() for final in finals])
-    deviation = np.array([final.std(ddof=1) if len(final) > 1 else 0.0 for final in finals])
+    ends = [mean_interval(final) if len(final) > 1 else (final[0], final[0]) for final in finals]
+    low, high = np.array(ends).T
     order = np.argsort(x)
-    return x[order], mean[order], deviation[order]
+    return x[order], mean[order], low[order], high[order]

@@ -10,9 +10,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from muster.report.compare.measures import better, to_target
-from muster.report.plots.canvas import amount, is_share, label, panels, picture, shortened, show_work
+from muster.report.looks import looks
+from muster.report.plots.canvas import amount, is_share, label, labels, panels, picture, show_work
 from muster.report.plots.data import required, series, units
-from muster.report.style import colour
 from muster.report.tables import Better
 from muster.results.cases import Case, cases
 
@@ -46,8 +46,8 @@ def plot_time_to_target(
         wasted = [0.0] * len(found)
         if unit == "client_trainings":
             wasted = [float(np.mean([_wasted(run, metric, goal) for run in case.runs])) for case in found]
-        _bars(panel, unit, ends, wasted)
-    axes[0].set_yticks(range(len(found)), [shortened(case.name, 24) for case in found])
+        _bars(panel, unit, ends, wasted, [look.colour for look in looks([case.name for case in found])])
+    axes[0].set_yticks(range(len(found)), labels([case.name for case in found], 24))
     axes[0].invert_yaxis()
     goal_text = f"{goal:.1%}" if is_share(metric) else f"{goal:.4g}"
     figure.suptitle(f"until {goal_text} {label(metric)}", fontweight="bold", fontsize=11)
@@ -76,19 +76,25 @@ def _wasted(run: Result, metric: str, goal: float) -> float:
     return float(work[-1]) if np.isnan(spent) else spent
 
 
-def _bars(axes: Axes, unit: str, ends: Sequence[Sequence[tuple[float, bool]]], wasted: Sequence[float]) -> None:
+def _bars(
+    axes: Axes,
+    unit: str,
+    ends: Sequence[Sequence[tuple[float, bool]]],
+    wasted: Sequence[float],
+    shades: Sequence[str],
+) -> None:
     means = [float(np.mean([work for work, _ in runs])) for runs in ends]
     one = show_work(axes.xaxis, unit, max(means))
     for row, (runs, mean) in enumerate(zip(ends, means, strict=True)):
         missed = sum(not reached for _, reached in runs)
-        bar = axes.barh(row, mean / one, height=0.62, color=colour(row), alpha=0.45 if missed else 0.9)
+        bar = axes.barh(row, mean / one, height=0.62, color=shades[row], alpha=0.45 if missed else 0.9)
         if missed:
-            bar.patches[0].set(hatch="///", edgecolor=colour(row))
+            bar.patches[0].set(hatch="///", edgecolor=shades[row])
         if len(runs) > 1:
             axes.plot([work / one for work, _ in runs], [row] * len(runs), "|", color="0.5", ms=9, mew=1.2)
         text = amount(unit, mean, max(means))
         if wasted[row]:
-            axes.barh(row, wasted[row], left=mean, height=0.62, fill=False, edgecolor=colour(row), linewidth=1)
+            axes.barh(row, wasted[row], left=mean, height=0.62, fill=False, edgecolor=shades[row], linewidth=1)
             text += f" + {amount(unit, wasted[row], wasted[row])} for nothing"
         if missed:
             text = f"≥ {text}, {f'{missed} of {len(runs)} ' if len(runs) > 1 else ''}never"

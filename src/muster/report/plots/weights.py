@@ -10,9 +10,9 @@ from matplotlib.figure import Figure
 
 from muster.core.arrays import Floats
 from muster.core.errors import ConfigError
-from muster.report.plots.canvas import PANEL, legend_below, panels, picture, shortened, show_unit
+from muster.report.looks import looks
+from muster.report.plots.canvas import PANEL, labels, legend_below, panels, picture, show_unit
 from muster.report.plots.data import averaged, required
-from muster.report.style import colour
 from muster.results.cases import cases
 
 if TYPE_CHECKING:
@@ -28,13 +28,13 @@ def plot_weights(results: Sequence[Result], *, title: str = "") -> Figure:
     found = cases(required(results))
     figure, (axes,) = panels(1, size=(PANEL[0] + 1, PANEL[1]))
     axes.axhline(1.0, color="0.5", linewidth=0.8, linestyle=":")
-    for number, case in enumerate(found):
+    names = [case.name for case in found]
+    for case, name, look in zip(found, labels(names), looks(names), strict=True):
         ends = [_shares(run) for run in case.runs]
         low, high = (averaged([(rounds, shares[:, side]) for rounds, shares in ends])[:2] for side in (0, 1))
-        shade, name = colour(number), shortened(case.name)
-        axes.fill_between(low[0], low[1], high[1], color=shade, alpha=0.25, linewidth=0, label=name)
+        axes.fill_between(low[0], low[1], high[1], color=look.colour, alpha=0.25, linewidth=0, label=name)
         for rounds, shares in (low, high):
-            axes.plot(rounds, shares, color=shade, linewidth=0.9)
+            axes.plot(rounds, shares, color=look.colour, linewidth=0.9)
     show_unit(axes.xaxis, "round")
     axes.set_ylabel("smallest to largest weight\n(1: an equal share)")
     axes.set_ylim(0, None)

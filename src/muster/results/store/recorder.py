@@ -114,6 +114,7 @@ class Recorder(Persistence):
     def _commit(self, done: int, state: State, stage: Stage) -> None:
         durable = stage != "running" or time.monotonic() - self._durable_at > DURABLE_SECONDS
         path = self._path(done)
+        self._store.check_present()
         checkpoint.save(path, self._fingerprint, state, durable)
         try:
             with translated(self._store.path), self._synchronous(durable), transaction(self._connection):

@@ -155,6 +155,30 @@ def open_database(path: Path) -> sqlite3.Connection:
     return connection
 
 
+def open_to_read(path: Path, patience: float = BUSY_SECONDS) -> sqlite3.Connection:
+    """Open a database that is there for reading alone: nothing that is done with it can change the file.
+
+    Errors of the database itself are the caller's to explain. `patience`: seconds to wait for a lock.
+    """
+    connection = sqlite3.connect(
+        f"{path.resolve().as_uri()}?mode=ro", uri=True, timeout=patience, isolation_level=None
+    )
+    try:
+        connection.row_factory = sqlite3.Row
+        connection.execute("PRAGMA query_only = ON")
+        version = _version(connection, path)
+        if version < len(MIGRATIONS):
+            raise StoreError(
+                f"{path} was written by an older version of Muster (schema {version})",
+                expected=f"schema {len(MIGRATIONS)}",
+                fix="`muster runs` brings it up to date",
+            )
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
 def _prepare(connection: sqlite3.Connection, path: Path) -> None:
     with translated(path):
         connection.execute("PRAGMA foreign_keys = ON")

@@ -35,6 +35,8 @@ CLAIMS = "muster.claims"
 CHECKPOINTS = "checkpoints"
 WORKSPACE_VARIABLE = "MUSTER_WORKSPACE"
 
+#: How a database's file begins.
+_MAGIC = b"SQLite format 3\0"
 #: Comes after every other character.
 _LAST = "\U0010ffff"
 
@@ -63,6 +65,20 @@ class Store:
             )
         self.connection = open_database(self.path)
         self.claims = Claims(self.folder / CLAIMS)
+        self._inode = self.path.stat().st_ino
+
+    def check_present(self) -> None:
+        """Refuse to go on where the database was deleted or overwritten: SQLite would write into nothing."""
+        try:
+            with self.path.open("rb") as file:
+                sound = os.fstat(file.fileno()).st_ino == self._inode and file.read(len(_MAGIC)) == _MAGIC
+        except OSError:
+            sound = False
+        if not sound:
+            raise StoreError(
+                f"the store {self.path} was deleted, replaced or overwritten while it was written to",
+                fix="restore it from a backup and continue with --resume, or run the experiment again",
+            )
 
     def __enter__(self) -> Store:
         return self

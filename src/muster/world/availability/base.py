@@ -139,4 +139,6 @@ class Watch:
         self._now = now
 
 
-availabilities: Registry[Availability] = Registry("availability", "muster.world.availability")
+availabilities: Registry[Availability] = Registry(
+    "availability", "muster.world.availability", "muster.availabilities"
+)

@@ -110,7 +110,7 @@ class DeviceModel(Component):
         """Devices for `clients` clients. With more clients, the first ones keep their devices."""
 
 
-device_models: Registry[DeviceModel] = Registry("device model", "muster.world.devices")
+device_models: Registry[DeviceModel] = Registry("device model", "muster.world.devices", "muster.devices")
 
 
 def check_positive(key: str, value: float, *, or_zero: bool = False) -> None:

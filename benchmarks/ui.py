@@ -1,0 +1,237 @@
+"""The live page's speed: the list of 10,000 runs, a run of 10,000 rounds × 100 clients, idling, and watching.
+
+    python benchmarks/ui.py [--runs 10000] [--rounds 10000] [--only list,run,idle,watch] [--out results/ui.json]
+
+Processor time of the server is what counts: a busy machine measures it as well as a quiet one. Wall time is told
+beside it. Watching: the same experiment in turns with and without a page that watches it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+import psutil
+
+from muster.config.experiment import from_dict
+from muster.results.store import Store
+from muster.results.store.codec import rows_of
+from muster.server.ledger import Costs
+from muster.server.record import RoundRecord, TrainingRecord
+
+METHODS = ("random", "terraform", "oort", "hics", "divfl")
+METRICS = ("accuracy", "loss", "precision", "recall", "f1", "client_accuracy_mean", "client_accuracy_worst")
+
+
+def described(number: int, rounds: int) -> dict[str, Any]:
+    """The description of a made-up run."""
+    config = from_dict(
+        {
+            "rounds": rounds,
+            "seed": number,
+            "selection": {"method": METHODS[number % 5], "clients_per_round": 100},
+            "partition": {"scheme": "dirichlet", "clients": 1000, "alpha": (0.1, 0.3, 1.0)[number % 3]},
+        }
+    ).described()
+    return {"name": f"{METHODS[number % 5]}-{number}", "seed": number, "rounds": rounds, "config": config}
+
+
+def fill(folder: Path, runs: int, rounds: int, clients: int, cohort: int) -> None:
+    """Complete runs with made-up numbers, written as the recorder writes them but in one transaction."""
+    rng = np.random.default_rng(0)
+    with Store(folder) as store:
+        connection = store.connection
+        connection.execute("PRAGMA synchronous = OFF")
+        connection.execute("BEGIN IMMEDIATE")
+        for number in range(runs):
+            row = store._ensure(f"{number:016x}", described(number, rounds))
+            for number_of_round in range(1, rounds + 1):
+                record = _record(number_of_round, clients, cohort, rng, tested=rounds > 100)
+                _write_round(connection, row["id"], record)
+            connection.execute(
+                "UPDATE experiments SET status = 'complete', done = ?, started = 1, ended = 2 WHERE id = ?",
+                (rounds, row["id"]),
+            )
+        connection.execute("COMMIT")
+
+
+def _record(number: int, clients: int, cohort: int, rng: np.random.Generator, *, tested: bool) -> RoundRecord:
+    values = dict(zip(METRICS, rng.random(len(METRICS)).tolist(), strict=True))
+    ids = np.sort(rng.choice(clients, cohort, replace=False)).tolist()
+    record = RoundRecord(number, [TrainingRecord(ids, [1 / cohort] * cohort)], metrics=values)
+    if tested and number % 10 == 0:
+        record.client_accuracy = rng.random(clients).astype(np.float32)
+    return record
+
+
+def _write_round(connection: Any, run: int, record: RoundRecord) -> None:
+    cohort = len(record.trainings[0].clients)
+    costs = Costs(cohort, cohort * 10, cohort * 100, 0, 10**6, 10**6, 0.01, 0.0, 0.1)
+    for table, rows in rows_of(record, costs, {"model update": cohort}, 0.0).items():
+        if rows:
+            places = ", ".join("?" * (1 + len(rows[0])))
+            connection.executemany(f"INSERT INTO {table} VALUES ({places})", [(run, *row) for row in rows])
+
+
+class Server:
+    """A page in a process of its own, and what it spends."""
+
+    def __init__(self, folder: Path) -> None:
+        command = [sys.executable, "-m", "muster.cli.main", "ui", "--workspace", str(folder)]
+        self._process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+        assert self._process.stdout is not None
+        self._base, _, self._token = self._process.stdout.readline().strip().partition("/?token=")
+        self._facts = psutil.Process(self._process.pid)
+
+    def open(self, path: str) -> Any:
+        request = urllib.request.Request(
+            f"{self._base}/api/{path}", headers={"Authorization": f"Bearer {self._token}"}
+        )
+        return urllib.request.urlopen(request, timeout=300)
+
+    def spent(self) -> float:
+        times = self._facts.cpu_times()
+        return float(times.user + times.system)
+
+    def measured(self, *paths: str) -> dict[str, float]:
+        """Milliseconds of processor and wall, and kilobytes, of asking these one after the other."""
+        before, start, size = self.spent(), time.perf_counter(), 0
+        for path in paths:
+            with self.open(path) as answer:
+                size += len(answer.read())
+        return {
+            "processor_ms": round(1000 * (self.spent() - before), 1),
+            "wall_ms": round(1000 * (time.perf_counter() - start), 1),
+            "kilobytes": round(size / 1000, 1),
+        }
+
+    def close(self) -> None:
+        self._process.terminate()
+        self._process.wait()
+
+
+@contextmanager
+def served(folder: Path) -> Iterator[Server]:
+    server = Server(folder)
+    try:
+        yield server
+    finally:
+        server.close()
+
+
+def measure_list(folder: Path, runs: int) -> dict[str, Any]:
+    """The list, cold (the first answer reads everything) and warm."""
+    fill(folder, runs, rounds=20, clients=1000, cohort=10)
+    with served(folder) as server:
+        server.measured("about")
+        cold = server.measured("runs")
+        warm = [server.measured("runs") for _ in range(5)]
+    return {"runs": runs, "cold": cold, "warm": sorted(warm, key=lambda one: one["processor_ms"])[2]}
+
+
+def measure_run(folder: Path, rounds: int) -> dict[str, Any]:
+    """Everything that opening a run asks for, and what its other parts ask for."""
+    fill(folder, 1, rounds, clients=1000, cohort=100)
+    key, found = f"run/{0:016x}", {}
+    with served(folder) as server:
+        server.measured("runs")
+        found["open"] = server.measured(key, f"{key}/curves?metrics={','.join(METRICS)}")
+        for part in ("map", "clients", "client/5", "costs", "events"):
+            found[part] = server.measured(f"{key}/{part}")
+        found["map, again"] = server.measured(f"{key}/map?by=trained")
+    return {"rounds": rounds, **found}
+
+
+def measure_idle(folder: Path, seconds: float) -> dict[str, Any]:
+    """The server's share of a core while a page watches a store in which nothing happens."""
+    with served(folder) as server:
+        server.measured("runs")
+        with server.open("changes") as stream:
+            stream.readline()
+            time.sleep(2.0)
+            before = server.spent()
+            time.sleep(seconds)
+            spent = server.spent() - before
+    return {"seconds": seconds, "share_of_a_core": round(spent / seconds, 5)}
+
+
+_RUN = """
+import sys, time
+from muster.experiment import from_dict
+from muster.experiment.runner import run
+values = {"rounds": int(sys.argv[2]), "seed": int(sys.argv[3]), "partition": {"scheme": "iid", "clients": 100},
+          "selection": {"method": "random", "clients_per_round": 10}}
+start = time.process_time()
+run(from_dict(values), 0, store=sys.argv[1])
+print(time.process_time() - start)
+"""
+
+
+def measure_watching(folder: Path, rounds: int, pairs: int) -> dict[str, Any]:
+    """Processor time of a run with and without a watcher, in turns; the ratio of the medians."""
+    spent: dict[bool, list[float]] = {True: [], False: []}
+    for number in range(pairs):
+        for watched in (number % 2 == 0, number % 2 == 1):
+            place = folder / f"{number}-{watched}"
+            if not watched:
+                spent[False].append(_one(place, rounds, number))
+                continue
+            with served(place) as server, server.open("changes") as stream:
+                stream.readline()
+                spent[True].append(_one(place, rounds, number))
+    ratio = median(spent[True]) / median(spent[False])
+    return {"rounds": rounds, "watched": spent[True], "alone": spent[False], "slower_by": round(ratio - 1, 4)}
+
+
+def _one(place: Path, rounds: int, seed: int) -> float:
+    command = [sys.executable, "-c", _RUN, str(place), str(rounds), str(seed)]
+    done = subprocess.run(
+        command, capture_output=True, text=True, check=True, env=os.environ | {"OMP_NUM_THREADS": "1"}
+    )
+    return float(done.stdout.split()[-1])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--runs", type=int, default=10_000)
+    parser.add_argument("--rounds", type=int, default=10_000)
+    parser.add_argument("--idle-seconds", type=float, default=20.0)
+    parser.add_argument("--watched-rounds", type=int, default=300)
+    parser.add_argument("--pairs", type=int, default=5)
+    parser.add_argument("--only", default="list,run,idle,watch")
+    parser.add_argument("--out", type=Path)
+    wanted = parser.parse_args()
+    found: dict[str, Any] = {}
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        for part in wanted.only.split(","):
+            match part:
+                case "list":
+                    found[part] = measure_list(folder / "many", wanted.runs)
+                case "run":
+                    found[part] = measure_run(folder / "long", wanted.rounds)
+                case "idle":
+                    if not (folder / "many").exists():
+                        fill(folder / "many", 10, rounds=20, clients=100, cohort=10)
+                    found[part] = measure_idle(folder / "many", wanted.idle_seconds)
+                case "watch":
+                    found[part] = measure_watching(folder / "watched", wanted.watched_rounds, wanted.pairs)
+            print(json.dumps({part: found[part]}, indent=1), flush=True)
+    if wanted.out:
+        wanted.out.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

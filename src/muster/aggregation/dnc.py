@@ -1,0 +1,82 @@
+"""DnC: leave out what stands out along the main direction (Shejwalkar and Houmansadr, 2021)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from muster.aggregation.base import Aggregated, Aggregator, StaleUse, aggregators
+from muster.core.arrays import Bools, Floats, Vector
+from muster.core.component import Population, state
+from muster.core.errors import TrainingError
+from muster.core.parameters import ParameterSpec
+from muster.core.randomness import generator
+from muster.updates.table import Updates
+
+
+def outlier_scores(rows: Floats) -> Floats:
+    """Squared projections of the centred rows on their main direction (the first right singular vector).
+
+    They are the first left singular vector's entries times the singular value: the eigenvectors of a matrix of
+    clients × clients suffice.
+    """
+    centred = rows - rows.mean(axis=0)
+    values, vectors = np.linalg.eigh(centred @ centred.T)
+    return np.asarray(max(float(values[-1]), 0.0) * vectors[:, -1] ** 2)
+
+
+def inconspicuous(scores: Floats, count: int) -> Bools:
+    """The `count` lowest scores, and whoever has the same score as the last of them."""
+    limit = np.sort(scores)[count - 1]
+    # Scores that differ only by rounding are equal.
+    return np.asarray(scores <= limit + 1e-12 * float(scores.max(initial=0.0)))
+
+
+@aggregators.register("dnc")
+@dataclass
+class DivideAndConquer(Aggregator):
+    """Mean of the clients that never stand out along the main direction of random coordinates."""
+
+    #: Clients (f) that may send anything.
+    attackers: int = 1
+    #: c: so many times f clients are left out each time.
+    filter_factor: float = 1.0
+    #: How many draws of coordinates, and how many coordinates each.
+    iterations: int = 5
+    dimensions: int = 10_000
+
+    #: Aggregations done: every one draws other coordinates.
+    done: int = state(int)
+
+    honours_multiplicity: ClassVar[bool] = False
+    honours_weights: ClassVar[bool] = False
+    stale: ClassVar[StaleUse | None] = "movements"
+
+    def check(self, population: Population) -> None:
+        super().check(population)
+        self.require("attackers", self.attackers >= 0, "zero or a positive number")
+        self.require("filter_factor", self.filter_factor > 0, "a positive number")
+        self.require("iterations", self.iterations >= 1, "at least 1")
+        self.require("dimensions", self.dimensions >= 1, "at least 1")
+
+    def aggregate(self, current: Vector, updates: Updates, spec: ParameterSpec) -> Aggregated:
+        left_out = int(self.filter_factor * self.attackers)
+        if left_out and len(updates) <= left_out and len(updates) > 1:
+            raise TrainingError(
+                f"DnC: {len(updates)} updates came, and {left_out} are to be left out",
+                fix="select more clients a round, or lower `attackers` or `filter_factor`",
+            )
+        good = self._good(updates.movements[:, spec.trainable], max(1, len(updates) - left_out))
+        self.done += 1
+        return self.averaged(current, updates, good / good.sum(), spec)
+
+    def _good(self, rows: Vector, count: int) -> Bools:
+        """Who is never left out; where that is nobody, whoever is left out least often."""
+        rng = generator(0, "dnc", self.done)
+        kept = np.zeros(len(rows), dtype=np.int64)
+        for _ in range(self.iterations):
+            columns = rng.permutation(rows.shape[1])[: self.dimensions]
+            kept += inconspicuous(outlier_scores(rows[:, np.sort(columns)].astype(np.float64)), count)
+        return np.asarray(kept == kept.max())

@@ -1,0 +1,95 @@
+"""`muster league`: every method on many problems."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from muster.cli.running import Workspace
+from muster.console.output import err, out
+
+if TYPE_CHECKING:
+    from muster.league.outcome import Outcome
+    from muster.league.planning import LeaguePlan
+
+
+def league(  # noqa: PLR0917 (the options are what they are)
+    file: Annotated[
+        Path | None, typer.Argument(help="A league of your own. Default: Muster's.", metavar="[LEAGUE.toml]")
+    ] = None,
+    scale: Annotated[str, typer.Option(help="smoke (minutes), small (hours) or full.")] = "small",
+    guest: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--with", metavar="MODULE:CLASS", help="A selector of your own beside them; may be repeated."
+        ),
+    ] = None,
+    problem: Annotated[
+        list[str] | None, typer.Option(metavar="NAME", help="Only this problem; may be repeated.")
+    ] = None,
+    seeds: Annotated[int | None, typer.Option(help="How many seeds, from 0.", min=1)] = None,
+    workspace: Workspace = None,
+    jobs: Annotated[int | None, typer.Option("--jobs", "-j", help="Runs side by side. Default: cores.")] = None,
+    workers: Annotated[int | None, typer.Option("--workers", "-w", help="Worker processes of each run.")] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be run.")] = False,
+    page: Annotated[
+        Path, typer.Option("--out", "-o", metavar="FILE", help="The page: .html, or .md with pictures beside it.")
+    ] = Path("league.html"),
+) -> None:
+    """Run every method on many problems at equal budgets, and write one page with ranks, tests and costs.
+
+    Runs are kept in the workspace: the same command goes on where it was stopped, and runs nothing twice.
+
+    Example: `muster league --scale smoke --with my_methods:MySelector`
+    """
+    from muster.console.sweeps import sweep_progress
+    from muster.league.file import load_league
+    from muster.league.outcome import failures, run_league, sweep_name
+    from muster.league.page import write_page
+    from muster.league.planning import plan
+    from muster.results.store import Store
+    from muster.results.store import workspace as workspace_folder
+
+    planned = plan(load_league(file), scale, guests=guest or (), problems=problem or (), seeds=seeds)
+    if dry_run:
+        _show(planned)
+        return
+    with Store(workspace_folder(workspace)) as store:
+        with sweep_progress(err, sweep_name(planned), jobs, workers) as progress:
+            outcome = run_league(planned, store, jobs=jobs, workers=workers, observer=progress)
+        if not outcome.complete:
+            err.print("stopped; the same command goes on from here")
+            raise typer.Exit(130)
+    words = ["muster", "league", *([str(file)] if file else []), "--scale", scale]
+    words += [word for name in guest or () for word in ("--with", name)]
+    words += [word for name in problem or () for word in ("--problem", name)]
+    words += ["--seeds", str(seeds)] if seeds is not None else []
+    write_page(outcome, page, shlex.join(words))
+    _conclude(outcome, page)
+    if (error := failures(outcome)) is not None:
+        raise error
+
+
+def _show(planned: LeaguePlan) -> None:
+    out.print(f"{planned.league.name}, scale {planned.scale_name}: {len(planned.seeds)} seeds", markup=False)
+    for table in planned.league.tables:
+        for problem in planned.problems:
+            rows = planned.rows(table, problem)
+            out.print(f"  {table.name}, {problem.name}: {len(rows)} methods", markup=False)
+    for name, why in planned.absent.items():
+        out.print(f"  left out: {name}: {why}", markup=False, style="yellow")
+    tuning = planned.tuning_runs()
+    total = len({run.experiment.fingerprint for run in planned.runs({})})
+    out.print(f"{total} runs" + (f", after {len(tuning)} to choose options" if tuning else ""), markup=False)
+
+
+def _conclude(outcome: Outcome, page: Path) -> None:
+    from muster.report.render import to_rich
+
+    for table in outcome.tables:
+        for own in table.comparison.across.values():
+            out.print(to_rich(own, out.width))
+    out.print(f"Page: {page}", soft_wrap=True)

@@ -1,0 +1,162 @@
+"""The league's file: problems, tables of methods, scales and grids for tuning, checked key by key."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from muster.aggregation.base import aggregators
+from muster.core.errors import ConfigError, nearest
+from muster.core.registry import build
+from muster.selection.base import selectors
+
+Sections = Mapping[str, Any]
+
+#: What a table compares → where its methods are registered.
+_REGISTRIES: dict[str, Any] = {"selection": selectors, "aggregation": aggregators}
+
+
+@dataclass(frozen=True)
+class Scale:
+    """How much of the league is run."""
+
+    seeds: int
+    #: No run has more rounds; None: as many as its problem says.
+    rounds: int | None = None
+    #: Names of problems; none: all.
+    problems: tuple[str, ...] = ()
+    #: Whether main options are chosen by the grid first, on seeds of their own.
+    tuning: bool = False
+
+
+@dataclass(frozen=True)
+class ProblemEntry:
+    """A problem: the sections of an experiment, without the method."""
+
+    name: str
+    #: Clients that a round trains.
+    cohort: int
+    sections: Sections
+    #: What only some methods need: "devices", "attributes".
+    has: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class MethodTable:
+    """Methods side by side; everything else is the same."""
+
+    name: str
+    #: The section that names the method: "selection" or "aggregation".
+    compares: str
+    baseline: str
+    #: Sections that all rows share.
+    base: Sections = field(default_factory=dict)
+    #: Method → sections with what it needs beside its name.
+    changes: Mapping[str, Sections] = field(default_factory=dict)
+    #: Method → what a problem must have for it.
+    requires: Mapping[str, str] = field(default_factory=dict)
+    #: Method → why it is not in the table.
+    leave_out: Mapping[str, str] = field(default_factory=dict)
+    #: Method → option → values to choose from.
+    grid: Mapping[str, Mapping[str, tuple[Any, ...]]] = field(default_factory=dict)
+
+    @property
+    def methods(self) -> list[str]:
+        """Every registered method that is not left out, the baseline first."""
+        names = [name for name in _REGISTRIES[self.compares] if name not in self.leave_out]
+        return [self.baseline, *(name for name in names if name != self.baseline)]
+
+
+@dataclass(frozen=True)
+class League:
+    """The whole study."""
+
+    name: str
+    scales: Mapping[str, Scale]
+    problems: tuple[ProblemEntry, ...]
+    tables: tuple[MethodTable, ...]
+    #: Scores are means of so many last evaluations.
+    last: int = 1
+    #: Seeds on which options are chosen; no other run has them.
+    tuning_seeds: tuple[int, ...] = ()
+
+    def scale(self, name: str) -> Scale:
+        if name not in self.scales:
+            raise ConfigError(f"the league has no scale '{name}'", expected=nearest(name, self.scales))
+        return self.scales[name]
+
+    def chosen_problems(self, scale: Scale) -> list[ProblemEntry]:
+        return [problem for problem in self.problems if not scale.problems or problem.name in scale.problems]
+
+
+def load_league(path: Path | None = None) -> League:
+    """Read a league; without a path the one that comes with Muster."""
+    if path is None:
+        text = (resources.files("muster.league") / "league.toml").read_text(encoding="utf-8")
+        return from_values(tomllib.loads(text))
+    try:
+        return from_values(tomllib.loads(path.read_text(encoding="utf-8")))
+    except OSError as error:
+        raise ConfigError(f"cannot read {path}: {error.strerror}", fix="check the path") from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path} is not valid TOML: {error}") from error
+
+
+def from_values(values: Mapping[str, Any]) -> League:
+    """A league from nested dicts, with errors that name the key."""
+    known = ("name", "last", "tuning_seeds", "scales", "problems", "tables")
+    for key in values:
+        if key not in known:
+            raise ConfigError(f"unknown key '{key}' in the league", expected=nearest(key, known))
+    for key in ("scales", "problems", "tables"):
+        if not values.get(key):
+            raise ConfigError(f"the league has no {key}", fix=f"add a section [{key}.…] or [[{key}]]")
+    league = League(
+        name=str(values.get("name", "league")),
+        scales={name: build(Scale, scale, f"scales.{name}") for name, scale in values["scales"].items()},
+        problems=tuple(_problem(row, number) for number, row in enumerate(values["problems"])),
+        tables=tuple(build(MethodTable, row, f"tables[{number}]") for number, row in enumerate(values["tables"])),
+        last=int(values.get("last", 1)),
+        tuning_seeds=tuple(values.get("tuning_seeds", ())),
+    )
+    _check(league)
+    return league
+
+
+def _problem(row: Mapping[str, Any], number: int) -> ProblemEntry:
+    own = ("name", "cohort", "has")
+    sections = {key: value for key, value in row.items() if key not in own}
+    given = {key: row[key] for key in own if key in row} | {"sections": sections}
+    problem: ProblemEntry = build(ProblemEntry, given, f"problems[{number}]")
+    return problem
+
+
+def _check(league: League) -> None:
+    names = [problem.name for problem in league.problems]
+    if len(set(names)) < len(names):
+        raise ConfigError("two problems of the league have the same name")
+    for scale_name, scale in league.scales.items():
+        for name in scale.problems:
+            if name not in names:
+                raise ConfigError(
+                    f"scale '{scale_name}' names the problem '{name}'", expected=nearest(name, names)
+                )
+        if set(range(scale.seeds)) & set(league.tuning_seeds):
+            raise ConfigError(
+                f"tuning_seeds and the {scale.seeds} seeds of scale '{scale_name}' overlap",
+                fix="tune on other seeds than those that are reported: 1000, 1001, …",
+            )
+        if scale.tuning and not league.tuning_seeds:
+            raise ConfigError(f"scale '{scale_name}' tunes, but there are no tuning_seeds")
+    for table in league.tables:
+        if table.compares not in _REGISTRIES:
+            raise ConfigError(
+                f"table '{table.name}' compares '{table.compares}'", expected=nearest(table.compares, _REGISTRIES)
+            )
+        registry = _REGISTRIES[table.compares]
+        for method in (table.baseline, *table.changes, *table.requires, *table.leave_out, *table.grid):
+            registry.get(method)

@@ -1,0 +1,169 @@
+"""Which runs a league consists of: methods × problems × seeds, and before them the grids on seeds of their own."""
+
+from __future__ import annotations
+
+import importlib
+import itertools
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from muster.config.experiment import Experiment, from_dict, merged
+from muster.core.errors import ConfigError
+from muster.core.registry import build, parameters_of
+from muster.league.file import League, MethodTable, ProblemEntry, Scale
+from muster.papers.stand_ins import is_here
+from muster.selection.base import Selector
+
+#: Option → value: one point of a grid; empty: the defaults.
+Point = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class PlannedRun:
+    """One run of the league, with its place in it."""
+
+    table: str
+    problem: str
+    method: str
+    experiment: Experiment
+    point: Point = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class LeaguePlan:
+    """What is to be run at a scale on this machine."""
+
+    league: League
+    scale_name: str
+    seeds: tuple[int, ...]
+    problems: tuple[ProblemEntry, ...]
+    #: Classes of users' selectors, by the name that they have in the tables.
+    guests: Mapping[str, type[Selector]]
+    #: Problem → why it cannot be run here.
+    absent: Mapping[str, str]
+
+    @property
+    def scale(self) -> Scale:
+        return self.league.scale(self.scale_name)
+
+    def rows(self, table: MethodTable, problem: ProblemEntry) -> list[str]:
+        """The methods of a table that a problem is for."""
+        guests = list(self.guests) if table.compares == "selection" else []
+        have = {*problem.has, *problem.sections}
+        return [name for name in [*table.methods, *guests] if table.requires.get(name, "data") in have]
+
+    def tuning_runs(self) -> list[PlannedRun]:
+        """Every point of every grid, on the seeds for tuning; none where the scale does not tune."""
+        if not self.scale.tuning:
+            return []
+        return [
+            self._run(table, problem, method, seed, point)
+            for seed in self.league.tuning_seeds
+            for table, problem, method in self._places()
+            for point in points(table.grid.get(method, {}))
+            if method in table.grid
+        ]
+
+    def runs(self, chosen: Mapping[tuple[str, str, str], Point]) -> list[PlannedRun]:
+        """The runs that count, with the options that were chosen by (table, problem, method)."""
+        return [
+            self._run(table, problem, method, seed, chosen.get((table.name, problem.name, method), {}))
+            for seed in self.seeds
+            for table, problem, method in self._places()
+        ]
+
+    def _places(self) -> Iterator[tuple[MethodTable, ProblemEntry, str]]:
+        for table in self.league.tables:
+            for problem in self.problems:
+                yield from ((table, problem, method) for method in self.rows(table, problem))
+
+    def _run(self, table: MethodTable, problem: ProblemEntry, method: str, seed: int, point: Point) -> PlannedRun:
+        rounds = int(problem.sections.get("rounds", Experiment.rounds))
+        values = merged(problem.sections, table.base) | {
+            "name": f"{method}, {problem.name}",
+            "seed": seed,
+            "rounds": min(rounds, self.scale.rounds or rounds),
+        }
+        cohort = {"clients_per_round": problem.cohort}
+        values["selection"] = {"method": "random"} | cohort | values.get("selection", {})
+        changes = dict(table.changes.get(method, {}))
+        if method in self.guests:
+            values["selection"] = _guest(self.guests[method], cohort)
+            return PlannedRun(table.name, problem.name, method, from_dict(values), point)
+        own = {"method": method, **(cohort if table.compares == "selection" else {})}
+        changes[table.compares] = {**own, **changes.get(table.compares, {}), **point}
+        return PlannedRun(table.name, problem.name, method, from_dict(merged(values, changes)), point)
+
+
+def plan(
+    league: League,
+    scale: str = "small",
+    *,
+    guests: Sequence[str] = (),
+    problems: Sequence[str] = (),
+    seeds: int | None = None,
+) -> LeaguePlan:
+    """The league at a scale. `guests` are users' selectors as `module:Class`; `problems`: only these."""
+    size = league.scale(scale)
+    wanted = league.chosen_problems(size)
+    if problems:
+        known = {problem.name: problem for problem in league.problems}
+        for name in problems:
+            if name not in known:
+                raise ConfigError(f"the league has no problem '{name}'", expected=", ".join(known))
+        wanted = [known[name] for name in dict.fromkeys(problems)]
+    absent = {
+        problem.name: f"the data '{problem.sections['data']['source']}' are not on this machine"
+        for problem in wanted
+        if not is_here(problem.sections["data"]["source"])
+    }
+    here = tuple(problem for problem in wanted if problem.name not in absent)
+    if not here:
+        raise ConfigError(f"none of the problems can be run here: {'; '.join(absent.values())}", fix="fetch data")
+    count = size.seeds if seeds is None else seeds
+    if set(range(count)) & set(league.tuning_seeds):
+        raise ConfigError(
+            f"{count} seeds reach into those for tuning", expected=f"below {min(league.tuning_seeds)}"
+        )
+    known_guests = {guest_name(word): guest_class(word) for word in guests}
+    return LeaguePlan(league, scale, tuple(range(count)), here, known_guests, absent)
+
+
+def points(grid: Mapping[str, Sequence[Any]]) -> list[Point]:
+    """Every combination of a grid."""
+    return [dict(zip(grid, values, strict=True)) for values in itertools.product(*grid.values())]
+
+
+# --- users' selectors --------------------------------------------------------------------------------------------
+
+
+def guest_name(word: str) -> str:
+    return word.rpartition(":")[2]
+
+
+def guest_class(word: str) -> type[Selector]:
+    """The selector that `module:Class` names; modules of the working directory are found too."""
+    module, colon, name = word.partition(":")
+    if not colon or not module or not name:
+        raise ConfigError(f"bad selector '{word}'", expected="module:Class, for example my_methods:MySelector")
+    if (here := str(Path.cwd())) not in sys.path:
+        sys.path.insert(0, here)
+    try:
+        found = getattr(importlib.import_module(module), name, None)
+    except ImportError as error:
+        raise ConfigError(
+            f"cannot import '{module}': {error}",
+            fix="run it from the folder with that file, or install the package",
+        ) from error
+    if not (isinstance(found, type) and issubclass(found, Selector)):
+        raise ConfigError(f"'{name}' in '{module}' is no selector", expected="a class derived from Selector")
+    return found
+
+
+def _guest(kind: type[Selector], cohort: Mapping[str, int]) -> Selector:
+    """The selector with the problem's cohort, where it has such an option."""
+    options = {key: value for key, value in cohort.items() if key in parameters_of(kind)}
+    return build(kind, options, kind.__name__)

@@ -1,0 +1,141 @@
+"""The table over problems: what each method reached in each of them, its mean rank and its wins."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from muster.report.compare.measures import Budget, better, metric_column, value
+from muster.report.compare.ranking import LEVEL, Ranking, critical_difference, ranking
+from muster.report.compare.sections import SPREAD_NOTE
+from muster.report.intervals import FEW_VALUES
+from muster.report.tables import Better, Cell, Column, Table, from_columns, over_seeds, text_column
+from muster.results.problems import Problem
+
+
+def methods_of(problems: Sequence[Problem]) -> list[str]:
+    """All methods, in the order in which they first occur."""
+    return list(dict.fromkeys(case.name for problem in problems for case in problem.cases))
+
+
+def reached(
+    problems: Sequence[Problem], metric: str, *, last: int = 1, at: Sequence[Budget | None] = ()
+) -> list[dict[str, Cell]]:
+    """What each method reached, problem by problem; `at`: within a budget of each."""
+    budgets = at or [None] * len(problems)
+    return [
+        {
+            case.name: over_seeds(value(run, metric, last=last, within=within) for run in case.runs)
+            for case in problem.cases
+        }
+        for problem, within in zip(problems, budgets, strict=True)
+    ]
+
+
+def ranked(scores: Sequence[Mapping[str, Cell]], metric: str) -> Ranking | None:
+    """The ranking of the methods that all seeds of all problems have a value of; None for fewer than two."""
+    everywhere = [
+        method
+        for method in dict.fromkeys(name for own in scores for name in own)
+        if all(method in own and own[method].whole for own in scores)
+    ]
+    if len(scores) < 2 or len(everywhere) < 2:
+        return None
+    values = np.array([[own[method].value for method in everywhere] for own in scores], dtype=np.float64)
+    return ranking(tuple(everywhere), values, better(metric))
+
+
+def across(
+    problems: Sequence[Problem],
+    scores: Sequence[Mapping[str, Cell]],
+    metric: str,
+    found: Ranking | None,
+    *,
+    baseline: str = "",
+) -> Table:
+    """Methods × problems, with mean rank, wins and gains over the baseline where there is a ranking."""
+    methods = methods_of(problems)
+    columns: list[tuple[Column, Sequence[Cell]]] = [(text_column("method"), [Cell(name) for name in methods])]
+    for problem, own in zip(problems, scores, strict=True):
+        columns.append((metric_column(metric, problem.name), [own.get(name, Cell()) for name in methods]))
+    if found is not None:
+        columns += _ranks(methods, found)
+        if baseline in found.methods:
+            columns += _gains(methods, columns[1:], found, metric, baseline)
+    title = f"{metric_column(metric).title.capitalize()} over {len(problems)} problems"
+    return from_columns(title, columns, _notes(methods, found, baseline))
+
+
+def _ranks(methods: Sequence[str], found: Ranking) -> list[tuple[Column, Sequence[Cell]]]:
+    ranks = dict(zip(found.methods, found.ranks.T, strict=True))
+    wins = dict(zip(found.methods, found.wins, strict=True))
+    return [
+        (
+            Column("mean rank", form=".2f", better=Better.LOWER),
+            [over_seeds(ranks[name]) if name in ranks else Cell() for name in methods],
+        ),
+        (Column("wins", form=".0f"), [Cell(float(wins[name])) if name in wins else Cell() for name in methods]),
+    ]
+
+
+def _gains(
+    methods: Sequence[str],
+    columns: Sequence[tuple[Column, Sequence[Cell]]],
+    found: Ranking,
+    metric: str,
+    baseline: str,
+) -> list[tuple[Column, Sequence[Cell]]]:
+    """Differences to the baseline: their mean over problems, and in how many the method was the better one."""
+    scores = np.array([[float(cell.value) for cell in cells] for _, cells in columns[: found.problems]])
+    gaps = np.round(scores - scores[:, [methods.index(baseline)]], 12)
+    shown, wins = metric_column(metric), better(metric).value
+    unit = "points" if shown.unit == "%" else shown.unit
+    gap = Column(f"against {baseline}", unit, shown.scale, "+.2f" if unit == "points" else "+.4f")
+    ranked = [name in found.methods and name != baseline for name in methods]
+    return [
+        (gap, [over_seeds(own) if known else Cell() for own, known in zip(gaps.T, ranked, strict=True)]),
+        (
+            Column("better, worse", form=""),
+            [
+                Cell(f"{np.sum(wins * own > 0)}, {np.sum(wins * own < 0)}" if known else "–")
+                for own, known in zip(gaps.T, ranked, strict=True)
+            ],
+        ),
+    ]
+
+
+def _notes(methods: Sequence[str], found: Ranking | None, baseline: str) -> list[str]:
+    if found is None:
+        return ["No ranks: it takes two methods that every problem has."]
+    count, problems = len(found.methods), found.problems
+    notes = [
+        SPREAD_NOTE,
+        f"Ranks: of the means over seeds, 1 is best, {count} methods in {problems} problems; wins: problems in "
+        "which nobody was better.",
+    ]
+    left = [name for name in methods if name not in found.methods]
+    if left:
+        notes.append(f"Without a rank, because a problem lacks them: {', '.join(left)}.")
+    if not math.isnan(found.friedman_p):
+        notes.append(f"Friedman's test that all are alike: p = {found.friedman_p:.3g}.")
+    limit = f"Nemenyi's critical difference of mean ranks ({LEVEL:.0%}, all pairs) is {found.critical:.2f}"
+    if not found.decidable:
+        notes.append(
+            f"{limit}, more than {count} methods can differ at all: it takes at least "
+            f"{problems_needed(count)} problems to tell any two of them apart."
+        )
+    else:
+        notes.append(f"{limit}: mean ranks that are closer cannot be told apart.")
+    if baseline in found.methods:
+        notes.append(f"Against {baseline}: mean difference over problems; better, worse: in how many of them.")
+    if problems < FEW_VALUES:
+        notes.append(f"Intervals over fewer than {FEW_VALUES} problems are narrower than they say.")
+    return notes
+
+
+def problems_needed(methods: int) -> int:
+    """The fewest problems in which the best and the worst of so many methods can be told apart."""
+    # The critical difference falls with the root of the number of problems.
+    return math.ceil((critical_difference(methods, 1) / (methods - 1)) ** 2)

@@ -1,0 +1,99 @@
+"""Who is best, by how much, and how sure: the sentences that a comparison begins with."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+
+import numpy as np
+
+from muster.report.compare.comparison import Comparison, Judged, Options
+from muster.report.compare.measures import better, metric_column, value
+from muster.report.compare.pairs import LEVEL, pairs, seeds_needed
+from muster.report.compare.significance import paired_test
+from muster.results.cases import Case
+
+
+@dataclass(frozen=True)
+class Standing:
+    """A case and its mean score."""
+
+    case: Case
+    score: float
+
+
+def standings(judged: Judged, options: Options) -> list[Standing]:
+    """Cases by their mean score at the end, the best first; cases that miss a seed's score are left out."""
+    found = [
+        Standing(case, fmean(value(run, options.metric, last=options.last) for run in case.runs))
+        for case in judged.cases
+    ]
+    sign = better(options.metric).value
+    return sorted((each for each in found if not math.isnan(each.score)), key=lambda each: -sign * each.score)
+
+
+def headline(comparison: Comparison) -> list[str]:
+    """Who is best, by how much, and how sure that is; of several problems, one sentence each."""
+    if len(comparison.judged) == 1:
+        return headline_of(comparison.alone, comparison.options)
+    return [f"{one.name}: {headline_of(one, comparison.options)[0]}" for one in comparison.judged]
+
+
+def headline_of(judged: Judged, options: Options) -> list[str]:
+    """Of one problem: the first sentence says who is best, the second by how much, the third how sure that is."""
+    order, metric = standings(judged, options), options.metric
+    column = metric_column(metric)
+    if not order:
+        return [f"No run has measured {column.title}."]
+    best = order[0]
+    if len(order) == 1:
+        return [f"{best.case.name} reaches {_shown(metric, best.score)} {column.title}.", *_seeds(best.case)]
+    return list(_sentences(judged, options, order))
+
+
+def _sentences(judged: Judged, options: Options, order: Sequence[Standing]) -> Iterator[str]:
+    best, second = order[:2]
+    metric = options.metric
+    first = f"{best.case.name} is best with {_shown(metric, best.score)} {metric_column(metric).title}"
+    if _shown(metric, best.score) == _shown(metric, second.score):
+        yield f"{best.case.name} and {second.case.name} share the first place: {_shown(metric, best.score)}."
+    else:
+        yield f"{first}, {_gap(metric, best.score - second.score)} ahead of {second.case.name}."
+    rival = judged.baseline if judged.baseline is not best.case else second.case
+    if rival is not second.case:
+        other = next((each.score for each in order if each.case is rival), math.nan)
+        if not math.isnan(other):
+            yield f"The baseline {rival.name} reaches {_shown(metric, other)}."
+    yield _certainty(options, best.case, rival, len(order) - 1)
+
+
+def _certainty(options: Options, best: Case, rival: Case, comparisons: int) -> str:
+    """What the seeds can say about the best against another case."""
+    own, theirs = pairs(best, rival, lambda run: value(run, options.metric, last=options.last))
+    if len(own) < 2:
+        return f"One seed: whether that is chance, only more can tell, at least {seeds_needed(comparisons)}."
+    test = paired_test(own, theirs)
+    wins = int(np.sum(better(options.metric).value * test.differences > 0))
+    ahead = f"Ahead of {rival.name} in {wins} of {len(own)} seeds"
+    if test.smallest_p * comparisons > LEVEL:
+        return f"{ahead}: too few to be sure, it takes at least {seeds_needed(comparisons)}."
+    p = min(1.0, test.p * comparisons)
+    corrected = f", corrected for {comparisons} comparisons" if comparisons > 1 else ""
+    sure = "more than chance explains" if p <= LEVEL else "which chance explains as well"
+    return f"{ahead}: {sure} (p ≤ {p:.3g}{corrected})."
+
+
+def _seeds(case: Case) -> list[str]:
+    return ["One seed: nothing is known about the spread."] if len(case.runs) == 1 else []
+
+
+def _shown(metric: str, score: float) -> str:
+    column = metric_column(metric)
+    return f"{column.shown(score)}{f' {column.unit}' if column.unit else ''}"
+
+
+def _gap(metric: str, difference: float) -> str:
+    column = metric_column(metric)
+    return f"{column.shown(abs(difference))} points" if column.unit == "%" else column.shown(abs(difference))

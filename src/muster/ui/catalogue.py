@@ -1,0 +1,225 @@
+"""The list of runs, kept between requests: of thousands of runs only those that have changed are read again."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from muster.results.cases import flat
+
+#: Rounds whose mean length tells how long the rest will take.
+_PACE_ROUNDS = 20
+#: SQLite takes so many values in a statement, and more would not be quicker.
+_CHUNK = 500
+
+_FACTS = "id, fingerprint, name, seed, rounds, done, status, error, created, started, ended, pid, host"
+_TOTALS = ("client_trainings", "bytes", "virtual_seconds", "seconds")
+
+
+@dataclass
+class Entry:
+    """One run as the list shows it."""
+
+    facts: dict[str, Any]
+    config: dict[str, Any]
+    settings: dict[str, str]
+    #: The last value of every metric.
+    metrics: dict[str, float | None] = field(default_factory=dict)
+    totals: dict[str, float] = field(default_factory=dict)
+    #: Rounds that the totals count.
+    counted: int = 0
+    #: Seconds that a round takes at present; 0 where nothing is known.
+    pace: float = 0.0
+    last_round_ended: float = 0.0
+    status: str = ""
+    sweeps: tuple[str, ...] = ()
+
+    @property
+    def method(self) -> str:
+        section = self.config.get("selection", {})
+        return str(section.get("method", section.get("object", ""))) if isinstance(section, dict) else ""
+
+    def seconds_left(self, now: float) -> float | None:
+        """How long the run still takes if its rounds go on as they did; None where that cannot be said."""
+        if self.status != "running" or not self.pace:
+            return None
+        passed = max(0.0, now - self.last_round_ended) if self.last_round_ended else 0.0
+        rounds: int = self.facts["rounds"] - self.facts["done"]
+        return max(0.0, self.pace * rounds - passed)
+
+
+class Catalogue:
+    """All runs of a store, in the order in which they were planned."""
+
+    def __init__(self) -> None:
+        self.entries: dict[int, Entry] = {}
+        self._by_fingerprint: dict[str, int] = {}
+
+    def refresh(
+        self, connection: sqlite3.Connection, being_run: Callable[[list[int]], set[int]]
+    ) -> tuple[set[int], bool]:
+        """Read what has changed: the ids of those runs, and whether runs have come or gone."""
+        rows = connection.execute(f"SELECT {_FACTS} FROM experiments ORDER BY id").fetchall()
+        alive = being_run([row["id"] for row in rows if row["status"] == "running"])
+        changed, found = set(), set()
+        new: list[int] = []
+        for row in rows:
+            run = row["id"]
+            found.add(run)
+            entry, status = self.entries.get(run), row["status"]
+            if status == "running" and run not in alive:
+                status = "interrupted"
+            if entry is None or entry.facts["fingerprint"] != row["fingerprint"]:
+                new.append(run)
+                changed.add(run)
+                self.entries[run] = Entry(dict(row), {}, {}, status=status)
+            elif status != entry.status or tuple(row) != tuple(entry.facts.values()):
+                changed.add(run)
+                if row["done"] < entry.counted:  # rolled back after a power cut
+                    entry.totals, entry.counted = {}, 0
+                entry.facts, entry.status = dict(row), status
+        gone = self.entries.keys() - found
+        for run in gone:
+            del self.entries[run]
+        self._read_configs(connection, new)
+        if new or gone:
+            self._read_sweeps(connection)
+            self.entries = dict(sorted(self.entries.items()))
+            self._by_fingerprint = {entry.facts["fingerprint"]: run for run, entry in self.entries.items()}
+        begun = [run for run in changed if self.entries[run].facts["done"] != self.entries[run].counted]
+        self._read_metrics(connection, begun)
+        self._read_totals(connection, begun)
+        self._read_pace(connection, [run for run in begun if self.entries[run].status == "running"])
+        return changed, bool(new or gone)
+
+    def find(self, fingerprint: str) -> Entry | None:
+        run = self._by_fingerprint.get(fingerprint)
+        return None if run is None else self.entries[run]
+
+    def as_columns(self) -> dict[str, Any]:
+        """Everything for the page, column by column: quicker to write and to read than a row for every run."""
+        entries, now = list(self.entries.values()), time.time()
+        columns: dict[str, list[Any]] = {
+            name: [entry.facts[name] for entry in entries]
+            for name in ("fingerprint", "name", "seed", "rounds", "done", "error", "started", "ended")
+        }
+        columns["status"] = [entry.status for entry in entries]
+        columns["method"] = [entry.method for entry in entries]
+        columns["left"] = [entry.seconds_left(now) for entry in entries]
+        columns["sweeps"] = [", ".join(entry.sweeps) for entry in entries]
+        for name in _TOTALS:
+            columns[name] = [entry.totals.get(name) for entry in entries]
+        measured = dict.fromkeys(name for entry in entries for name in entry.metrics)
+        metrics = {name: [entry.metrics.get(name) for entry in entries] for name in measured}
+        return {"columns": columns, "metrics": metrics, "settings": _settings(entries)}
+
+    def changes(self, runs: Iterable[int]) -> list[dict[str, Any]]:
+        """What of some runs changes while they run."""
+        now = time.time()
+        return [
+            {
+                "fingerprint": entry.facts["fingerprint"],
+                "name": entry.facts["name"],
+                "done": entry.facts["done"],
+                "rounds": entry.facts["rounds"],
+                "status": entry.status,
+                "error": entry.facts["error"],
+                "started": entry.facts["started"],
+                "ended": entry.facts["ended"],
+                "left": entry.seconds_left(now),
+                "totals": entry.totals,
+                "metrics": entry.metrics,
+            }
+            for entry in (self.entries[run] for run in sorted(runs) if run in self.entries)
+        ]
+
+    # --- reading -----------------------------------------------------------------------------------------
+
+    def _read_configs(self, connection: sqlite3.Connection, runs: Sequence[int]) -> None:
+        for row in _in_chunks(connection, "SELECT id, config FROM experiments WHERE id IN ({})", runs):
+            entry = self.entries[row["id"]]
+            entry.config = json.loads(row["config"])
+            entry.settings = {
+                key: value if isinstance(value, str) else json.dumps(value)
+                for key, value in flat(entry.config).items()
+                if key not in ("name", "seed")
+            }
+
+    def _read_sweeps(self, connection: sqlite3.Connection) -> None:
+        members: dict[int, list[str]] = {}
+        for row in connection.execute("SELECT experiment, sweep FROM sweeps ORDER BY sweep"):
+            members.setdefault(row["experiment"], []).append(row["sweep"])
+        for run, entry in self.entries.items():
+            entry.sweeps = tuple(members.get(run, ()))
+
+    def _read_metrics(self, connection: sqlite3.Connection, runs: Sequence[int]) -> None:
+        last = (
+            "SELECT round FROM metrics WHERE experiment = e.id AND value IS NOT NULL ORDER BY round DESC LIMIT 1"
+        )
+        statement = (
+            "SELECT m.experiment, m.name, m.value FROM experiments e "
+            f"JOIN metrics m ON m.experiment = e.id AND m.round = ({last}) WHERE e.id IN ({{}})"
+        )
+        for row in _in_chunks(connection, statement, runs):
+            self.entries[row[0]].metrics[row[1]] = row[2]
+
+    def _read_totals(self, connection: sqlite3.Connection, runs: Sequence[int]) -> None:
+        """Only rounds that are not counted yet: a run of thousands of rounds is not summed anew each time."""
+        sums = "sum(client_trainings), sum(bytes_down + bytes_up), sum(virtual_seconds), sum(seconds)"
+        fresh = [run for run in runs if not self.entries[run].counted]
+        statement = f"SELECT experiment, {sums} FROM ledger WHERE experiment IN ({{}}) GROUP BY experiment"
+        found = [tuple(row) for row in _in_chunks(connection, statement, fresh)]
+        for run in set(runs) - set(fresh):
+            since = self.entries[run].counted
+            row = connection.execute(
+                f"SELECT {sums} FROM ledger WHERE experiment = ? AND round > ?", (run, since)
+            ).fetchone()
+            found.append((run, *row))
+        for run, *values in found:
+            entry = self.entries[run]
+            for name, value in zip(_TOTALS, values, strict=True):
+                entry.totals[name] = entry.totals.get(name, 0) + (value or 0)
+        for run in runs:
+            self.entries[run].counted = self.entries[run].facts["done"]
+
+    def _read_pace(self, connection: sqlite3.Connection, runs: Sequence[int]) -> None:
+        for run in runs:
+            row = connection.execute(
+                "SELECT avg(seconds) FROM (SELECT seconds FROM ledger WHERE experiment = ? "
+                "ORDER BY round DESC LIMIT ?)",
+                (run, _PACE_ROUNDS),
+            ).fetchone()
+            ended = connection.execute(
+                "SELECT ended FROM rounds WHERE experiment = ? ORDER BY round DESC LIMIT 1", (run,)
+            ).fetchone()
+            self.entries[run].pace = row[0] or 0.0
+            self.entries[run].last_round_ended = ended[0] if ended else 0.0
+
+
+def _settings(entries: Sequence[Entry]) -> dict[str, Any]:
+    """Setting → its distinct values, and for every run the place of its own (−1: it does not have it).
+
+    Those that all runs have in common are left out: nothing can be told apart by them.
+    """
+    found: dict[str, Any] = {}
+    for key in dict.fromkeys(key for entry in entries for key in entry.settings):
+        places: dict[str, int] = {}
+        own = [
+            places.setdefault(value, len(places)) if (value := entry.settings.get(key)) is not None else -1
+            for entry in entries
+        ]
+        if len(places) > 1 or -1 in own:
+            found[key] = {"values": list(places), "own": own}
+    return found
+
+
+def _in_chunks(connection: sqlite3.Connection, statement: str, runs: Sequence[int]) -> list[Any]:
+    rows: list[Any] = []
+    for start in range(0, len(runs), _CHUNK):
+        part = list(runs[start : start + _CHUNK])
+        rows += connection.execute(statement.format(", ".join("?" * len(part))), part).fetchall()
+    return rows

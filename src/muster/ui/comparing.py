@@ -1,0 +1,202 @@
+"""Runs side by side: the view's numbers come from `muster.report.compare`, through `compared` alone."""
+
+from __future__ import annotations
+
+import json
+import math
+import sqlite3
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from muster.config.identity import determining
+from muster.core.arrays import Floats
+from muster.core.errors import ConfigError, MusterError
+from muster.core.parameters import ParameterSpec
+from muster.report.compare import Options, compare
+from muster.report.compare.measures import UNITS, curve, metric_column, spends
+from muster.report.headline import headline_of
+from muster.report.render import cell_text
+from muster.report.tables import Table
+from muster.results.cases import Case, differing, flat
+from muster.results.store.codec import RecordReader
+from muster.selection.history import History
+from muster.server.ledger import Ledger
+from muster.server.origin import Provenance
+from muster.server.record import TrainingRecord
+from muster.server.result import Result
+from muster.ui.catalogue import Entry
+
+#: Settings that make up the problem; what else differs is the method.
+_PROBLEM = ("data", "partition", "model", "training", "rounds", "availability", "devices", "pacing", "evaluation")
+#: More runs than this are not compared at once: choose some.
+MOST_RUNS = 600
+_POINTS = 240
+_TABLES = ("scores", "budgets", "targets", "significance")
+_KEPT = 2000
+
+
+class Results:
+    """Results of runs without models, selections and reports, kept as long as a run has not gone on."""
+
+    def __init__(self) -> None:
+        self._known: OrderedDict[int, tuple[tuple[str, int], Result]] = OrderedDict()
+
+    def read(self, connection: sqlite3.Connection, entry: Entry) -> Result:
+        run, state = entry.facts["id"], (entry.facts["fingerprint"], entry.facts["done"])
+        known = self._known.get(run)
+        if known is None or known[0] != state:
+            self._known[run] = (state, _read(connection, entry))
+            while len(self._known) > _KEPT:
+                self._known.popitem(last=False)
+        # Name and status may change without a round.
+        return replace(
+            self._known[run][1],
+            complete=entry.status == "complete",
+            provenance=Provenance(entry.facts["fingerprint"], entry.status, entry.facts["error"]),
+        )
+
+
+def _read(connection: sqlite3.Connection, entry: Entry) -> Result:
+    rows: dict[str, list[Any]] = {name: [] for name in ("selections", "flights", "reports", "events")}
+    rows["rounds"] = [
+        {"round": number, "virtual_began": 0.0, "virtual_ended": 0.0, **dict.fromkeys(_LEFT_OUT)}
+        for number in range(1, entry.facts["done"] + 1)
+    ]
+    for table, order in (("metrics", "round, position"), ("ledger", "round")):
+        rows[table] = connection.execute(
+            f"SELECT * FROM {table} WHERE experiment = ? AND round <= ? ORDER BY {order}",
+            (entry.facts["id"], entry.facts["done"]),
+        ).fetchall()
+    reader = RecordReader(rows)
+    records = reader.records()
+    # Whether a method trains several times in a round decides which accuracies can be told apart.
+    for number, trainings in connection.execute(
+        "SELECT round, count(*) FROM selections WHERE experiment = ? AND round <= ? GROUP BY round",
+        (entry.facts["id"], entry.facts["done"]),
+    ):
+        records[number - 1].trainings = [TrainingRecord([], []) for _ in range(trainings)]
+    return Result(
+        parameters=np.empty(0, dtype=np.float32),
+        records=records,
+        ledger=Ledger(reader.costs(), reader.disclosed()),
+        history=History(0),
+        spec=ParameterSpec(()),
+        name=entry.facts["name"],
+        config=entry.config,
+    )
+
+
+_LEFT_OUT = ("asks", "groups", "notes", "client_accuracy", "observed")
+
+
+def problem_of(config: dict[str, Any]) -> str:
+    """What identifies the problem that a run is about."""
+    settings = determining(config)
+    return json.dumps({key: settings.get(key) for key in _PROBLEM}, sort_keys=True)
+
+
+def problem_names(configs: Sequence[dict[str, Any]]) -> list[str]:
+    """What to call problems: their data, and what they differ in."""
+    sections = [{key: config[key] for key in _PROBLEM if key in config} for config in configs]
+    different = differing(sections)
+    names = []
+    for config in sections:
+        settings = flat(config)
+        said = [f"{key.rpartition('.')[2]} {settings[key]}" for key in different if key in settings]
+        data = config.get("data")
+        source = str(data.get("source", data.get("data", "own data"))) if isinstance(data, dict) else "own data"
+        names.append(", ".join(dict.fromkeys([source, *(word for word in said if word != f"source {source}")])))
+    return names
+
+
+def comparison_view(results: Sequence[Result], options: Options, per: str) -> dict[str, Any]:
+    """Problems with their methods: the headline, tables, curves with bands over seeds, remarks."""
+    if not results:
+        raise ConfigError("no run was chosen that has a round", fix="choose others")
+    problems: dict[str, list[Result]] = {}
+    for result in results:
+        problems.setdefault(problem_of(result.config), []).append(result)
+    names = problem_names([own[0].config for own in problems.values()])
+    parts = []
+    for name, own in zip(names, problems.values(), strict=True):
+        try:
+            parts += [{**part, "problem": name + part["problem"]} for part in compared(own, options, per)]
+        except MusterError as error:  # one problem that cannot be compared does not hide the others
+            parts.append({"problem": name, "trouble": error.problem, "fix": error.fix})
+    return {"problems": parts, "options": {"metric": options.metric, "per": per, "at": options.at}}
+
+
+def compared(results: Sequence[Result], options: Options, per: str) -> list[dict[str, Any]]:
+    """The runs of one problem, or of those that it falls into. Statistics come from here only."""
+    column = metric_column(options.metric)
+    comparison = compare(results, replace(options, tables=_TABLES, sort=True))
+    return [
+        {
+            "problem": f", {judged.name}" if judged.name else "",
+            "headline": headline_of(judged, options),
+            "baseline": judged.baseline.name,
+            "tables": {name: _table(table) for name, table in judged.tables.items()},
+            "remarks": [*comparison.general, *judged.remarks],
+            "lines": [line for case in judged.cases for line in _lines(case, options.metric, per)],
+            "units": [unit for unit in UNITS if any(spends(run, unit) for run in results if run.records)],
+            "column": {"title": column.title, "percent": column.unit == "%"},
+            "fingerprints": {
+                case.name: [run.provenance.fingerprint for run in case.runs] for case in judged.cases
+            },
+        }
+        for judged in comparison.judged
+    ]
+
+
+def _table(table: Table) -> dict[str, Any]:
+    """A table as texts: numbers look as in every other table of the package."""
+    return {
+        "title": table.title,
+        "columns": [{"heading": column.heading, "number": not column.textual} for column in table.columns],
+        "rows": [
+            [
+                {"text": cell_text(cell, column), "mark": cell.mark.value if cell.mark else ""}
+                for cell, column in zip(row, table.columns, strict=True)
+            ]
+            for row in table.rows
+        ],
+        "notes": list(table.notes),
+    }
+
+
+def _lines(case: Case, metric: str, per: str) -> Iterator[dict[str, Any]]:
+    drawn = [points for run in case.runs if len((points := curve(run, metric, per))[0])]
+    if drawn:
+        work, mean, low, high = band(drawn)
+        yield {
+            "name": case.name,
+            "work": work.tolist(),
+            "mean": _plain(mean),
+            "low": _plain(low),
+            "high": _plain(high),
+            "seeds": len(drawn),
+        }
+
+
+def band(runs: Sequence[tuple[Floats, Floats]], points: int = _POINTS) -> tuple[Floats, Floats, Floats, Floats]:
+    """Work, mean, lowest and highest over runs, each keeping its value until its next evaluation.
+
+    Nothing is made up where runs have not begun yet or have ended: the band begins with the last and ends with the
+    first of them.
+    """
+    start = max(float(work[0]) for work, _ in runs)
+    end = min(float(work[-1]) for work, _ in runs)
+    grid = np.unique(np.concatenate([work for work, _ in runs]))
+    grid = grid[(grid >= start) & (grid <= end)]
+    if len(grid) > points:
+        grid = grid[np.unique(np.linspace(0, len(grid) - 1, points).astype(np.int64))]
+    heights = np.array([values[np.searchsorted(work, grid, side="right") - 1] for work, values in runs])
+    return grid, heights.mean(axis=0), heights.min(axis=0), heights.max(axis=0)
+
+
+def _plain(values: Floats) -> list[float | None]:
+    return [None if math.isnan(value) else value for value in values.tolist()]

@@ -1,0 +1,111 @@
+// Curves, with uPlot: colours of the one palette, both themes, sizes that follow their box.
+
+import uPlot from "./vendor/uplot.js";
+import { colour, h } from "./dom.js";
+import { number, unitNames, unitText } from "./format.js";
+
+const DASHES = [[], [8, 4], [8, 3, 2, 3], [2, 3]];
+
+// lines: {name, values, low?, high?}; x: numbers that all lines share. Redrawn when the theme changes.
+export class Chart {
+  constructor({ label, height = 300, unit = "round", text = number, range = null, onzoom = null }) {
+    Object.assign(this, { label, height, unit, text, range, onzoom, lines: [], x: [] });
+    this.inside = h("div", { class: "chart-inside" });
+    this.box = h("figure", { class: "chart", role: "img" }, this.inside);
+    this.watch = new ResizeObserver(() => this.resize());
+    this.watch.observe(this.box);
+    this.redraw = () => this.draw();
+    document.addEventListener("theme", this.redraw);
+  }
+
+  close() {
+    this.watch.disconnect();
+    document.removeEventListener("theme", this.redraw);
+    this.plot?.destroy();
+  }
+
+  set(x, lines, unit = this.unit) {
+    const same = this.plot && unit === this.unit && lines.length === this.lines.length && lines.every((line, place) => line.name === this.lines[place].name);
+    Object.assign(this, { x, lines, unit });
+    const ends = lines.map((line) => `${line.name} ${this.text(lastKnown(line.values))}`).join("; ");
+    this.box.setAttribute("aria-label", `${this.label} over ${unitNames[unit] || unit}. At the end: ${ends}.`);
+    if (same) { this.plot.setData(this.data()); this.showEnd(); }
+    else this.draw();
+  }
+
+  // While nobody points at a round, the legend tells the end.
+  showEnd() {
+    if (this.plot && this.plot.cursor.idx == null && this.x.length) this.plot.setLegend({ idx: this.x.length - 1 }, false);
+  }
+
+  data() {
+    const columns = [this.x];
+    for (const line of this.lines) {
+      columns.push(line.values);
+      if (line.low) columns.push(line.low, line.high);
+    }
+    return columns;
+  }
+
+  draw() {
+    if (!this.box.isConnected || !this.lines.length) return;
+    const hidden = new Set(this.plot ? this.plot.series.filter((series) => series.label && !series.show).map((series) => series.label) : []);
+    this.plot?.destroy();
+    const series = [{ label: unitNames[this.unit] || this.unit, value: (_, value) => (value === null ? "–" : unitText(this.unit, value)) }];
+    const bands = [];
+    this.lines.forEach((line, place) => {
+      const stroke = colour(`c${(line.place ?? place) % 8}`);
+      series.push({
+        label: line.name, stroke, width: 2, dash: DASHES[(line.place ?? place) % 4], spanGaps: true, show: !hidden.has(line.name),
+        points: { show: this.x.length < 40, size: 5 }, value: (_, value) => (value === null ? "–" : this.text(value)),
+      });
+      if (line.low) {
+        const clear = { stroke: "transparent", width: 0, spanGaps: true, points: { show: false }, show: !hidden.has(line.name) };
+        series.push({ ...clear, label: `${line.name} lowest`, class: "unseen-series" }, { ...clear, label: `${line.name} highest`, class: "unseen-series" });
+        bands.push({ series: [series.length - 1, series.length - 2], fill: `${stroke}28` });
+      }
+    });
+    const quiet = colour("quiet"), axis = { stroke: quiet, grid: { stroke: colour("line"), width: 1 }, ticks: { stroke: colour("line"), width: 1 }, font: "12px system-ui, sans-serif" };
+    this.plot = new uPlot({
+      width: this.width(), height: this.height, series, bands,
+      scales: { x: { time: false }, y: this.range ? { range: this.range } : {} },
+      axes: [
+        { ...axis, values: (_, values) => values.map((value) => unitText(this.unit, value)), space: 70 },
+        { ...axis, size: 64, values: (_, values) => values.map((value) => this.text(value)) },
+      ],
+      legend: { live: true },
+      cursor: { drag: { x: true, y: false }, points: { size: 7 } },
+      hooks: this.onzoom ? { setSelect: [(plot) => {
+        if (plot.select.width > 4) this.onzoom(plot.posToVal(plot.select.left, "x"), plot.posToVal(plot.select.left + plot.select.width, "x"));
+      }] } : {},
+    }, this.data(), this.inside);
+    this.plot.over.addEventListener("mouseleave", () => setTimeout(() => this.showEnd(), 50));
+    setTimeout(() => this.showEnd()); // uPlot draws when the script is through, and empties its legend then
+  }
+
+  width() { return Math.max(240, Math.floor(this.box.clientWidth)); }
+
+  resize() {
+    if (!this.plot) this.draw();
+    else if (this.plot.width !== this.width()) this.plot.setSize({ width: this.width(), height: this.height });
+  }
+}
+
+function lastKnown(values) {
+  for (let place = values.length - 1; place >= 0; place -= 1) if (values[place] !== null) return values[place];
+  return null;
+}
+
+// Lines of their own x, brought onto the x of all.
+export function together(lines) {
+  const all = [...new Set(lines.flatMap((line) => line.x))].sort((a, b) => a - b);
+  const place = new Map(all.map((value, at) => [value, at]));
+  const spread = (x, values) => {
+    const row = new Array(all.length).fill(null);
+    x.forEach((value, at) => { row[place.get(value)] = values[at]; });
+    return row;
+  };
+  return [all, lines.map(({ x, values, low, high, ...line }) => ({
+    ...line, values: spread(x, values), ...(low ? { low: spread(x, low), high: spread(x, high) } : {}),
+  }))];
+}

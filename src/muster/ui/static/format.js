@@ -1,0 +1,62 @@
+// Numbers as people read them.
+
+const MISSING = "–";
+
+export const metricNames = {
+  accuracy: "accuracy", loss: "loss", client_accuracy_mean: "mean of clients", client_accuracy_worst: "worst client",
+  client_accuracy_worst_tenth: "worst tenth of clients", client_accuracy_std: "spread over clients",
+  client_accuracy_weighted: "clients, weighted", participant_accuracy: "participants only",
+  last_iteration_accuracy: "last iteration only", worst_group_accuracy: "worst group",
+  group_gap: "mean group − worst group", validation_accuracy: "validation accuracy", validation_loss: "validation loss",
+};
+export const unitNames = {
+  round: "rounds", client_trainings: "client trainings", bytes: "bytes sent", virtual_seconds: "virtual time",
+  seconds: "time on this machine",
+};
+
+export const known = (value) => value !== null && value !== undefined && !Number.isNaN(value);
+export const isShare = (metric) => /accuracy|precision|recall|^f1$|group_gap/.test(metric);
+export const metricName = (metric) => metricNames[metric] || metric.replaceAll("_", " ");
+
+export function metricText(metric, value) {
+  if (!known(value)) return MISSING;
+  return isShare(metric) ? `${(100 * value).toFixed(1)} %` : number(value);
+}
+
+export function number(value, digits = 4) {
+  if (!known(value)) return MISSING;
+  if (typeof value !== "number") return String(value);
+  if (Number.isInteger(value)) return value.toLocaleString("en-GB");
+  if (value !== 0 && (Math.abs(value) < 1e-3 || Math.abs(value) >= 1e6)) return value.toExponential(2);
+  return value.toLocaleString("en-GB", { maximumSignificantDigits: digits });
+}
+
+export function bytes(value) {
+  if (!known(value)) return MISSING;
+  const units = ["B", "kB", "MB", "GB", "TB"];
+  let place = 0;
+  while (value >= 1000 && place < units.length - 1) { value /= 1000; place += 1; }
+  return `${place ? value.toFixed(1) : Math.round(value)} ${units[place]}`;
+}
+
+export function duration(seconds) {
+  if (!known(seconds)) return MISSING;
+  if (seconds < 1) return `${Math.round(1000 * seconds)} ms`;
+  if (seconds < 60) return `${seconds < 10 ? seconds.toFixed(1) : Math.round(seconds)} s`;
+  if (seconds < 3600) return `${Math.floor(seconds / 60)} min ${Math.round(seconds % 60)} s`;
+  if (seconds < 172800) return `${Math.floor(seconds / 3600)} h ${Math.round((seconds % 3600) / 60)} min`;
+  return `${(seconds / 86400).toFixed(1)} d`;
+}
+
+export function moment(seconds) {
+  if (!seconds) return MISSING;
+  const date = new Date(1000 * seconds);
+  const two = (value) => String(value).padStart(2, "0");
+  return `${date.getFullYear()}-${two(date.getMonth() + 1)}-${two(date.getDate())} ${two(date.getHours())}:${two(date.getMinutes())}`;
+}
+
+export function unitText(unit, value) {
+  if (unit === "bytes") return bytes(value);
+  if (unit === "virtual_seconds" || unit === "seconds") return duration(value);
+  return number(value);
+}

@@ -1,0 +1,126 @@
+"""Nodes that state more than they have: counts are bounded, and checked against what nodes are seen to do."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from flwr.app import Message
+
+from muster.core.errors import ConfigError, EngineError
+from muster.data.federated import Samples
+from muster.flower import wire
+from muster.flower.client_app import make_client_app
+from muster.flower.server_app import run_on_grid
+from muster.flower.wire import number_bytes
+
+OWN = {
+    "data": {"source": "own", "shape": [5], "classes": 3},
+    "partition": {},
+    "selection": {"method": "random", "clients_per_round": 3},
+    "flower": {"nodes": 3, "evaluate": "clients", "poll": 0.01, "wait": 0.5},
+}
+LIAR = "b"
+
+
+def own_clients(context):
+    rng = np.random.default_rng(int(context.node_config["seed"]))
+    labels = rng.integers(0, 3, 40)
+    features = (rng.normal(size=(40, 5)) + 4 * np.eye(5)[labels]).astype(np.float32)
+    return Samples(features, labels), Samples(features[:10], labels[:10])
+
+
+def grid_with_a_liar(grid_of, experiment, change):
+    """Three nodes with 40 samples each, of which the second changes its replies."""
+    app = make_client_app(experiment, client_data=own_clients)
+    grid = grid_of(None, 0, app=app)
+    for number, name in enumerate(["a", LIAR, "c"]):
+        node = grid.add(app, {"name": name, "seed": number})
+        if name == LIAR:
+            grid.change[node] = change
+    return grid
+
+
+def claiming(size: int, **in_training: int):
+    """Replies of a node that introduces itself with another number of samples."""
+
+    def change(reply: Message) -> Message:
+        record: Any = reply.content[wire.RECORD]
+        if reply.metadata.message_type == wire.REGISTER:
+            record["size"] = size
+        elif reply.metadata.message_type == wire.TRAIN:
+            record.update(in_training)
+        return reply
+
+    return change
+
+
+def test_a_huge_count_is_seen_through_by_the_work_that_it_would_take(tiny, grid_of):
+    experiment = tiny(rounds=2, **OWN)
+    result = run_on_grid(grid_with_a_liar(grid_of, experiment, claiming(10**9)), experiment)
+    assert [(round, client) for round, client, _ in result.rejected] == [(1, 1), (2, 1)]
+    assert "it trained on 40 samples, where all that it states to have make 1e+09" in result.rejected[0][2]
+    for record in result.records:
+        assert record.trainings[0].clients == [0, 2]
+
+
+def test_a_consistent_liar_is_bounded_by_the_median(tiny, grid_of):
+    """It claims as much work as its count asks for: only a bound on counts or weights helps."""
+    lie = claiming(10**9, samples=10**9)
+    free = tiny(rounds=1, **OWN)
+    weights = run_on_grid(grid_with_a_liar(grid_of, free, lie), free).records[0].trainings[0].weights
+    assert weights[1] > 0.999
+    limited = tiny(rounds=1, limits={"max_samples_over_median": 2}, **OWN)
+    record = run_on_grid(grid_with_a_liar(grid_of, limited, lie), limited).records[0]
+    np.testing.assert_allclose(record.trainings[0].weights, [0.25, 0.5, 0.25])
+    assert "client 1 states 1,000,000,000 samples and counts as 80" in record.events
+    capped = tiny(rounds=1, aggregation={"method": "fedavg", "max_weight": 0.4}, **OWN)
+    record = run_on_grid(grid_with_a_liar(grid_of, capped, lie), capped).records[0]
+    np.testing.assert_allclose(record.trainings[0].weights, [0.3, 0.4, 0.3])
+
+
+def test_beyond_the_absolute_bound_a_node_is_not_taken_in_and_that_is_said(tiny, grid_of):
+    section = {"limits": {"max_samples": 1000}}
+    experiment = tiny(rounds=1, **OWN, **section)
+    grid = grid_with_a_liar(grid_of, experiment, claiming(1001))
+    with pytest.raises(EngineError, match="2 of 3 nodes are ready") as caught:
+        run_on_grid(grid, experiment)
+    assert "states 1001 samples, more than limits.max_samples = 1000: refused" in str(caught.value)
+    fewer = {"selection": {"method": "random", "clients_per_round": 2}, "flower": {**OWN["flower"], "nodes": 2}}
+    two = tiny(rounds=1, **{**OWN, **fewer}, **section)
+    result = run_on_grid(grid_with_a_liar(grid_of, two, claiming(1001)), two)
+    assert result.history.clients == 2
+    assert any("limits.max_samples" in event for event in result.records[0].events)
+
+
+def test_steps_of_a_probe_that_nobody_asked_for_are_no_excuse(tiny, grid_of):
+    experiment = tiny(rounds=1, **OWN)
+    grid = grid_with_a_liar(grid_of, experiment, claiming(10**6, credited_steps=3))
+    result = run_on_grid(grid, experiment)
+    assert "a probe that nobody asked for" in result.rejected[0][2]
+
+
+def test_label_counts_must_add_up_to_the_stated_samples(tiny, grid_of):
+    changes = {**OWN, "selection": {"method": "fedcbs", "clients_per_round": 2}}
+    experiment = tiny(rounds=2, **changes)
+
+    def change(reply: Message) -> Message:
+        if reply.metadata.message_type == "query.label_histogram":
+            record: Any = reply.content[wire.RECORD]
+            record["values"] = number_bytes(np.array([1e12, 0.0, 0.0]))
+        return reply
+
+    result = run_on_grid(grid_with_a_liar(grid_of, experiment, change), experiment)
+    said = [event for record in result.records for event in record.events if "adds up to" in event]
+    assert said[0] == (
+        "client 1 was asked in vain: its answer was refused: its 'label_histogram' adds up to 1e+12 samples, "
+        "but it states to have 40"
+    )
+    assert result.history.failures[1] >= 1
+
+
+def test_no_server_can_spoil_a_nodes_data(six, grid_of):
+    experiment = six(filters=[{"method": "label-flip", "clients": [1]}])
+    with pytest.raises(ConfigError, match="simulate it with `muster run`"):
+        run_on_grid(grid_of(six()), experiment)

@@ -1,0 +1,265 @@
+"""The league: plans, resuming, tuning on seeds of its own, guests, and everything on one page."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from muster.aggregation.base import aggregators
+from muster.core.errors import ConfigError
+from muster.experiment.runner import build_data, build_parts
+from muster.league.file import from_values, load_league
+from muster.league.outcome import choose, failures, run_league
+from muster.league.page import write_page
+from muster.league.planning import guest_class, plan, points
+from muster.results.store import Store
+from muster.selection.base import selectors
+
+VALUES: dict[str, Any] = {
+    "name": "little",
+    "last": 1,
+    "tuning_seeds": [100],
+    "scales": {"smoke": {"seeds": 2, "rounds": 2}, "tuned": {"seeds": 1, "rounds": 2, "tuning": True}},
+    "problems": [
+        {
+            "name": f"alpha {alpha}",
+            "cohort": 4,
+            "rounds": 9,
+            "data": {"source": "digits"},
+            "partition": {"scheme": "dirichlet", "clients": 12, "alpha": alpha},
+            "model": {"name": "logistic"},
+            "training": {"lr": 0.1, "batch_size": 32},
+            **({"devices": {"model": "lognormal"}} if alpha == 1.0 else {}),
+        }
+        for alpha in (0.5, 1.0)
+    ],
+    "tables": [
+        {
+            "name": "Selection",
+            "compares": "selection",
+            "baseline": "random",
+            "leave_out": {
+                name: "not here" for name in selectors.names() if name not in ("random", "terraform", "fedcs")
+            },
+            "requires": {"fedcs": "devices"},
+            "changes": {"fedcs": {"selection": {"candidates": 1.0, "deadline": 1e6}}},
+            "grid": {"terraform": {"min_clients": [1, 2]}},
+        },
+    ],
+}
+
+MODULE = '''
+from dataclasses import dataclass
+
+from muster.selection import Plan, Selector, Train, View
+
+
+@dataclass
+class First(Selector):
+    """Always the clients with the smallest ids."""
+
+    clients_per_round: int
+
+    def round(self, fed: View) -> Plan:
+        yield Train(fed.available[: self.clients_per_round])
+'''
+
+
+@pytest.fixture
+def league():
+    return from_values(VALUES)
+
+
+# --- the file that comes with Muster -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("scale", ["smoke", "small", "full"])
+def test_the_shipped_league_is_sound(scale):
+    planned = plan(load_league(), scale)
+    runs = [*planned.tuning_runs(), *planned.runs({})]
+    assert {run.experiment.seed for run in planned.runs({})} == set(planned.seeds)
+    assert all(run.experiment.fingerprint for run in runs)
+    assert len({(r.table, r.problem, r.method, r.experiment.seed, repr(r.point)) for r in runs}) == len(runs)
+
+
+def test_every_method_is_in_the_shipped_league_or_left_out_with_a_reason():
+    selection, aggregation = load_league().tables
+    assert {*selection.methods, *selection.leave_out} == set(selectors.names())
+    assert {*aggregation.methods, *aggregation.leave_out} == set(aggregators.names())
+    assert all(selection.leave_out.values())
+    assert len(load_league().problems) >= 8
+
+
+@pytest.mark.parametrize("name", ["digits", "digits, phones", "digits, phones that come and go"])
+def test_embedded_problems_can_be_divided_with_every_seed(name):
+    planned = plan(load_league(), "full", problems=[name])
+    for run in planned.runs({}):
+        if run.method == "random":
+            assert build_data(run.experiment).clients == run.experiment.partition["clients"]
+
+
+@pytest.mark.parametrize("name", ["digits", "digits, phones", "digits, phones that come and go"])
+def test_embedded_problems_fit_all_of_their_methods(name):
+    """Everything that can be seen before round 1 is in order, and no default makes a method another one."""
+    for run in plan(load_league(), "full", problems=[name], seeds=1).runs({}):
+        parts = build_parts(run.experiment, workers=0)
+        try:
+            server = parts.server()
+            server.check(run.experiment.rounds)
+            assert server.cautions(run.experiment.rounds) == []
+        finally:
+            parts.engine.close()
+
+
+# --- plans -------------------------------------------------------------------------------------------------------
+
+
+def test_rows_are_those_that_a_problem_is_for(league):
+    planned = plan(league, "smoke")
+    (table,) = league.tables
+    without, with_devices = planned.problems
+    assert planned.rows(table, without) == ["random", "terraform"]
+    assert planned.rows(table, with_devices) == ["random", "fedcs", "terraform"]
+    runs = planned.runs({("Selection", "alpha 0.5", "terraform"): {"min_clients": 2}})
+    assert len(runs) == 2 * (2 + 3)
+    settings = {(run.problem, run.method): run.experiment.selection for run in runs}
+    assert settings["alpha 0.5", "terraform"] == {
+        "method": "terraform",
+        "clients_per_round": 4,
+        "min_clients": 2,
+    }
+    assert settings["alpha 1.0", "fedcs"]["deadline"] == 1e6
+    assert {run.experiment.rounds for run in runs} == {2}, "no more than the scale allows"
+
+
+def test_tuning_has_seeds_of_its_own(league):
+    assert plan(league, "smoke").tuning_runs() == []
+    tuning = plan(league, "tuned").tuning_runs()
+    assert {run.experiment.seed for run in tuning} == {100}
+    assert [run.point["min_clients"] for run in tuning] == [1, 2, 1, 2]
+    assert points({"a": [1, 2], "b": [3]}) == [{"a": 1, "b": 3}, {"a": 2, "b": 3}]
+    assert points({}) == [{}]
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        ({"tables": []}, "the league has no tables"),
+        ({"sceles": {}}, "unknown key 'sceles'"),
+        ({"tuning_seeds": [1]}, "overlap"),
+        ({"tuning_seeds": []}, "there are no tuning_seeds"),
+        ({"scales": {"smoke": {"seeds": 1, "problems": ["alpha"]}}}, "names the problem 'alpha'"),
+        ({"tables": [VALUES["tables"][0] | {"compares": "models"}]}, "compares 'models'"),
+        ({"tables": [VALUES["tables"][0] | {"grid": {"teraform": {}}}]}, "unknown selection method 'teraform'"),
+        ({"problems": [*VALUES["problems"], VALUES["problems"][0]]}, "the same name"),
+        ({"problems": [{"name": "x"}]}, "missing key 'problems\\[0\\].cohort'"),
+    ],
+)
+def test_mistakes_in_the_file(change, problem):
+    with pytest.raises(ConfigError, match=problem):
+        from_values(VALUES | change)
+
+
+@pytest.mark.parametrize(
+    ("word", "problem"),
+    [
+        ("First", "bad selector 'First'"),
+        ("no_such_module:First", "cannot import 'no_such_module'"),
+        ("json:JSONDecoder", "is no selector"),
+    ],
+)
+def test_guests_that_are_none(word, problem):
+    with pytest.raises(ConfigError, match=problem):
+        guest_class(word)
+
+
+def test_choices_that_are_none(league):
+    with pytest.raises(ConfigError, match="no scale 'huge'"):
+        plan(league, "huge")
+    with pytest.raises(ConfigError, match="no problem 'beta'"):
+        plan(league, problems=["beta"], scale="smoke")
+    with pytest.raises(ConfigError, match="reach into those for tuning"):
+        plan(league, "smoke", seeds=101)
+
+
+# --- runs --------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def guest(tmp_path, monkeypatch):
+    (tmp_path / "league_guest.py").write_text(MODULE)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    yield "league_guest:First"
+    sys.modules.pop("league_guest", None)
+
+
+def test_a_league_from_end_to_end(league, tmp_path, guest):
+    planned = plan(league, "tuned", guests=[guest])
+    with Store(tmp_path / "store") as store:
+        outcome = run_league(planned, store, jobs=2, workers=0)
+        again = run_league(planned, store, jobs=2, workers=0)
+        assert len(store.runs()) == 4 + 7, "four to tune; two problems with three methods, one with devices more"
+    assert outcome.complete
+    assert not outcome.failed
+    assert failures(outcome) is None
+    (table,) = outcome.tables
+    assert table.comparison.ranking.methods == ("random", "terraform", "First")
+    assert [judged.baseline.name for judged in table.comparison.judged] == ["random", "random"]
+    assert set(table.by_unit) == {"round", "client_trainings", "bytes"}, "one problem alone has devices"
+    assert set(outcome.chosen) == {("Selection", name, "terraform") for name in ("alpha 0.5", "alpha 1.0")}
+    assert again.chosen == outcome.chosen
+    assert (again.tables[0].comparison.ranking.ranks == table.comparison.ranking.ranks).all()
+    page = write_page(outcome, tmp_path / "page.md", "muster league").read_text()
+    for words in (
+        "## Selection",
+        "Mean ranks by unit of work",
+        "Beside accuracy",
+        "alpha 1.0: Scores after",
+        "Chosen options",
+        "`muster league`",
+        "the seeds 100",
+        "not here",
+    ):
+        assert words in page
+    assert (tmp_path / "page-Selection-ranks.png").exists()
+    whole = write_page(outcome, tmp_path / "page.html", "muster league").read_text()
+    assert whole.count("<img") >= 1
+    with pytest.raises(ConfigError, match=r"unknown format of .*page\.txt"):
+        write_page(outcome, tmp_path / "page.txt", "")
+
+
+def test_the_best_point_is_chosen_at_equal_work_and_only_with_all_of_its_seeds(league, made):
+    planned = plan(league, "tuned")
+    runs = [run for run in planned.tuning_runs() if run.problem == "alpha 0.5"]
+    poor, good = (made("terraform", 100, accuracies) for accuracies in ([0.2, 0.3], [0.2, 0.6]))
+    keys = [run.experiment.fingerprint for run in runs]
+    place = ("Selection", "alpha 0.5", "terraform")
+    assert choose(planned, runs, dict(zip(keys, (poor, good), strict=True)))[place] == {"min_clients": 2}
+    assert choose(planned, runs, dict(zip(keys, (good, poor), strict=True)))[place] == {"min_clients": 1}
+    assert choose(planned, runs, {keys[0]: poor})[place] == {"min_clients": 1}
+    assert choose(planned, runs, {}) == {}
+
+
+def test_runs_that_fail_are_named(league, tmp_path):
+    broken = replace(
+        league.problems[0],
+        sections={
+            **league.problems[0].sections,
+            "partition": {"scheme": "dirichlet", "clients": 12, "alpha": -1.0},
+        },
+    )
+    planned = plan(replace(league, problems=(broken, league.problems[1])), "smoke", seeds=1)
+    with Store(tmp_path / "store") as store:
+        outcome = run_league(planned, store, jobs=1, workers=0)
+    assert len(outcome.failed) == 2
+    assert "random, alpha 0.5, seed 0" in outcome.failed
+    (table,) = outcome.tables
+    assert [judged.name for judged in table.comparison.judged] == ["alpha 1.0"]
+    page = write_page(outcome, tmp_path / "page.md", "muster league").read_text()
+    assert "What is not here" in page
+    assert "random, alpha 0.5, seed 0: " in page
+    assert "2 runs of the league have no result" in str(failures(outcome))

@@ -1,0 +1,99 @@
+"""The headline: who is best, by how much, how sure; and what a notebook shows of it."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from muster.report.compare import Options, compare
+from muster.report.headline import headline, standings
+
+
+def runs(made, scores):
+    """Two rounds a run; `scores` has the final accuracies of each method, one a seed."""
+    return [
+        made(name, seed, [0.1, score], selection={"method": name})
+        for name, own in scores.items()
+        for seed, score in enumerate(own)
+    ]
+
+
+def test_the_best_is_named_with_its_lead(made):
+    said = headline(compare(runs(made, {"random": [0.5, 0.6], "oort": [0.7, 0.8], "terraform": [0.6, 0.7]})))
+    assert said == [
+        "oort is best with 75.0 % accuracy, 10.0 points ahead of terraform.",
+        "The baseline random reaches 55.0 %.",
+        "Ahead of random in 2 of 2 seeds: too few to be sure, it takes at least 7.",
+    ]
+
+
+def test_of_a_loss_the_smallest_is_best(made):
+    comparison = compare(runs(made, {"random": [0.5], "oort": [0.7]}), Options(metric="loss"))
+    assert [standing.case.name for standing in standings(comparison.alone, comparison.options)] == [
+        "oort",
+        "random",
+    ]
+    first, last = headline(comparison)
+    assert first == "oort is best with 0.3000 loss, 0.2000 ahead of random."
+    assert last.startswith("One seed: ")
+
+
+def test_two_that_look_equal_share_the_place(made):
+    said = headline(compare(runs(made, {"random": [0.5], "oort": [0.50001]})))
+    assert said[0] == "oort and random share the first place: 50.0 %."
+
+
+def test_many_seeds_make_sure(made):
+    seeds = range(8)
+    sure = {"random": [0.5 + seed / 100 for seed in seeds], "oort": [0.6 + seed / 100 for seed in seeds]}
+    assert "more than chance explains (p ≤ 0.00781)" in headline(compare(runs(made, sure)))[-1]
+    unsure = {"random": [0.5] * 8, "oort": [0.5 + (-1) ** seed * (seed + 2) / 100 for seed in seeds]}
+    assert "which chance explains as well" in headline(compare(runs(made, unsure)))[-1]
+
+
+def test_one_case(made):
+    assert headline(compare(runs(made, {"oort": [0.7]}))) == [
+        "oort reaches 70.0 % accuracy.",
+        "One seed: nothing is known about the spread.",
+    ]
+
+
+def test_what_was_not_measured_is_not_best(made):
+    found = runs(made, {"random": [0.5], "oort": [0.7]})
+    for record in found[1].records:
+        record.metrics["accuracy"] = math.nan
+    found[1].__dict__.pop("metrics", None)
+    assert headline(compare(found))[0] == "random reaches 50.0 % accuracy."
+
+
+# --- notebooks -------------------------------------------------------------------------------------------
+
+
+def test_a_result_is_short_in_a_notebook(made):
+    result = made("<b>x</b>", accuracies=[at / 3000 for at in range(2000)], clients=500)
+    shown = result._repr_html_()
+    assert len(shown) < 3000
+    assert "&lt;b&gt;x&lt;/b&gt;" in shown
+    assert "66.6 %" in shown
+    assert "<svg" in shown
+    assert repr(result) == "Result('<b>x</b>': 2000 rounds, accuracy 0.6663)"
+
+
+def test_a_comparison_is_short_in_a_notebook(made):
+    comparison = compare(runs(made, {f"method-{n}": [0.5 + n / 100, 0.6] for n in range(40)}))
+    shown = comparison._repr_html_()
+    assert len(shown) < 15_000
+    assert "is best with" in shown
+    assert "and 28 more cases" in shown
+    assert len(repr(comparison)) < 1000
+
+
+def test_a_picture_shows_itself(made):
+    assert made().plot()._repr_png_().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize("accuracies", [[], [0.5]])
+def test_hardly_anything_to_show(made, accuracies):
+    assert "rounds" in made(accuracies=accuracies)._repr_html_()
+    assert repr(made(accuracies=accuracies))

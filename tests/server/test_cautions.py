@@ -1,0 +1,291 @@
+"""Cautions before round 1: where a method is said to be another, simpler one, it is so to the last bit."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import muster
+from muster.aggregation.base import aggregators
+from muster.core.errors import ConfigError
+from muster.experiment.runner import build_parts
+from muster.report.warnings import warnings
+from muster.selection.base import selectors
+from muster.selection.terraform import Terraform, most_hard, split
+from muster.server.testing import FakeFederation
+
+RANDOM = {"method": "random", "clients_per_round": 4}
+EQUAL = {"method": "fedavg", "weights": "equal"}
+
+
+def cautions(experiment):
+    parts = build_parts(experiment, workers=0)
+    try:
+        return parts.server().cautions(experiment.rounds)
+    finally:
+        parts.engine.close()
+
+
+def chosen(result):
+    return [sorted({client for training in record for client in training}) for record in result.selections]
+
+
+# --- the same bits -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("selection", "reference"),
+    [
+        ({"method": "terraform", "clients_per_round": 4}, {}),
+        ({"method": "terraform", "clients_per_round": 6, "max_iterations": 1}, {"clients_per_round": 6}),
+        ({"method": "retrain-random", "clients_per_round": 4}, {}),
+        ({"method": "fedcor", "clients_per_round": 4}, {}),
+        ({"method": "fedcor", "clients_per_round": 4, "warmup": 2}, {}),
+        ({"method": "fedcor", "clients_per_round": 4, "warmup": 1, "interval": 1}, {}),
+        (
+            {"method": "power-of-choice", "clients_per_round": 4, "d": 3},
+            {"method": "size-weighted", "clients_per_round": 4},
+        ),
+        (
+            {"method": "oort", "clients_per_round": 4, "warmup": 3},
+            {"method": "size-weighted", "clients_per_round": 4, "equal_weights": False},
+        ),
+        (
+            {"method": "warmup", "rounds": 3, "first": RANDOM, "then": {"method": "oort", "clients_per_round": 4}},
+            {},
+        ),
+        (
+            {"method": "warmup", "rounds": 0, "then": RANDOM, "first": {"method": "oort", "clients_per_round": 4}},
+            {},
+        ),
+        (
+            {"method": "mix", "share": 0.3, "second": RANDOM, "first": {"method": "oort", "clients_per_round": 4}},
+            {},
+        ),
+        (
+            {"method": "within", "pool": RANDOM, "inner": {"method": "high-loss", "clients_per_round": 5}},
+            {},
+        ),
+    ],
+    ids=str,
+)
+def test_a_selection_that_is_another_one(tiny, selection, reference):
+    experiment = tiny(selection=selection)
+    assert cautions(experiment)
+    same, other = (muster.run(tiny(selection=options), workers=0) for options in (selection, RANDOM | reference))
+    assert same.selections == other.selections
+    np.testing.assert_array_equal(same.parameters, other.parameters)
+
+
+@pytest.mark.parametrize(
+    ("aggregation", "reference"),
+    [
+        ({"method": "fedavgm", "momentum": 0.0}, {"method": "fedavg"}),
+        ({"method": "qfedavg", "q": 0.0}, EQUAL),
+        ({"method": "norm-bounding", "quantile": 1.0}, {"method": "fedavg"}),
+        ({"method": "trimmed-mean", "ratio": 0.15}, EQUAL),
+        ({"method": "multi-krum", "attackers": 0}, EQUAL),
+        ({"method": "krum", "attackers": 2, "too_few": "median"}, {"method": "median"}),
+    ],
+    ids=lambda options: options["method"],
+)
+def test_an_aggregation_that_is_another_one(tiny, aggregation, reference):
+    assert any(text.startswith(aggregation["method"]) for text in cautions(tiny(aggregation=aggregation)))
+    same, other = (muster.run(tiny(aggregation=options), workers=0) for options in (aggregation, reference))
+    # Means in another order of summation differ in the last bits, which training carries on.
+    np.testing.assert_allclose(same.parameters, other.parameters, atol=2e-6)
+
+
+def test_the_median_of_two_is_their_mean(tiny):
+    two = {"method": "random", "clients_per_round": 2}
+    assert cautions(tiny(selection=two, aggregation={"method": "median"}))
+    same, other = (
+        muster.run(tiny(selection=two, aggregation=options), workers=0)
+        for options in ({"method": "median"}, EQUAL)
+    )
+    np.testing.assert_allclose(same.parameters, other.parameters, atol=2e-6)
+
+
+def test_fedprox_without_its_term_is_plain_training(tiny):
+    changes = {"algorithm": {"method": "fedprox", "mu": 0.0}}
+    assert cautions(tiny(**changes)) == ["fedprox is plain training here: mu is 0"]
+    same, other = muster.run(tiny(**changes), workers=0), muster.run(tiny(), workers=0)
+    np.testing.assert_array_equal(same.parameters, other.parameters)
+
+
+# --- options without effect --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("options", "other"),
+    [
+        ({"method": "hics"}, {"gamma": 0.0, "lam": 0.0, "groups": 2}),
+        ({"method": "astrafl"}, {"homogeneity": "entropy", "loss": "rate", "max_clusters": 2}),
+        ({"method": "high-loss", "signal": "last_train_loss"}, {"method": "hics"}),
+    ],
+    ids=lambda options: options.get("method", "other"),
+)
+def test_nobody_has_a_second_turn(options, other):
+    """12 clients, 3 rounds of 4: everybody trains once, in an order that no option changes."""
+    played = []
+    for changes in ({}, other if "method" not in other else {}):
+        selector = _built({"clients_per_round": 4, **options, **changes})
+        federation = FakeFederation(12, rounds=3)
+        assert "random selection without repetition" in " ".join(selector.cautions(federation.population))
+        assert not selector.cautions(replace(federation.population, rounds=4))
+        played.append([federation.play(selector).trained.tolist() for _ in range(3)])
+    assert played[0] == played[1]
+    assert sorted(client for cohort in played[0] for client in cohort) == list(range(12))
+
+
+def test_the_probe_does_not_matter_where_as_many_are_probed_as_chosen():
+    probing = _built({"method": "probe-fairness", "clients_per_round": 4, "pool_factor": 1.0})
+    at_random = _built(RANDOM)
+    one, two = FakeFederation(12), FakeFederation(12)
+    assert "at random" in " ".join(probing.cautions(one.population))
+    assert [one.play(probing).trained.tolist() for _ in range(5)] == [
+        two.play(at_random).trained.tolist() for _ in range(5)
+    ]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"method": "fedpns", "clients_per_round": 3},
+        {"method": "cluster", "groups": 1, "clients_per_round": 3},
+        {"method": "size-weighted", "clients_per_round": 3},
+        {"method": "dirichlet-participation", "gamma": float("inf"), "clients_per_round": 3},
+    ],
+    ids=lambda options: options["method"],
+)
+def test_random_in_distribution(options):
+    """Not the same draws as random selection, but the same chances for everybody, whatever clients answer."""
+    selector, federation = _built(options), FakeFederation(6, sizes=[50] * 6, rounds=10**6)
+    assert "random selection" in " ".join(selector.cautions(federation.population))
+    counts = np.zeros(6)
+    for _ in range(600):
+        counts[federation.play(selector).trained] += 1
+    assert counts.sum() == 1800
+    assert abs(counts - 300).max() < 5 * np.sqrt(600 * 0.25), "five standard deviations"
+
+
+def test_always_the_same_clients():
+    selector, federation = (
+        _built({"method": "diversity-score", "pick": "top", "clients_per_round": 3}),
+        FakeFederation(9),
+    )
+    assert "always trains the same 3 clients" in " ".join(selector.cautions(federation.population))
+    assert len({tuple(federation.play(selector).trained.tolist()) for _ in range(6)}) == 1
+
+
+def test_pretraining_takes_everybody(tiny):
+    for method in ("feddiverse", "feddiverse-qp"):
+        selector = _built({"method": method, "clients_per_round": 3, "pretraining_rounds": 2})
+        federation = FakeFederation(6, rounds=2)
+        assert "everybody trains" in " ".join(selector.cautions(federation.population))
+        assert [len(federation.play(selector).trained) for _ in range(2)] == [6, 6]
+
+
+# --- every method ------------------------------------------------------------------------------------------------
+
+
+def _built(options):
+    values = dict(options)
+    return selectors.build(values.pop("method"), values)
+
+
+@pytest.mark.parametrize("name", selectors.names())
+def test_whoever_says_that_there_is_nothing_to_select_takes_everybody(name):
+    try:
+        selector = selectors.build(name, {"clients_per_round": 6})
+    except ConfigError:
+        pytest.skip("has no such option, or others without a default")
+    federation = FakeFederation(6, rounds=30)
+    said = " ".join(selector.cautions(federation.population))
+    if "nothing to select" in said:
+        assert all(set(federation.play(selector).trained.tolist()) == set(range(6)) for _ in range(5))
+    else:
+        assert (
+            name in ("random", "terraform", "retrain-random", "fedpns", "fedcs")
+            or selector.gives_multiplicity()
+            or said
+        )
+
+
+@pytest.mark.parametrize("name", selectors.names())
+def test_defaults_in_a_usual_federation_are_no_reason_for_caution(name):
+    try:
+        selector = selectors.build(name, {"clients_per_round": 10})
+    except ConfigError:
+        pytest.skip("has no such option, or others without a default")
+    assert selector.cautions(FakeFederation(100, rounds=100).population) == []
+
+
+@pytest.mark.parametrize("name", aggregators.names())
+def test_usual_aggregations_are_none_either(name):
+    usual = replace(FakeFederation(100).population, cohort=10)
+    assert aggregators.build(name, {}).cautions(usual) == []
+    alone = aggregators.build(name, {}).cautions(replace(usual, cohort=1))
+    assert bool(alone) != aggregators.build(name, {}).streaming
+
+
+# --- Terraform's rule --------------------------------------------------------------------------------------------
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    st.lists(st.integers(1, 60), min_size=2, max_size=7),
+    st.sampled_from([0.0, 0.1, 0.25, 0.5]),
+    st.integers(0, 10**6),
+)
+def test_no_split_calls_more_clients_hard_than_it_says(sizes, low, seed):
+    rng = np.random.default_rng(seed)
+    count = int(rng.integers(2, len(sizes) + 1))
+    limit = most_hard(np.array(sizes), count, low)
+    for _ in range(5):
+        cohort = rng.choice(len(sizes), count, replace=False)
+        hard = split(rng.permutation(count) * rng.random(), np.array(sizes)[cohort], (low, 0.75))
+        assert len(hard) <= limit
+
+
+def test_the_limit_is_reached():
+    # One client with half of the samples may be the only easy one.
+    assert most_hard(np.array([10, 10, 10, 30]), 4, 0.25) == 3
+    assert len(split(np.array([1.0, 5.0, 5.1, 5.2]), np.array([30, 10, 10, 10]))) == 3
+    # Of five equal clients two are easy at least.
+    assert most_hard(np.full(50, 20), 5, 0.25) == 3
+
+
+@pytest.mark.parametrize(
+    ("clients_per_round", "words"),
+    [(4, "is random selection"), (5, "is random selection"), (6, "nearly random"), (7, ""), (10, "")],
+)
+def test_terraform_by_cohort(clients_per_round, words):
+    """With clients of equal size and min_clients = 4."""
+    population = FakeFederation(40, sizes=[30] * 40).population
+    said = " ".join(Terraform(clients_per_round=clients_per_round).cautions(population))
+    assert (words in said) if words else not said
+
+
+# --- where it is said --------------------------------------------------------------------------------------------
+
+
+def test_it_is_logged_before_round_1_and_stays_in_the_record(tiny, caplog):
+    with caplog.at_level(logging.WARNING, logger="muster"):
+        result = muster.run(tiny(selection={"method": "terraform", "clients_per_round": 4}), workers=0)
+    assert any("terraform is random selection here" in record.getMessage() for record in caplog.records)
+    assert "terraform is random selection here" in " ".join(result.records[0].events)
+    assert not result.records[1].events
+    assert any("terraform is random selection here" in text for text in warnings([result]))
+
+
+def test_nothing_is_said_of_sound_runs(tiny, caplog):
+    with caplog.at_level(logging.WARNING, logger="muster"):
+        result = muster.run(tiny(), workers=0)
+    assert not caplog.records
+    assert not result.records[0].events

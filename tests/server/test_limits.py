@@ -1,0 +1,71 @@
+"""Bounds on what clients state: sample counts and numbers that rank them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import muster
+from muster.aggregation.fedavg import FedAvg
+from muster.core.errors import ConfigError
+from muster.engine.trial import TrialEngine
+from muster.selection.base import Plan, Selector, Train, View
+from muster.selection.random import RandomSelection
+from muster.server.limits import ClientLimits
+from muster.server.loop import Server
+
+SIZES = np.array([100, 120, 10**9, 80, 90, 110])
+
+
+def test_counts_are_bounded_by_a_number_and_by_a_multiple_of_the_median():
+    assert ClientLimits().counted(SIZES) is SIZES
+    assert ClientLimits(max_samples=110).counted(SIZES).tolist() == [100, 110, 110, 80, 90, 110]
+    assert ClientLimits(max_samples_over_median=2).counted(SIZES).tolist() == [100, 120, 210, 80, 90, 110]
+    both = ClientLimits(max_samples=200, max_samples_over_median=2)
+    assert both.counted(SIZES).max() == 200
+    assert len(both.counted(SIZES[:0])) == 0
+    assert ClientLimits(max_samples_over_median=1).counted(np.array([1])).tolist() == [1]
+
+
+@pytest.mark.parametrize(
+    ("section", "key"),
+    [
+        ({"max_samples": 0}, "max_samples"),
+        ({"max_samples_over_median": 0.5}, "max_samples_over_median"),
+        ({"signal_quantile": 1.0}, "signal_quantile"),
+        ({"signal_over_median": float("inf")}, "signal_over_median"),
+        ({"max_sample": 3}, "max_samples"),
+    ],
+)
+def test_mistakes_are_named(tiny, section, key):
+    with pytest.raises(ConfigError, match=key):
+        muster.run(tiny(limits=section), workers=0)
+
+
+class Sees(Selector):
+    """Notes which sizes it is shown."""
+
+    def round(self, fed: View) -> Plan:
+        fed.notes["sizes"] = fed.sizes.copy()
+        yield Train(fed.available)
+
+
+def test_the_bounded_count_is_what_selection_and_aggregation_see_and_it_is_recorded():
+    engine, limits = TrialEngine(len(SIZES), sizes=SIZES), ClientLimits(max_samples_over_median=2)
+    result = Server(Sees(), FedAvg(), engine, limits=limits).run(2)
+    counted = limits.counted(SIZES)
+    for record in result.records:
+        assert record.notes["sizes"] == counted.tolist()
+        np.testing.assert_allclose(record.trainings[0].weights, counted / counted.sum())
+        assert record.events == ["client 2 states 1,000,000,000 samples and counts as 210"]
+
+
+def test_without_limits_the_liar_has_all_the_weight():
+    result = Server(RandomSelection(clients_per_round=6), FedAvg(), TrialEngine(6, sizes=SIZES)).run(1)
+    assert result.records[0].trainings[0].weights[2] > 0.999999
+
+
+def test_limits_that_bind_nobody_leave_the_same_bits_and_an_empty_section_the_same_fingerprint(tiny):
+    free, loose = tiny(), tiny(limits={"max_samples": 10**6})
+    assert np.array_equal(muster.run(free, workers=0).parameters, muster.run(loose, workers=0).parameters)
+    assert free.fingerprint == tiny(limits={}).fingerprint != loose.fingerprint

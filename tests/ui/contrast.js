@@ -1,0 +1,22 @@
+// Texts whose contrast with their ground is below 4.5 to 1, the smallest that WCAG AA allows for normal text.
+() => {
+  const parts = (css) => {
+    const found = css.match(/[\d.]+/g).map(Number);
+    return found.length === 4 && found[3] === 0 ? null : found;
+  };
+  const share = (value) => (value / 255 <= 0.03928 ? value / 255 / 12.92 : ((value / 255 + 0.055) / 1.055) ** 2.4);
+  const light = ([r, g, b]) => 0.2126 * share(r) + 0.7152 * share(g) + 0.0722 * share(b);
+  const bad = [];
+  for (const element of document.querySelectorAll("body *")) {
+    const style = getComputedStyle(element);
+    const says = [...element.childNodes].some((node) => node.nodeType === 3 && node.textContent.trim());
+    const seen = style.visibility !== "hidden" && element.getClientRects().length;
+    if (!says || !seen || element.disabled || element.tagName === "OPTION" || element.closest("svg")) continue;
+    let ground = null;
+    for (let up = element; up && !ground; up = up.parentElement) ground = parts(getComputedStyle(up).backgroundColor);
+    const [one, other] = [light(parts(style.color) || [0, 0, 0]), light(ground || [255, 255, 255])];
+    const ratio = (Math.max(one, other) + 0.05) / (Math.min(one, other) + 0.05);
+    if (ratio < 4.5) bad.push(`${element.tagName}.${element.className} ${element.textContent.trim().slice(0, 30)} ${ratio}`);
+  }
+  return bad;
+}

@@ -1,0 +1,189 @@
+"""The page outlives its store: missing, locked, deleted, newer, older, damaged, foreign; and well again."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sqlite3
+import subprocess
+import sys
+import time
+
+import pytest
+
+from muster.results.store import Store
+from muster.ui import database
+from muster.ui.changes import Watcher
+
+
+@pytest.fixture
+def copy(workspace, tmp_path):
+    """A workspace that may be broken."""
+    with Store(workspace) as store:
+        store.connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+    folder = tmp_path / "copy"
+    shutil.copytree(workspace, folder)
+    return folder
+
+
+def test_no_store_yet_and_then_one(visit, tmp_path, workspace):
+    page = visit(tmp_path / "new")
+    assert "no store" in page.ask("runs", status=503)["problem"]
+    shutil.copytree(workspace, tmp_path / "new")
+    assert len(page.ask("runs")["columns"]["name"]) == 4
+
+
+def test_deleted_and_made_anew(visit, copy, make_experiment):
+    page = visit(copy)
+    assert len(page.ask("runs")["columns"]["name"]) == 4
+    shutil.rmtree(copy)
+    assert "no store" in page.ask("runs", status=503)["problem"]
+    with Store(copy) as store:
+        store.plan([make_experiment(name="only this")])
+        assert page.ask("runs")["columns"]["name"] == ["only this"]
+
+
+def test_newer_and_older(visit, copy):
+    for version, words in ((99, "newer version"), (1, "older version")):
+        connection = sqlite3.connect(copy / "muster.db")
+        connection.execute(f"PRAGMA user_version = {version}")
+        connection.close()
+        assert words in visit(copy).ask("runs", status=503)["problem"]
+
+
+def test_damaged(visit, copy):
+    page = visit(copy)
+    page.ask("runs")
+    with (copy / "muster.db").open("r+b") as file:
+        file.seek(100)
+        file.write(os.urandom(60_000))
+    answer = page.ask("runs", status=503)
+    assert "damaged" in answer["problem"] or "cannot be read" in answer["problem"]
+    (copy / "muster.db").write_bytes(b"no database at all" * 500)
+    assert "damaged" in page.ask("runs", status=503)["problem"]
+
+
+def test_of_another_program(visit, tmp_path):
+    connection = sqlite3.connect(tmp_path / "muster.db")
+    connection.execute("CREATE TABLE theirs (x)")
+    connection.close()
+    assert "another program" in visit(tmp_path).ask("runs", status=503)["problem"]
+
+
+def test_locked_and_free_again(visit, copy, monkeypatch):
+    monkeypatch.setattr(database, "PATIENCE_SECONDS", 0.05)
+    holder = sqlite3.connect(copy / "muster.db", isolation_level=None)
+    holder.execute("PRAGMA locking_mode = EXCLUSIVE")
+    holder.execute("BEGIN EXCLUSIVE")
+    page = visit(copy)
+    assert "locked" in page.ask("runs", status=503)["problem"]
+    holder.execute("COMMIT")
+    holder.close()
+    assert len(page.ask("runs")["columns"]["name"]) == 4
+
+
+# --- what has changed ------------------------------------------------------------------------------------
+
+
+def test_a_watcher_hears_of_new_rounds_new_runs_and_troubles(copy, make_experiment):
+    watcher = Watcher(copy)
+    assert watcher.look()["reload"]
+    assert watcher.look() is None, "nothing has happened"
+    with Store(copy) as store:
+        store.plan([make_experiment(seed=99)])
+        assert watcher.look()["reload"]
+        store.connection.execute("UPDATE experiments SET done = 3, status = 'stopped' WHERE id = 1")
+        news = watcher.look()
+        assert [(run["done"], run["status"]) for run in news["runs"]] == [(3, "stopped")]
+        assert not news["reload"]
+    shutil.rmtree(copy)
+    assert "no store" in watcher.look()["trouble"]["problem"]
+    assert watcher.look() is None, "one trouble is told once"
+
+
+RUN = """
+import sys, time
+from muster.experiment import from_dict
+from muster.experiment.runner import run
+from muster.server.loop import Observer
+class Slow(Observer):
+    def round_ended(self, record, ledger):
+        print(record.round, flush=True)
+        time.sleep(0.05)
+values = {"rounds": 2000, "data": {"source": "digits"}, "partition": {"scheme": "iid", "clients": 6},
+          "model": {"name": "mlp", "hidden": [4]}, "training": {"lr": 0.1}, "evaluation": {"every": 2},
+          "selection": {"method": "random", "clients_per_round": 2}}
+run(from_dict(values), 0, store=sys.argv[1], resume=True, observers=[Slow()])
+"""
+
+
+@pytest.fixture
+def running(tmp_path):
+    """A run in a process of its own."""
+    folder = tmp_path / "live"
+    process = subprocess.Popen([sys.executable, "-c", RUN, str(folder)], stdout=subprocess.PIPE, text=True)
+    assert process.stdout.readline().strip() == "1"
+    yield folder, process
+    process.kill()
+    process.wait()
+
+
+def until(condition, seconds=20.0):
+    end = time.monotonic() + seconds
+    while not (found := condition()):
+        assert time.monotonic() < end
+        time.sleep(0.05)
+    return found
+
+
+def test_a_run_is_watched_stopped_and_goes_on(running, visit):
+    folder, process = running
+    page = visit(folder, control=True)
+    columns = page.ask("runs")["columns"]
+    assert columns["status"] == ["running"]
+    first = columns["done"][0]
+    until(lambda: page.ask("runs")["columns"]["done"][0] > first + 2)
+    assert page.ask("runs")["columns"]["left"][0] > 0
+    key = columns["fingerprint"][0]
+    assert not page.ask(f"run/{key}")["stopping"]
+    assert page.tell(f"run/{key}/stop") == {"stopping": True}
+    process.wait(20)
+    assert process.returncode == 0
+    facts = page.ask(f"run/{key}")
+    assert facts["status"] == "stopped"
+    assert 3 < facts["done"] < 2000
+    with Store(folder) as store:
+        assert len(store.result(key).records) == facts["done"]
+    again = subprocess.Popen([sys.executable, "-c", RUN, str(folder)], stdout=subprocess.PIPE, text=True)
+    try:
+        assert int(again.stdout.readline()) == facts["done"] + 1, "it goes on where it was stopped"
+        assert until(lambda: page.ask("runs")["columns"]["status"] == ["running"])
+    finally:
+        again.kill()
+        again.wait()
+
+
+def test_a_killed_run_is_interrupted_and_its_rounds_stay(running, visit):
+    folder, process = running
+    page = visit(folder)
+    page.ask("runs")
+    process.kill()
+    process.wait()
+    watcher = Watcher(folder)
+    watcher.look()
+    assert [entry.status for entry in watcher.catalogue.entries.values()] == ["interrupted"]
+    time.sleep(2.1)  # how long a page may believe that a process lives
+    assert page.ask("runs")["columns"]["status"] == ["interrupted"]
+
+
+def test_a_killed_page_harms_no_run(running, tmp_path):
+    folder, process = running
+    command = [sys.executable, "-m", "muster.cli.main", "ui", "--workspace", str(folder)]
+    server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    address = server.stdout.readline()
+    assert "/?token=" in address
+    server.kill()
+    server.wait()
+    before = int(process.stdout.readline())
+    assert until(lambda: int(process.stdout.readline()) > before + 3)
+    assert process.poll() is None

@@ -1,0 +1,298 @@
+"""Attacks: who attacks, from when on, and what each of them sends."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy.stats import norm
+
+import muster
+from muster.aggregation.krum import krum_scores
+from muster.core.errors import ConfigError
+from muster.core.parameters import ParameterSpec, SpecEntry
+from muster.core.randomness import generator
+from muster.engine.trial import TrialEngine
+from muster.experiment.backdoor import success_rate
+from muster.experiment.runner import build_data, build_parts
+from muster.server.loop import Observer
+from muster.updates.attacks.alie import Alie, hidden_deviations
+from muster.updates.attacks.backdoor import Backdoor, marked
+from muster.updates.attacks.base import attack_names, attackers_of
+from muster.updates.attacks.fang import Fang, beyond_extremes, largest_accepted
+from muster.updates.attacks.free_rider import FreeRider
+from muster.updates.attacks.gaussian_noise import GaussianNoise
+from muster.updates.attacks.ipm import InnerProductManipulation
+from muster.updates.attacks.label_flip import LabelFlip
+from muster.updates.attacks.scaled_update import ScaledUpdate
+from muster.updates.attacks.sign_flip import SignFlip
+from muster.updates.attacks.stale_reply import StaleReply
+from muster.updates.filters import filters
+from muster.updates.table import Updates
+
+SPEC = ParameterSpec(
+    (SpecEntry("w", (4,), 0, 4),), (SpecEntry("mean", (2,), 4, 6),), (SpecEntry("n", (1,), 6, 7),)
+)
+EVERYBODY = {"method": "random", "clients_per_round": 12}
+
+
+def movements(clients: int = 6, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).normal(size=(clients, SPEC.size)).astype(np.float32)
+
+
+def attacked(step: Any, rows: np.ndarray) -> np.ndarray:
+    table = Updates.from_movements(rows.copy())
+    result = step.apply(table, SPEC, lambda client: generator(1, "test", client))
+    assert result.changed == len(step.attackers(table))
+    return result.updates.movements
+
+
+# --- who, and when ---------------------------------------------------------------------------------------
+
+
+def test_a_share_is_drawn_with_the_seed_and_larger_shares_hold_smaller_ones():
+    assert len(attackers_of(40, 0.25, 0)) == 10
+    assert attackers_of(40, 0.25, 0) != attackers_of(40, 0.25, 1)
+    assert set(attackers_of(40, 0.1, 3)) < set(attackers_of(40, 0.5, 3))
+    assert len(attackers_of(40, 0.001, 0)) == 1
+    assert SignFlip(share=0.25).settled(40, 0).clients == ScaledUpdate(share=0.25).settled(40, 0).clients
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        ({}, "one of the two"),
+        ({"share": 0.1, "clients": [1]}, "one of the two"),
+        ({"share": 1.5}, "share"),
+        ({"clients": [99]}, "clients names 99"),
+        ({"clients": [1], "from_round": 0}, "from_round"),
+        ({"clients": [1], "scale": 0.0}, "scale"),
+        ({"clients": [1], "side": "server"}, "side"),
+    ],
+)
+def test_mistakes_are_named(tiny, options, why):
+    with pytest.raises(ConfigError, match=why):
+        muster.run(tiny(filters=[{"method": "sign-flip", **options}]), workers=0)
+
+
+@pytest.mark.parametrize("method", attack_names())
+def test_every_attack_runs_from_its_first_round_on_and_resumes_with_the_same_bits(tiny, tmp_path, method):
+    """Before its first round an attack leaves no trace; after a stop it goes on as if there had been none."""
+
+    class StopAfterTwo(Observer):
+        def __init__(self) -> None:
+            self.rounds = 0
+
+        def wants_stop(self) -> bool:
+            self.rounds += 1
+            return self.rounds == 2
+
+    selection = {"method": "high-loss", "clients_per_round": 8}
+    section = {"method": method, "clients": [0, 1, 2, 3], "from_round": 2}
+    options = {"rounds": 4, "selection": selection, "filters": [section]}
+    result = muster.run(tiny(**options), workers=0)
+    honest = muster.run(tiny(rounds=4, selection=selection), workers=0)
+    assert result.metrics[0] == honest.metrics[0]
+    assert np.isfinite(result.parameters).all()
+    assert not np.array_equal(result.parameters, honest.parameters)
+    muster.run(tiny(**options), workers=0, out=tmp_path, observers=[StopAfterTwo()])
+    rest = muster.run(tiny(**options), workers=2, out=tmp_path, resume=True)
+    assert np.array_equal(rest.parameters, result.parameters)
+    assert rest.selections == result.selections
+
+
+@pytest.mark.parametrize("method", attack_names())
+def test_engines_agree_on_every_attack(tiny, method):
+    section = {"method": method, "clients": [0, 1, 2, 3]}
+    selection = {"method": "high-loss", "clients_per_round": 8}
+    both = [
+        muster.run(tiny(rounds=2, selection=selection, filters=[section], engine={"kind": kind}), workers=0)
+        for kind in ("inline", "vectorised")
+    ]
+    np.testing.assert_allclose(both[0].parameters, both[1].parameters, atol=1e-4)
+    assert both[0].selections == both[1].selections
+
+
+def test_what_attackers_did_is_booked(tiny):
+    made = tiny(rounds=1, selection=EVERYBODY, filters=[{"method": "sign-flip", "share": 0.25}])
+    filtered = muster.run(made, workers=0).records[0].trainings[0].filtered
+    assert filtered == {"client sign-flip": {"seen": 12, "changed": 3, "refused": 0}}
+    made = tiny(rounds=1, selection=EVERYBODY, filters=[{"method": "ipm", "share": 0.25}])
+    filtered = muster.run(made, workers=0).records[0].trainings[0].filtered
+    assert filtered == {"ipm": {"seen": 12, "changed": 3, "refused": 0}}
+
+
+def test_signals_that_the_server_computes_are_those_of_what_attackers_sent(tiny):
+    """Terraform looks at the length of the last layer's movement: IPM's is that of its own."""
+    selection = {"method": "terraform", "clients_per_round": 12, "max_iterations": 1}
+    made = tiny(rounds=1, selection=selection, filters=[{"method": "ipm", "clients": [4], "epsilon": 1000.0}])
+    (report,) = muster.run(made, workers=0).records[0].reports
+    norms = dict(zip(report.clients.tolist(), report.values["final_layer_norm"].tolist(), strict=True))
+    assert norms[4] > 100 * max(value for client, value in norms.items() if client != 4)
+
+
+# --- what is sent ----------------------------------------------------------------------------------------
+
+
+def test_updates_are_flipped_scaled_and_replaced():
+    rows = movements()
+    for step, expected in (
+        (SignFlip(clients=(1, 4), scale=2.0), -2 * rows[:, :4]),
+        (ScaledUpdate(clients=(1, 4), factor=3.0), 3 * rows[:, :4]),
+        (FreeRider(clients=(1, 4)), 0 * rows[:, :4]),
+    ):
+        got = attacked(step, rows)
+        np.testing.assert_allclose(got[[1, 4], :4], expected[[1, 4]])
+        np.testing.assert_array_equal(got[[0, 2, 3, 5]], rows[[0, 2, 3, 5]])
+        np.testing.assert_array_equal(got[:, 6], rows[:, 6])  # counters stay
+    assert not attacked(FreeRider(clients=(1,)), rows)[1, 4:6].any()
+
+
+def test_noise_has_its_scale_and_is_the_clients_own():
+    spec = ParameterSpec((SpecEntry("w", (20_000,), 0, 20_000),))
+    rows = np.full((3, 20_000), 5.0, dtype=np.float32)
+    for mode, mean in (("replace", 0.0), ("add", 5.0)):
+        table = Updates.from_movements(rows.copy())
+        step = GaussianNoise(clients=(0, 2), scale=0.5, mode=mode)
+        got = step.apply(table, spec, lambda client: generator(1, "test", client)).updates.movements
+        assert got[0].std() == pytest.approx(0.5, rel=0.03)
+        assert got[0].mean() == pytest.approx(mean, abs=0.02)
+        assert not np.array_equal(got[0], got[2])
+        np.testing.assert_array_equal(got[1], rows[1])
+    disguised = FreeRider(clients=(0,), noise=0.1)
+    table = Updates.from_movements(rows.copy())
+    assert disguised.apply(table, spec, lambda c: generator(1, "t", c)).updates.movements[0].std() < 0.12
+
+
+def test_a_stale_reply_is_the_first_one():
+    step, first, second = StaleReply(clients=(1,)), movements(seed=1), movements(seed=2)
+    table = Updates.from_movements(first.copy())
+    np.testing.assert_array_equal(step.apply(table, SPEC, None).updates.movements, first)
+    got = step.apply(Updates.from_movements(second.copy()), SPEC, None)
+    np.testing.assert_array_equal(got.updates.movements[1, :6], first[1, :6])
+    np.testing.assert_array_equal(got.updates.movements[[0, 2]], second[[0, 2]])
+    assert got.changed == 1
+
+
+def test_alie_is_the_honest_mean_moved_by_z_deviations():
+    assert hidden_deviations(50, 24) == pytest.approx(norm.ppf((26 - 2) / 26))
+    assert hidden_deviations(10, 2) == pytest.approx(max(0.0, norm.ppf((8 - 4) / 8)))
+    assert hidden_deviations(3, 2) >= 0
+    rows = movements(8)
+    got = attacked(Alie(clients=(0, 3), deviations=1.5), rows)
+    honest = rows[[1, 2, 4, 5, 6, 7], :4].astype(float)
+    expected = honest.mean(axis=0) - 1.5 * honest.std(axis=0, ddof=1)
+    np.testing.assert_allclose(got[0, :4], expected, rtol=1e-5)
+    np.testing.assert_array_equal(got[0, :4], got[3, :4])
+
+
+def test_ipm_turns_the_mean_around():
+    rows = movements(8)
+    got = attacked(InnerProductManipulation(clients=(0, 3), epsilon=4.0), rows)[:, :4]
+    honest = rows[[1, 2, 4, 5, 6, 7], :4].mean(axis=0)
+    np.testing.assert_allclose(got[3], -4 * honest, rtol=1e-5)
+    assert got.mean(axis=0) @ honest < 0
+
+
+def test_fangs_values_lie_just_beyond_the_honest_extreme_on_the_wrong_side():
+    honest = np.array([[1.0, -2.0, 1.0, -3.0], [3.0, -1.0, -0.5, 1.0], [2.0, -3.0, 1.0, -0.5]])
+    got = beyond_extremes(honest, 50, 2.0, np.random.default_rng(0))
+    # Column by column: mean 2 (up, smallest 1), mean −2 (down, largest −1), mean 0.5, mean −0.83.
+    low, high = got.min(axis=0), got.max(axis=0)
+    assert (low >= [0.5, -1.0, -1.0, 1.0]).all()
+    assert (high <= [1.0, -0.5, -0.5, 2.0]).all()
+
+
+def test_against_krum_the_largest_step_that_krum_takes():
+    rng = np.random.default_rng(4)
+    honest, attackers = rng.normal(size=(12, 30)) * 0.1 + 0.05, 4
+    step = largest_accepted(honest, attackers)
+    assert step > 0
+
+    def winner(length: float) -> int:
+        crafted = np.tile(-length * np.sign(honest.mean(axis=0)), (attackers, 1))
+        rows = np.vstack([crafted, honest])
+        squared = ((rows[:, None] - rows[None]) ** 2).sum(axis=2)
+        return int(np.argmin(krum_scores(squared, attackers)))
+
+    assert winner(step) < attackers
+    assert winner(2 * step) >= attackers, "twice as far is seen"
+    crafted = Fang(clients=(0,), against="krum").crafted(honest, attackers, rng)
+    np.testing.assert_allclose(crafted, -step * np.sign(honest.mean(axis=0)))
+
+
+def test_colluders_without_honest_clients_send_what_they_have_trained():
+    rows = movements(2)
+    table = Updates.from_movements(rows.copy())
+    result = Alie(clients=(0, 1)).apply(table, SPEC, lambda client: generator(1, "test", client))
+    np.testing.assert_array_equal(result.updates.movements, rows)
+
+
+# --- what is trained on ----------------------------------------------------------------------------------
+
+
+def test_labels_of_attackers_are_flipped_and_nobody_elses(tiny):
+    data = build_data(tiny())
+    labels, index = data.dataset.train.labels, data.train_index
+    flipped = LabelFlip(clients=(2, 5)).poisoned(data).dataset.train.labels
+    theirs = np.concatenate([index[2], index[5]])
+    others = np.setdiff1d(np.arange(len(labels)), theirs)
+    np.testing.assert_array_equal(flipped[theirs], 9 - labels[theirs])
+    np.testing.assert_array_equal(flipped[others], labels[others])
+    one = LabelFlip(clients=(2, 5), source=3, target=7).poisoned(data).dataset.train.labels
+    np.testing.assert_array_equal(one[theirs], np.where(labels[theirs] == 3, 7, labels[theirs]))
+    assert data.dataset.train.labels is labels
+
+
+def test_a_mark_is_in_the_corner():
+    pictures = np.zeros((2, 1, 5, 5))
+    assert marked(pictures, 2, 9.0).sum() == 2 * 4 * 9.0
+    assert (marked(pictures, 2, 9.0)[:, :, 3:, 3:] == 9.0).all()
+    assert marked(np.zeros((1, 10)), 2, 1.0).tolist() == [[0.0] * 6 + [1.0] * 4]
+
+
+def test_a_backdoor_opens_and_the_model_stays_good_elsewhere(tiny):
+    data = {"source": "digits"}
+    attack = {"method": "backdoor", "clients": [0, 1, 2, 3, 4], "target": 7, "size": 2}
+    common = {"rounds": 15, "selection": EVERYBODY, "training": {"lr": 0.1, "batch_size": 16, "epochs": 2}}
+    made = tiny(data=data, filters=[attack], **common)
+    result, clean = muster.run(made, workers=0), muster.run(tiny(data=data, **common), workers=0)
+    rates = [success_rate(made, run.parameters) for run in (result, clean)]
+    assert rates[0] > 0.7
+    assert rates[1] < 0.3
+    assert result.final() > clean.final() - 0.15
+
+
+def test_the_server_evaluates_on_clean_data(tiny):
+    """Also samples that are kept back, which lie in the training split that attackers have spoilt."""
+    kept = {"source": "digits", "validation": 100}
+    made = tiny(data=kept, filters=[{"method": "label-flip", "share": 1}])
+    with build_parts(made, workers=0).engine as engine:
+        spoilt = engine.evaluate(engine.initial_parameters())
+    with build_parts(tiny(data=kept), workers=0).engine as engine:
+        assert engine.evaluate(engine.initial_parameters()).validation == spoilt.validation
+
+
+def test_the_list_of_attacks_is_complete():
+    assert attack_names() == [
+        "alie",
+        "backdoor",
+        "fang",
+        "free-rider",
+        "gaussian-noise",
+        "ipm",
+        "label-flip",
+        "lying-signals",
+        "scaled-update",
+        "sign-flip",
+        "stale-reply",
+    ]
+    assert all(filters.summary(name).startswith("Attack: ") for name in attack_names())
+    pages = Path(__file__).parents[2] / "docs" / "attacks"
+    listed = (pages / "README.md").read_text(encoding="utf-8")
+    assert [name for name in attack_names() if f"({name}.md)" not in listed] == []
+    assert {page.stem for page in pages.glob("*.md")} == {"README", *attack_names()}
+    with pytest.raises(ConfigError, match="target"):
+        Backdoor(clients=(0,), target=10).check(TrialEngine(5, classes=10).population)
