@@ -49,7 +49,7 @@ def flights_of(result: Result) -> FlightTable:
     flown = [(record, training.flown) for record in result.records for training in record.trainings]
     counts = [len(own.clients) for _, own in flown]
 
-    def column(name: str, dtype: type) -> npt.NDArray[Any]:
+    def column(name: str, dtype: type) -> Any:
         return np.array([value for _, own in flown for value in getattr(own, name)], dtype=dtype)
 
     return FlightTable(
