@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import time
+from typing import Any
 
 import psutil
 import pytest
@@ -181,13 +182,14 @@ def test_a_client_whose_worker_hangs_is_a_recorded_failure_and_the_run_goes_on(t
 
     made = tiny(rounds=4, engine={"kind": "processes", "task_deadline": 4.0})
     parts = build_parts(made, workers=2)
-    with parts.engine:
+    engine: Any = parts.engine
+    with engine:
         server = parts.server()
 
         def stop_one() -> None:
-            while not parts.engine.worker_pids:
+            while not engine.worker_pids:
                 time.sleep(0.01)
-            os.kill(parts.engine.worker_pids[0], signal.SIGSTOP)
+            os.kill(engine.worker_pids[0], signal.SIGSTOP)
 
         thread = threading.Thread(target=stop_one)
         thread.start()

@@ -131,9 +131,7 @@ def test_it_opens_with_who_is_best(made, monkeypatch):
     text = read(report_page(runs, title="T")).text
     assert text.index("oort is best with 70.0 % accuracy, 20.0 points ahead of random.") < text.index("Tables")
     other = made("oort", 0, [0.2, 0.9], selection={"method": "oort"}, partition={"alpha": 9.0})
-    text = read(report_page([*runs, other])).text
-    assert "oort is best with 70.0 % accuracy, 20.0 points ahead of random." in text, "of one problem"
-    assert "oort reaches 90.0 % accuracy." in text, "of the other, where it is alone"
+    assert "nobody is called the best" in read(report_page([*runs, other])).text
 
 
 def test_cases_can_be_taken_out_of_the_tables(runs, made, monkeypatch):
@@ -264,6 +262,7 @@ METHODS = [
 def test_shared_and_own_settings(made):
     results = as_results(made, [described(selection=method, seed=seed) for method in METHODS for seed in (0, 1)])
     shared = shared_settings(results)
+    # A default that has changed is always named, so that runs of before and after are told apart.
     assert shared["training"] == {"lr": 0.1, "batch_size": 16}
     assert "selection" not in shared
     assert own_settings(results[2], results) == {

@@ -211,7 +211,7 @@ def test_whoever_says_that_there_is_nothing_to_select_takes_everybody(name):
         assert all(set(federation.play(selector).trained.tolist()) == set(range(6)) for _ in range(5))
     else:
         assert (
-            name in ("random", "terraform", "retrain-random", "fedpns", "fedcs")
+            name in ("random", "terraform", "retrain-random", "fedpns", "fedcs", "tifl")
             or selector.gives_multiplicity()
             or said
         )

@@ -175,7 +175,7 @@ class ClientRuntime:
         samples = data.dataset.test if split == "test" else data.dataset.train
         features, labels = self._on_device(*data.tensors(samples, positions))
         size = EVALUATION_BATCH if self.objective.class_labels else LARGE_OUTPUTS_BATCH
-        parts = zip(features.split(size), labels.split(size), strict=True)
+        parts = zip(torch.split(features, size), torch.split(labels, size), strict=True)
         return Predictions.concatenated([self._predictions(*part) for part in parts])
 
     def _predictions(self, features: torch.Tensor, labels: torch.Tensor) -> Predictions:

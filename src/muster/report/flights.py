@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -40,7 +40,7 @@ class FlightTable:
         return FlightTable(*(getattr(self, name)[which] for name in self.__dataclass_fields__))
 
     def ended_as(self, *outcomes: str) -> Bools:
-        marks: Bools = np.isin(self.outcomes, [OUTCOMES.index(outcome) for outcome in outcomes])  # type: ignore[arg-type]
+        marks: Bools = np.isin(self.outcomes, [OUTCOMES.index(outcome) for outcome in outcomes])
         return marks
 
 
@@ -49,7 +49,7 @@ def flights_of(result: Result) -> FlightTable:
     flown = [(record, training.flown) for record in result.records for training in record.trainings]
     counts = [len(own.clients) for _, own in flown]
 
-    def column(name: str, dtype: type) -> npt.NDArray[np.generic]:
+    def column(name: str, dtype: type) -> Any:
         return np.array([value for _, own in flown for value in getattr(own, name)], dtype=dtype)
 
     return FlightTable(

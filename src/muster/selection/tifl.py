@@ -99,6 +99,10 @@ class TiFL(Selector):
             if value is not None and not value > 0:
                 raise ConfigError(f"tifl: {key} is {value}", expected="a positive number, or nothing")
 
+    def cautions(self, population: Population) -> list[str]:
+        """None: whoever is in the round's tier is what it selects, however many it may take."""
+        return []
+
     def needs(self) -> tuple[Signal, ...]:
         return (DeviceTime(), Accuracy()) if self.interval else (DeviceTime(),)
 

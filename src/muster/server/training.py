@@ -122,9 +122,10 @@ class Landing:
         }
         self.arrived: Bools = ~np.logical_or.reduce(list(self.absent.values()))
         self.parts = self._by_request(self.arrived)
-        for kind in ("late", "stale"):
-            for part in self._by_request(self.absent[kind]):
-                clock.give_up(part, answered=kind == "stale")
+        for part in self._by_request(self.absent["late"]):
+            clock.give_up(part, answered=False)
+        for part in self._by_request(self.absent["stale"]):
+            clock.give_up(part, answered=True)
         #: What all of them report.
         numbers = np.unique(self.flights.dispatch).tolist() or ([] if number is None else [number])
         asked = [airspace.dispatch(n).order.report for n in numbers]

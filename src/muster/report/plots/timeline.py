@@ -168,4 +168,4 @@ def _lines(
 ) -> None:
     """A line from each span's beginning to its end, in its row."""
     segments = np.stack([spans, np.column_stack([place, place])], axis=2)
-    axes.add_collection(LineCollection(segments, colors=shade, linewidths=thickness, capstyle="butt"))
+    axes.add_collection(LineCollection(list(segments), colors=shade, linewidths=thickness, capstyle="butt"))
