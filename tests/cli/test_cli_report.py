@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import re
 from dataclasses import replace
 
@@ -56,7 +57,7 @@ def test_a_report_of_a_sweep(workspace, tmp_path):
     assert muster.__version__ in content
     assert "Groups of clients" in content
     assert "impossible, seed 0: planned without a round." in content
-    assert "accuracy on clients&#x27; own test data" in content
+    assert "accuracy on clients' own test data" in html.unescape(content)
 
 
 @pytest.mark.parametrize(

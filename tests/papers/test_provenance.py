@@ -137,7 +137,10 @@ def test_the_heading_lists_what_is_not_from_the_paper(example):
 def test_the_heading_lists_all_options_of_every_row(example):
     runs = plan(example, "paper", here=everything).runs
     lines = options_told([(run, run.experiment.as_run().to_dict()) for run in runs])
-    assert "options: aggregation fedavg (one): weights equal; by default clip_norm none, server_lr 1" in lines
+    fedavg = next(line for line in lines if line.startswith("options: aggregation fedavg (one): weights equal; "))
+    assert "by default clip_norm none, server_lr 1" in fedavg
+    assert "max_weight none" in fedavg
+    assert "staleness" in fedavg
     nova = next(line for line in lines if "fednova" in line)
     assert "momentum 0.5" in nova
     assert "effective normalisers" in nova

@@ -49,7 +49,8 @@ _SELECTORS = (
 _AGGREGATORS = (
     *("fedavg", "simprox", "fedadam", "fedavgm", "fedyogi", "feddyn", "scaffold", "fednova"),
     *("qfedavg", "krum", "median", "trimmed-mean", "geometric-median", "simagg", "fedatt", "norm-bounding"),
-    *("fedadagrad", "multi-krum", "fedbuff", "fedasync", "ca2fl", "fadas"),
+    *("fedadagrad", "multi-krum", "fedbuff", "fedasync", "ca2fl", "fadas", "bulyan", "fltrust"),
+    *("centred-clipping", "dnc", "sign-vote"),
 )
 _PLACES = {name: place for names in (_AGGREGATORS, _SELECTORS) for place, name in enumerate(names)}
 #: How far the last of several variants is mixed with the ground.

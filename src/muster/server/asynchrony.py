@@ -48,16 +48,19 @@ def check_pacing(
         )
     if selector.gives_fedavg():
         raise _not_late(selector, pacing, "it trains some rounds with another aggregation")
-    _try(selector, aggregator, engine, pacing)
+    _try(selector, engine, pacing)
 
 
-def _try(selector: Selector, aggregator: Aggregator, engine: Engine, pacing: Pacing) -> None:
-    """Run a copy of the methods on made-up clients, and see what they ask for."""
+def _try(selector: Selector, engine: Engine, pacing: Pacing) -> None:
+    """Run a copy of the selection on made-up clients, and see what it asks for.
+
+    The trial averages: how many answers the run's own aggregation gets at once is the pacing's affair.
+    """
     from muster.server.trial import requests_in_trial  # the trial is a run, and runs are checked here
 
-    trial = TrialEngine(engine.population.clients, training=engine.training, algorithm=engine.algorithm)
+    trial = TrialEngine(engine.population.clients, training=engine.training)
     round = -1
-    for asked_in, request in requests_in_trial(selector, trial, aggregator):
+    for asked_in, request in requests_in_trial(selector, trial):
         if isinstance(request, Ask):
             check_ask_fits(request, selector, pacing)
         else:
