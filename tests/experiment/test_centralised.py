@@ -17,7 +17,7 @@ from muster.config.centralised import pooled
 from muster.config.experiment import Experiment, from_dict
 from muster.core.errors import ConfigError
 from muster.core.randomness import generator
-from muster.engine.evaluation import summarise
+from muster.engine.evaluation import Predictions, summarise
 from muster.experiment.runner import build_data, build_parts
 from muster.models import build_model
 from muster.server.ledger import MODEL_UPDATE, RAW_DATA
@@ -254,6 +254,6 @@ def test_clients_of_which_every_test_sample_is_wrong_are_counted():
     """The last clients, too: their number is the test data's, for training data have one client."""
     data = pooled(build_data(experiment({})))
     predicted = (data.dataset.test.labels + 1) % data.classes
-    found = summarise(data, predicted, np.ones(len(predicted)))
+    found = summarise(data, Predictions(np.ones(len(predicted)), predicted))
     assert found.client_correct.tolist() == [0] * 6
     assert found.client_loss_sum.tolist() == found.client_count.tolist()

@@ -103,7 +103,8 @@ def test_other_tasks_and_metrics_are_the_same(six, grid_of, evaluate, task):
     assert here.keys() == there.keys()
     assert {"size", "group_gap"} <= here.keys()
     for name, value in here.items():
-        assert there[name] == pytest.approx(value, nan_ok=True), name
+        if name != "virtual_seconds":  # on a federation time is real
+            assert there[name] == pytest.approx(value, nan_ok=True), name
 
 
 @dataclass
