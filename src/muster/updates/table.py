@@ -255,7 +255,9 @@ def capped(weights: Floats, most: float | None) -> Floats:
     possible = (left > 0) & (rest > 0)
     fits = possible & (descending * left <= most * rest * (1 + 1e-12))
     k = int(np.argmax(fits))
-    shares = np.minimum(weights * (left[k] / rest[k]), most)
+    # Weights at the cap are cut first: what is left may be too small to divide them by.
+    shares = np.minimum(np.minimum(weights, descending[k]) / rest[k] * left[k], most)
+    shares[weights > descending[k]] = most
     return np.asarray(total * (shares / shares.sum()))
 
 
