@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
 from muster.cli.app import app
+from muster.cli.describe import page_of
+from muster.cli.show import KINDS
 from muster.config.experiment import load
 from muster.core.errors import MusterError
 
@@ -105,3 +108,10 @@ def test_the_template_says_what_the_defaults_are(tmp_path, cli):
     cli("init", str(tmp_path))
     experiment = load(tmp_path / "experiment.toml")
     assert experiment.rounds == 30
+
+
+def test_the_page_that_is_named_exists():
+    root = Path(__file__).resolve().parents[2]
+    for kind, registry in KINDS.items():
+        for name in registry:
+            assert (root / page_of(kind, name)).is_file(), (kind, name)

@@ -28,10 +28,18 @@ def outlier_scores(rows: Floats) -> Floats:
 
 
 def inconspicuous(scores: Floats, count: int) -> Bools:
-    """The `count` lowest scores, and whoever has the same score as the last of them."""
-    limit = np.sort(scores)[count - 1]
+    """The `count` lowest scores, without those that equal one that is not among them.
+
+    Attackers that send the same stand out alike: were ties kept, one more of them than expected would save all.
+    Where everybody would be left out, nobody stands out, and ties are kept.
+    """
+    ascending = np.sort(scores)
+    if count >= len(scores):
+        return np.ones(len(scores), dtype=np.bool_)
     # Scores that differ only by rounding are equal.
-    return np.asarray(scores <= limit + 1e-12 * float(scores.max(initial=0.0)))
+    slack = 1e-12 * float(ascending[-1])
+    kept = scores < ascending[count] - slack
+    return np.asarray(kept if kept.any() else scores <= ascending[count - 1] + slack)
 
 
 @aggregators.register("dnc")

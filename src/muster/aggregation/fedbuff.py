@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from muster.aggregation.base import aggregators, running_sum
+from muster.aggregation.base import Aggregated, aggregators, running_sum
 from muster.aggregation.fedavg import FedAvg
 from muster.aggregation.staleness import Discount
 from muster.core.arrays import Floats, Vector
 from muster.core.parameters import ParameterSpec
-from muster.updates.table import Updates
+from muster.updates.table import Updates, total_of
 
 
 @aggregators.register("fedbuff")
@@ -27,6 +27,12 @@ class FedBuff(FedAvg):
     norm: Literal["count", "weights"] = "count"
     staleness: Discount = "polynomial"
 
+    def aggregate(self, current: Vector, updates: Updates, spec: ParameterSpec) -> Aggregated:
+        # How short the step is follows from the answers' age, not from a cap on single weights.
+        weights = self.undiscounted(updates)
+        self._shortened = float((weights * self.discount(updates)).sum()) / total_of(weights)
+        return super().aggregate(current, updates, spec)
+
     def begin(self, current: Vector, spec: ParameterSpec) -> None:
         super().begin(current, spec)
         self._discounted = self._full = 0.0
@@ -38,5 +44,5 @@ class FedBuff(FedAvg):
     def step(self, mean: Floats) -> Floats:
         if self.norm == "count":
             # The mean is divided by the sum of the discounted weights; this is the quotient of both sums.
-            mean *= self._discounted / self._full
+            mean *= self._discounted / self._full if self.max_weight is None else self._shortened
         return mean

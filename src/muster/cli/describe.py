@@ -75,10 +75,13 @@ def _show(kind: str, name: str, component: Callable[..., Any]) -> None:
 def page_of(kind: str, name: str) -> str:
     """The page of the documentation that explains a component."""
     pages = {"filters": "filters", "data": "data", "partitions": "partitions", "trackers": "tracking"}
+    within = {"mix": "combinators", "warmup": "combinators", "within": "combinators", "limit-gap": "combinators"}
+    if name == "plain":
+        return "docs/config.md"
     shared = {"models", "signals", "availability", "devices", "pacing"}
     if kind in pages or kind in shared:
         return f"docs/{pages.get(kind, kind)}.md"
-    return f"docs/methods/{name}.md"
+    return f"docs/methods/{within.get(name, name)}.md"
 
 
 def _table(options: list[Option]) -> Table:

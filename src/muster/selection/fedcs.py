@@ -94,7 +94,7 @@ class FedCS(Selector):
         return (DeviceTime(),)
 
     def round(self, fed: View) -> Plan:
-        candidates = fed.sample(math.ceil(self.candidates * fed.clients))
+        candidates = fed.sample(math.ceil(self.candidates * fed.clients - 1e-9))
         replies = yield Ask(candidates, self.needs())
         times = replies[DeviceTime.name]
         usable = (np.isfinite(times) & (times > 0)).all(axis=1)

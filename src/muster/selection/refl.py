@@ -40,8 +40,8 @@ class Refl(Selector):
     smoothing: float = 0.25
     #: Seconds that the first round is taken to last.
     first_estimate: float = 1000.0
-    #: "share": by the share of the next round for which a client will be there; "throughout": only whether it will
-    #: be there throughout counts, and among equals the lot.
+    #: "share": by the share of the next round for which a client will be there; "throughout": first who will be
+    #: there throughout this round, but not throughout the next, and among equals the lot.
     rank: Literal["share", "throughout"] = "share"
     #: So many of those who are there, drawn by lot, are asked how they see the next round; None: all.
     candidates: int | None = None
@@ -117,7 +117,7 @@ class Refl(Selector):
             return self.clients_per_round
         clients, started = under_way(self.awaited)
         late = expected_stragglers(fed.history.durations[clients], started, fed.now, interval)
-        return max(1, math.ceil(self.least_target * self.clients_per_round), self.clients_per_round - late)
+        return max(1, math.ceil(self.least_target * self.clients_per_round - 1e-9), self.clients_per_round - late)
 
     def _order(self, fed: View, asked: Ints, interval: float) -> Floats:
         """For each of those who were asked: small, if it should go now."""
@@ -126,7 +126,8 @@ class Refl(Selector):
         if fed.forecast is not None and interval > 0:
             soon = fed.forecast(fed.now + interval, fed.now + 2 * interval, asked)
             if self.rank == "throughout":
-                soon = (soon >= 1.0).astype(np.float64)
+                stays = fed.forecast(fed.now, fed.now + interval, asked) >= 1.0
+                soon = 1.0 - (stays & (soon < 1.0))
         chosen = self.chosen_in[asked]
         resting = (chosen != NEVER) & (fed.round - chosen < self.hold_off)
         # Shares are 1 at most: who rests comes after everybody else.

@@ -48,7 +48,9 @@ class Backdoor(DataAttack):
 
     def poisoned(self, data: FederatedData) -> FederatedData:
         train = data.dataset.train
-        if data.dataset.tokens or min(train.features.shape[-1:]) < self.size:
+        shape = train.features.shape[1:]
+        fits = min(shape[-2:]) >= self.size if len(shape) > 1 else shape[0] > self.size**2
+        if data.dataset.tokens or not fits:
             raise ConfigError(
                 f"Backdoor: a mark of {self.size} pixels does not fit samples of shape {train.features.shape[1:]}",
                 expected="pictures, or vectors of numbers",

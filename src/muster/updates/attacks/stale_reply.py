@@ -19,7 +19,8 @@ from muster.updates.table import Updates
 class StaleReply(Attack):
     """Attack: train once, and send that update again whenever one is asked for.
 
-    Simulated on the server, which keeps what each lazy client has sent first.
+    Simulated on the server, which keeps what each lazy client has sent first. Running statistics are those of its
+    present training: a movement of them that is repeated would leave their range.
     """
 
     side: Side = field(default="server", init=False)
@@ -33,10 +34,10 @@ class StaleReply(Attack):
         for row in self.attackers(updates):
             client, movement = int(updates.clients[row]), updates.movements[row]
             if client in self._first:
-                movement[spec.averaged] = self._first[client]
+                movement[spec.trainable] = self._first[client]
                 changed += 1
             else:
-                self._first[client] = movement[spec.averaged].copy()
+                self._first[client] = movement[spec.trainable].copy()
         return Filtered(updates, changed=changed)
 
     def state_dict(self) -> State:
