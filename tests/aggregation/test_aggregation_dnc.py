@@ -61,3 +61,9 @@ def test_too_few_and_bad_options(population, advance):
     for options in ({"attackers": -1}, {"filter_factor": 0.0}, {"iterations": 0}, {"dimensions": 0}):
         with pytest.raises(ConfigError, match=next(iter(options))):
             DivideAndConquer(**options).check(population())
+
+
+def test_one_attacker_more_than_expected_saves_nobody_when_all_send_the_same():
+    scores = np.array([0.1, 0.2, 0.3, 0.4, 9.0, 9.0, 9.0])
+    assert inconspicuous(scores, 5).tolist() == [True] * 4 + [False] * 3
+    assert inconspicuous(np.ones(4), 2).all(), "nobody stands out"

@@ -7,7 +7,9 @@ from hypothesis import strategies as st
 
 from muster.aggregation.fedavg import FedAvg
 from muster.aggregation.fedbuff import FedBuff
+from muster.core.parameters import ParameterSpec, SpecEntry
 from muster.pacing.buffered import Buffered
+from muster.updates.table import Updates
 
 
 def stale(ages):
@@ -95,3 +97,11 @@ def test_with_equal_devices_and_everybody_in_the_buffer_it_reaches_the_optimum(a
     asynchronous.speeds = (1.0, 1.0, 1.0)
     result = asynchronous.run(FedBuff(), 800, pacing=Buffered(in_flight=3, k=3), per_round=3)
     np.testing.assert_allclose(result.parameters, asynchronous.problem.optimum, atol=1e-4)
+
+
+@pytest.mark.parametrize("most", [None, 0.5, 0.6])
+def test_a_cap_on_weights_does_not_shorten_the_step(most):
+    spec = ParameterSpec((SpecEntry("w", (1,), 0, 1),), (), ())
+    updates = Updates.from_movements([[1.0], [1.0]], staleness=np.array([0, 3]))
+    step = FedBuff(max_weight=most).aggregate(np.zeros(1, dtype=np.float32), updates, spec).parameters[0]
+    assert step == pytest.approx(0.75)

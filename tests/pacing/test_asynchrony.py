@@ -341,3 +341,14 @@ def test_a_selector_finds_its_reports_when_nobody_has_answered():
     # More rounds than may fail in a row, and none of them has: everybody is under way, and then they answer.
     assert all(record.only_waited for record in result.records[:80])
     assert any(record.trainings[0].clients for record in result.records[80:])
+
+
+def test_what_is_too_stale_was_told_all_the_same():
+    pacing = Buffered(in_flight=12, k=1, max_staleness=3)
+    server = Server(InTurn(), FedAvg(), trial(), devices=devices(), pacing=pacing)
+    result = server.run(60)
+    costs = result.ledger.total()
+    told = sum(round.get("model update", 0) for round in result.ledger.disclosed)
+    assert told == costs.client_trainings + costs.wasted_trainings
+    stale = {c for r in result.records for c, why in r.trainings[0].rejected.items() if "too stale" in why}
+    assert not np.isnan(server.history.durations[sorted(stale)]).any(), "how long they took is known"

@@ -306,7 +306,8 @@ class FlowerEngine(Engine, Live):
     def answers(self, orders: Sequence[TrainOrder]) -> Iterator[Updates | Failed]:
         self._provisional = {}
         for order in orders:
-            arrived = self._training_at(order.place).arrived
+            training = self._training_at(order.place)
+            arrived = {} if training is None else training.arrived
             task = order.task(schedule(order.clients, self.population.sizes))
             taken = iter([(client, arrived.pop(client)) for client in task.clients.tolist()])
             yield from self._handed_over(order, task, taken)
@@ -314,6 +315,8 @@ class FlowerEngine(Engine, Live):
 
     def give_up(self, order: TrainOrder) -> None:
         training, clients = self._training_at(order.place), order.clients.tolist()
+        if training is None:  # everybody has failed meanwhile: nobody is left to be given up on
+            return
         for client in clients:
             training.arrived.pop(client, None)
         awaited = set(training.sent.waiting.values()).intersection(clients)
@@ -325,8 +328,8 @@ class FlowerEngine(Engine, Live):
         dropped, self._mail.dropped = self._mail.dropped, []
         return [(self._given_up.pop(who), who[1]) for who in dropped if who in self._given_up]
 
-    def _training_at(self, place: Place) -> _UnderWay:
-        return next(training for training in self._under_way if training.order.place == place)
+    def _training_at(self, place: Place) -> _UnderWay | None:
+        return next((training for training in self._under_way if training.order.place == place), None)
 
     def _forget_what_is_done(self) -> None:
         self._under_way = [training for training in self._under_way if not training.done]

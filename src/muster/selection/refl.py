@@ -121,13 +121,13 @@ class Refl(Selector):
 
     def _order(self, fed: View, asked: Ints, interval: float) -> Floats:
         """For each of those who were asked: small, if it should go now."""
-        soon = np.zeros(len(asked))
+        soon: Floats = np.zeros(len(asked))
         # A trial of this method, before a run, has no time.
         if fed.forecast is not None and interval > 0:
             soon = fed.forecast(fed.now + interval, fed.now + 2 * interval, asked)
             if self.rank == "throughout":
                 stays = fed.forecast(fed.now, fed.now + interval, asked) >= 1.0
-                soon = 1.0 - (stays & (soon < 1.0))
+                soon = np.where(stays & (soon < 1.0), 0.0, 1.0)
         chosen = self.chosen_in[asked]
         resting = (chosen != NEVER) & (fed.round - chosen < self.hold_off)
         # Shares are 1 at most: who rests comes after everybody else.

@@ -50,6 +50,8 @@ class Conversation:
         self.lr = server.engine.training.learning_rate(round, population.rounds, server.losses)
         #: Samples of its training that a probe has done for each client already, in this round.
         self._probed: Ints = np.zeros(0, dtype=np.int64)
+        #: More samples count for nobody in this round; None: all that are stated do.
+        self._most_samples = server.limits.most_samples(server.engine.population.sizes)
         #: Whether the server has waited for answers in this round.
         self._landed = False
 
@@ -164,7 +166,6 @@ class Conversation:
         there = clients[trips.answers]
         said, failures = server.engine.ask(AskOrder(there, parameters, self.place(), self.lr, signals))
         failed = [*clients[~trips.answers].tolist(), *(failure.client for failure in failures)]
-        server.clock.asked(trips, failed)
         names = [signal.name for signal in signals]
         # Whoever was not believed has measured and told all the same.
         self.books.asked(clients, said.clients, signals)
@@ -174,6 +175,8 @@ class Conversation:
         replies = server.limits.believed(replies, signals)
         self.record.asks.append((names, len(clients), len(replies)))
         failed += refused
+        # Whoever was not believed counts as silent, also when the run is repeated.
+        server.clock.asked(trips, failed)
         self.remember(replies, failed, trained=False)
         self._note_probes(replies.clients, signals)
         return replies
@@ -188,6 +191,11 @@ class Conversation:
         """Samples of its training that each client has done already."""
         return self._probed[clients] if len(self._probed) else np.zeros(len(clients), dtype=np.int64)
 
+    def probes_used(self, clients: Ints) -> None:
+        """These clients train now: a probe is credited to one training."""
+        if len(self._probed):
+            self._probed[clients] = 0
+
     def remember(self, replies: Replies, failed: list[int], *, trained: bool) -> None:
         kept = {name: rows.astype(np.float32) for name, rows in replies.values.items() if _is_narrow(rows)}
         if kept:
@@ -196,9 +204,10 @@ class Conversation:
             self.server.history.reported(name, replies.clients, values)
         self.server.history.failed(np.array(failed, dtype=np.int64))
 
-    def counted_sizes(self) -> Ints:
-        """As how many samples each client counts now: a federation may learn it from an answer."""
-        return self.server.limits.counted(self.server.engine.population.sizes)
+    def counted_sizes(self, clients: Ints) -> Ints:
+        """As how many samples these clients count now: a federation may learn it from an answer."""
+        sizes = self.server.engine.population.sizes[clients]
+        return sizes if self._most_samples is None else np.minimum(sizes, self._most_samples)
 
     def client_failed(self, failure: Failed) -> None:
         """Tell everybody that a client did not answer a training, or not in a way that could be used."""

@@ -167,13 +167,17 @@ class Bookkeeper:
         costs.samples += samples
         costs.probe_samples += int(self.passes(answered, tuple(s for s in report if not s.in_update)).sum())
         costs.bytes_up += load.up * len(answered)
-        self.ledger.disclose(RAW_DATA if self.training.centralised else MODEL_UPDATE, len(answered))
+        self.told(len(answered), report, filters)
+
+    def told(self, answers: int, report: tuple[Signal, ...], filters: Sequence[Filter] = ()) -> None:
+        """So many answers to a training have told what they tell."""
+        self.ledger.disclose(RAW_DATA if self.training.centralised else MODEL_UPDATE, answers)
         for step in filters:
             if step.discloses:
-                self.ledger.disclose(step.discloses, len(answered))
+                self.ledger.disclose(step.discloses, answers)
         for signal in report:
             if not signal.in_update:
-                self.ledger.disclose(signal.discloses, len(answered))
+                self.ledger.disclose(signal.discloses, answers)
 
     def wasted(self, trainings: int, load: Load, seconds: float, *, answered: bool) -> None:
         """Trainings were begun for nothing; `answered`: the answers came all the same, and were thrown away."""

@@ -42,10 +42,15 @@ class ClientLimits:
         >>> ClientLimits(max_samples_over_median=3).counted(np.array([100, 10**9, 120])).tolist()
         [100, 360, 120]
         """
+        most = self.most_samples(sizes)
+        return sizes if most is None else np.minimum(sizes, most)
+
+    def most_samples(self, sizes: Ints) -> int | None:
+        """The largest count that counts where clients state `sizes`; None: any does."""
         bounds = [] if self.max_samples is None else [self.max_samples]
         if self.max_samples_over_median is not None and len(sizes):
             bounds.append(max(1, int(self.max_samples_over_median * float(np.median(sizes)))))
-        return np.minimum(sizes, min(bounds)) if bounds else sizes
+        return min(bounds, default=None)
 
     def believed(self, replies: Replies, signals: tuple[Signal, ...]) -> Replies:
         """The replies with numbers that rank clients brought down to the bounds."""

@@ -227,7 +227,8 @@ class Server:
         population = replace(known, rounds=rounds, sizes=self.limits.counted(known.sizes))
         self.history.grow(population.clients)
         self.ledger.open_round()
-        books = Bookkeeper(self.ledger, population, self.engine.training)
+        # Clients train on all that they have, whatever counts of it.
+        books = Bookkeeper(self.ledger, replace(known, rounds=rounds), self.engine.training)
         record = RoundRecord(round + 1, began=self.clock.now)
         if round == 0:
             record.events += self.cautions(rounds)

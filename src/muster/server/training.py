@@ -67,6 +67,7 @@ def dispatch(talk: Conversation, request: Train) -> int:
         samples = np.maximum(books.planned(clients, engine.algorithm) - talk.probed(clients), 0)
     place = order.place.round, order.place.exchange
     trips = server.clock.sending(clients, samples, load.down, load.up, exchange=place)
+    talk.probes_used(clients)
     books.dispatched(clients, load)
     sent = Dispatch(request, order, server.version, load)
     number = server.airspace.take_off(sent, server.clock.now, trips, _ties(talk, order))
@@ -127,7 +128,7 @@ class Landing:
         for part in self._by_request(self.absent["stale"]):
             clock.give_up(part, answered=True)
         #: What all of them report.
-        numbers = np.unique(self.flights.dispatch).tolist() or ([] if number is None else [number])
+        numbers = np.unique(self.flights.dispatch[self.arrived]).tolist() or ([] if number is None else [number])
         asked = [airspace.dispatch(n).order.report for n in numbers]
         names = set.intersection(*({signal.name for signal in report} for report in asked)) if asked else set()
         self.report = tuple(signal for signal in asked[0] if signal.name in names) if asked else ()
@@ -146,13 +147,15 @@ class Landing:
         server, talk, record = self.talk.server, self.talk, aggregation.record
         aggregation.carry_out()
         self._note_absences(record)
-        worked = self.flights.clients[self.arrived]
+        # An answer that is too old to be used tells how long it took, too.
+        answered = self.arrived | self.absent["stale"]
         # What was needed, not the difference of two moments: its rounding would make a client late for a deadline
         # that is its own last duration.
-        server.history.took(worked, self.flights.needed[self.arrived])
+        server.history.took(self.flights.clients[answered], self.flights.needed[answered])
         talk.record.trainings.append(record)
-        server.history.trained(np.array(record.clients, dtype=np.int64), talk.round)
-        used = np.isin(self.flights.clients, record.clients) & self.arrived
+        counting = np.array(record.clients, dtype=np.int64)[np.array(record.weights) > 0]
+        server.history.trained(counting, talk.round)
+        used = np.isin(self.flights.clients, counting) & self.arrived
         server.history.stale(self.flights.clients[used], self.staleness[used])
         if server.clock.passes:
             record.flown = self._flown(record)
@@ -176,8 +179,12 @@ class Landing:
             for number in np.unique(flights.dispatch[rows]).tolist():
                 some = rows[flights.dispatch[rows] == number]
                 spent = np.minimum(flights.ends[some], now) - flights.started[some]
-                load = server.airspace.dispatch(number).load
-                self.talk.books.wasted(len(some), load, float(spent.sum()), answered=kind == "stale")
+                sent, books = server.airspace.dispatch(number), self.talk.books
+                books.wasted(len(some), sent.load, float(spent.sum()), answered=kind == "stale")
+                if kind == "stale":  # what was told counts, whether or not it is used
+                    clients = np.sort(flights.clients[some])
+                    books.told(len(clients), sent.order.report, server.engine.filters)
+                    books.released(clients, sent.order.report)
         late = self.absent["late"]
         server.history.waited(flights.clients[late], now - flights.started[late])
 
@@ -198,7 +205,12 @@ class Landing:
     def _flown(self, record: TrainingRecord) -> Flown:
         flights = self.flights
         outcomes = np.full(len(flights), "failed", dtype=object)
-        named = {"used": record.clients, "left out": record.left_out, "refused": list(record.rejected)}
+        pairs = list(zip(record.clients, record.weights, strict=True))
+        named = {
+            "used": [client for client, weight in pairs if weight > 0],
+            "left out": [*record.left_out, *(client for client, weight in pairs if weight <= 0)],
+            "refused": list(record.rejected),
+        }
         for outcome, clients in named.items():
             outcomes[np.isin(flights.clients, clients)] = outcome
         for outcome, who in self.absent.items():
@@ -323,11 +335,10 @@ class Aggregation:
         server.version += 1
         ranks = np.argsort(result.clients)
         self.record.clients = result.clients[ranks].tolist()
-        stated, counted = server.engine.population.sizes, self.talk.counted_sizes()
+        stated, counted = server.engine.population.sizes[result.clients], self.talk.counted_sizes(result.clients)
         self.talk.record.events += [
-            f"client {client} states {stated[client]:,} samples and counts as {counted[client]:,}"
-            for client in self.record.clients
-            if counted[client] < stated[client]
+            f"client {result.clients[row]} states {stated[row]:,} samples and counts as {counted[row]:,}"
+            for row in ranks[(counted < stated)[ranks]].tolist()
         ]
         self.record.weights = result.weights[ranks].tolist()
 
@@ -431,7 +442,7 @@ class Aggregation:
         multiplicity = one.astype(np.int64) if request.multiplicity is None else np.asarray(request.multiplicity)
         return Updates(
             clients,
-            self.talk.counted_sizes()[clients],
+            self.talk.counted_sizes(clients),
             np.empty((len(clients), 0), dtype=np.float32),
             {},
             multiplicity=multiplicity,
@@ -452,7 +463,7 @@ class Aggregation:
         return replace(
             answers,
             # Read now: a federation may learn how many samples a client has from its answer.
-            sizes=self.talk.counted_sizes()[answers.clients],
+            sizes=self.talk.counted_sizes(answers.clients),
             reports={signal.name: answers.reports[signal.name] for signal in self.landed.report},
             weights=None if known.weights is None else known.weights[at],
             drifts=known.drifts,
