@@ -155,6 +155,9 @@ def test_tuning_has_seeds_of_its_own(league):
         ({"tables": [VALUES["tables"][0] | {"compares": "models"}]}, "compares 'models'"),
         ({"tables": [VALUES["tables"][0] | {"grid": {"teraform": {}}}]}, "unknown selection method 'teraform'"),
         ({"problems": [*VALUES["problems"], VALUES["problems"][0]]}, "the same name"),
+        ({"problems": [{"name": "x", "cohort": 4}]}, "problem 'x' of the league does not say which data"),
+        ({"problems": [VALUES["problems"][0] | {"data": {"path": "x"}}]}, "does not say which data"),
+        ({"problems": [VALUES["problems"][0] | {"data": "digits"}]}, "does not say which data"),
         ({"problems": [{"name": "x"}]}, "missing key 'problems\\[0\\].cohort'"),
     ],
 )
