@@ -215,7 +215,7 @@ def judge(found: Sequence[Problem], options: Options | None = None, remarks: Seq
     known = [one.problem for one in judged]
     budgets = [_budget(options.at, problem.cases) for problem in known]
     scores = reached(known, options.metric, last=options.last, at=budgets)
-    ranking = ranked(scores, options.metric)
+    ranking = ranked(known, scores, options.metric)
     baselines = {one.baseline.name for one in judged}
     baseline = baselines.pop() if len(baselines) == 1 else ""
     tables = {}
