@@ -162,6 +162,22 @@ def test_the_table_over_problems(runs):
     assert comparison.ranking.methods == ("random", "terraform", "oort")
 
 
+@pytest.mark.parametrize("spread", ["interval", "deviation"])
+def test_it_is_said_what_spreads_are_over(runs, spread):
+    table = compare(runs, Options(spread=spread)).across["ranks"]
+    assert len(table.column("alpha=0.3")[1].values) == 3, "seeds"
+    assert len(table.column("mean rank")[1].values) == len(table.column("against random")[1].values) == 2, (
+        "problems"
+    )
+    assert "over seeds" in table.notes[0]
+    assert "The spread of mean ranks and differences is over problems, not over seeds." in table.notes
+    unlike = [run for run in runs if run.name != "random" or run.config["partition"]["alpha"] == 0.3]
+    notes = compare(unlike, Options(spread=spread)).across["ranks"].notes
+    assert "The spread of mean ranks is over problems, not over seeds." in notes, (
+        "no common baseline, no differences"
+    )
+
+
 def test_a_method_that_a_problem_lacks_has_no_rank(runs):
     partial = [run for run in runs if run.name != "oort" or run.config["partition"]["alpha"] == 0.3]
     comparison = compare(partial)

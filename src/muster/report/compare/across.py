@@ -130,10 +130,12 @@ def _notes(methods: Sequence[str], found: Ranking | None, baseline: str, short: 
     if found is None:
         return ["No ranks: it takes two methods that every problem has, with all of its seeds.", *without]
     count, problems = len(found.methods), found.problems
+    over_problems = "mean ranks and differences" if baseline in found.methods else "mean ranks"
     notes = [
         SPREAD_NOTE,
         f"Ranks: of the means over seeds, 1 is best, {count} methods in {problems} problems; wins: problems in "
         "which nobody was better.",
+        f"The spread of {over_problems} is over problems, not over seeds.",
         *without,
     ]
     left = [name for name in methods if name not in found.methods and name not in short]
