@@ -155,6 +155,9 @@ def test_tuning_has_seeds_of_its_own(league):
         ({"tables": [VALUES["tables"][0] | {"compares": "models"}]}, "compares 'models'"),
         ({"tables": [VALUES["tables"][0] | {"grid": {"teraform": {}}}]}, "unknown selection method 'teraform'"),
         ({"problems": [*VALUES["problems"], VALUES["problems"][0]]}, "the same name"),
+        ({"problems": [{"name": "x", "cohort": 4}]}, "problem 'x' of the league does not say which data"),
+        ({"problems": [VALUES["problems"][0] | {"data": {"path": "x"}}]}, "does not say which data"),
+        ({"problems": [VALUES["problems"][0] | {"data": "digits"}]}, "does not say which data"),
         ({"problems": [{"name": "x"}]}, "missing key 'problems\\[0\\].cohort'"),
     ],
 )
@@ -242,6 +245,30 @@ def test_the_best_point_is_chosen_at_equal_work_and_only_with_all_of_its_seeds(l
     assert choose(planned, runs, dict(zip(keys, (good, poor), strict=True)))[place] == {"min_clients": 1}
     assert choose(planned, runs, {keys[0]: poor})[place] == {"min_clients": 1}
     assert choose(planned, runs, {}) == {}
+
+
+def test_methods_that_lack_a_seed_are_not_judged(league, tmp_path, made, monkeypatch):
+    """Terraform has lost its second seed in one problem, the baseline in the other."""
+    planned = plan(league, "smoke")
+    lost = {("alpha 0.5", "terraform", 1), ("alpha 1.0", "random", 1)}
+    results = {
+        run.experiment.fingerprint: made(run.method, run.experiment.seed, [0.2, 0.6])
+        for run in planned.runs({})
+        if (run.problem, run.method, run.experiment.seed) not in lost
+    }
+    monkeypatch.setattr("muster.league.outcome._results", lambda *_, **__: (results, {}, True))
+    with Store(tmp_path / "store") as store:
+        outcome = run_league(planned, store)
+    (table,) = outcome.tables
+    (judged,) = table.comparison.judged
+    assert judged.name == "alpha 0.5"
+    assert [(case.name, case.seeds) for case in judged.cases] == [("random", [0, 1])]
+    assert outcome.short == {
+        "terraform, alpha 0.5 (Selection)": "1 of 2 seeds have a result, so it is not in the table",
+        "random, alpha 1.0 (Selection)": "1 of 2 seeds have a result, so the problem is not in the table",
+    }
+    page = write_page(outcome, tmp_path / "page.md", "muster league").read_text()
+    assert "terraform, alpha 0.5 (Selection): 1 of 2 seeds have a result" in page
 
 
 def test_runs_that_fail_are_named(league, tmp_path):

@@ -67,6 +67,59 @@ def test_what_was_not_measured_is_not_best(made):
     assert headline(compare(found))[0] == "random reaches 50.0 % accuracy."
 
 
+@pytest.fixture
+def unequal_work(made):
+    """Oort is better by round, and worse by training: it trains twice as many clients. Eight seeds."""
+    return [
+        made(name, seed, [0.2, end + seed / 100], selections=[[ids]] * 2, selection={"method": name})
+        for seed in range(8)
+        for name, end, ids in (("random", 0.6, [0, 1]), ("oort", 0.7, [0, 1, 2, 3]))
+    ]
+
+
+def test_at_equal_work_the_headline_says_what_the_tables_say(unequal_work):
+    assert headline(compare(unequal_work))[0].startswith("oort is best with 73.5 % accuracy, ")
+    options = Options(at="client_trainings", sort=True)
+    comparison = compare(unequal_work, options)
+    assert headline(comparison) == [
+        "random is best with 63.5 % accuracy after 4 client trainings, 43.5 points ahead of oort.",
+        "Ahead of oort in 8 of 8 seeds: more than chance explains (p ≤ 0.00781).",
+    ]
+    assert [case.name for case in comparison.cases] == ["random", "oort"], "sorted by the same"
+    scores = comparison.tables["scores"].column("accuracy")
+    assert [standing.score for standing in standings(comparison.alone, options)] == pytest.approx(
+        [cell.value for cell in scores]
+    )
+
+
+def test_sorted_cases_without_a_score_come_last(made):
+    found = runs(made, {"random": [0.5], "oort": [0.7], "terraform": [0.6]})
+    late = made("late", 0, [math.nan, 0.9], selection={"method": "late"})
+    comparison = compare([late, *found], Options(at="round=1", sort=True))
+    assert comparison.cases[-1].name == "late"
+    assert compare([late, *found], Options(sort=True)).cases[0].name == "late"
+
+
+def test_cases_without_a_common_seed_are_not_called_one_seed(made):
+    own = [made("random", seed, [0.1, 0.5], selection={"method": "random"}) for seed in (0, 1)]
+    theirs = [made("oort", seed, [0.1, 0.7], selection={"method": "oort"}) for seed in (2, 3)]
+    assert headline(compare([*own, *theirs]))[-1] == (
+        "oort and random share no seed with a value: whether that is chance, only the same seeds can tell, "
+        "at least 6."
+    )
+
+
+def test_without_correction_the_headline_corrects_nothing(made):
+    seeds = range(6)
+    scores = {
+        name: [end + seed / 100 for seed in seeds]
+        for name, end in (("random", 0.5), ("oort", 0.7), ("terraform", 0.6))
+    }
+    assert headline(compare(runs(made, scores)))[-1].endswith("too few to be sure, it takes at least 7.")
+    plain = headline(compare(runs(made, scores), Options(correction="none")))[-1]
+    assert plain == "Ahead of random in 6 of 6 seeds: more than chance explains (p ≤ 0.0312)."
+
+
 # --- notebooks -------------------------------------------------------------------------------------------
 
 

@@ -101,6 +101,13 @@ def test_a_problem_is_what_is_not_the_method(run):
     assert set(problem_sections(config)) == {"rounds", "data", "partition", "training"}
 
 
+def test_how_far_clients_are_believed_is_the_method(run):
+    """With a bound on sample counts and without one, runs stand in one table."""
+    results = [run("random"), run("random", name="bounded", limits={"max_samples": 50})]
+    assert shown(problems(results)) == {"": [("random", [0]), ("bounded", [0])]}
+    assert problem_sections(results[0].config) == problem_sections(results[1].config)
+
+
 def test_names_have_no_more_words_than_it_takes():
     rows = [
         {"data.source": "digits", "partition.alpha": 0.3, "training.lr": 0.1},

@@ -27,6 +27,7 @@ METHOD_SECTIONS = (
     "pacing",
     "filters",
     "guard",
+    "limits",
     "privacy",
     "evaluation",
     "engine",

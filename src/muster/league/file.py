@@ -139,6 +139,13 @@ def _check(league: League) -> None:
     names = [problem.name for problem in league.problems]
     if len(set(names)) < len(names):
         raise ConfigError("two problems of the league have the same name")
+    for problem in league.problems:
+        data = problem.sections.get("data")
+        if not isinstance(data, Mapping) or not isinstance(data.get("source"), str):
+            raise ConfigError(
+                f"problem '{problem.name}' of the league does not say which data it has",
+                expected='data = { source = "…" }, for example "digits"',
+            )
     for scale_name, scale in league.scales.items():
         for name in scale.problems:
             if name not in names:

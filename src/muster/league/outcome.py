@@ -42,6 +42,8 @@ class Outcome:
     chosen: Mapping[Place, Point]
     #: Why a run has no result, by "method, problem, seed".
     failed: Mapping[str, str]
+    #: "method, problem (table)" → how many of its seeds have a result; those with fewer than all are not judged.
+    short: Mapping[str, str]
     #: Everything was done before somebody asked to stop.
     complete: bool
 
@@ -65,13 +67,17 @@ def run_league(
     tuned, why, complete = run(tuning, name=f"{sweep_name(plan)} tuning")
     chosen = choose(plan, tuning, tuned)
     if not complete:
-        return Outcome(plan, (), chosen, why, complete)
+        return Outcome(plan, (), chosen, why, {}, complete)
     runs = plan.runs(chosen)
     results, failed, complete = run(runs, name=sweep_name(plan))
-    tables = tuple(
-        found for table in plan.league.tables if (found := _table(plan, table, runs, results)) is not None
-    )
-    return Outcome(plan, tables, chosen, why | failed, complete)
+    short: dict[str, str] = {}
+    tables = []
+    for table in plan.league.tables:
+        problems, left = _problems(plan, table, runs, results)
+        short |= left
+        if problems:
+            tables.append(_table(plan, table, problems))
+    return Outcome(plan, tuple(tables), chosen, why | failed, short, complete)
 
 
 def _results(
@@ -124,12 +130,7 @@ def choose(plan: LeaguePlan, runs: Sequence[PlannedRun], results: Mapping[str, R
     return chosen
 
 
-def _table(
-    plan: LeaguePlan, table: MethodTable, runs: Sequence[PlannedRun], results: Mapping[str, Result]
-) -> LeagueTable | None:
-    problems = _problems(plan, table, runs, results)
-    if not problems:
-        return None
+def _table(plan: LeaguePlan, table: MethodTable, problems: Sequence[Problem]) -> LeagueTable:
     options = Options(last=plan.league.last, at="client_trainings", baseline=table.baseline)
     by_unit = {}
     for unit in UNITS:
@@ -142,18 +143,28 @@ def _table(
 
 def _problems(
     plan: LeaguePlan, table: MethodTable, runs: Sequence[PlannedRun], results: Mapping[str, Result]
-) -> list[Problem]:
-    """The problems with every method that has at least one result; the baseline is always among them."""
-    found = []
+) -> tuple[list[Problem], dict[str, str]]:
+    """The problems with every method that has a result of each seed, and what is said about the others.
+
+    A mean over the seeds that did not fail is not comparable with one over all. The baseline is always among the
+    methods: a problem in which it lacks a seed is left out.
+    """
+    found, short = [], {}
     for problem in plan.problems:
-        cases: dict[str, list[Result]] = {}
+        cases: dict[str, list[Result]] = {name: [] for name in plan.rows(table, problem)}
         for run in runs:
             result = results.get(run.experiment.fingerprint)
             if (run.table, run.problem) == (table.name, problem.name) and result is not None:
-                cases.setdefault(run.method, []).append(result)
-        if table.baseline in cases:
-            found.append(Problem(problem.name, tuple(Case(name, tuple(own)) for name, own in cases.items())))
-    return found
+                cases[run.method].append(result)
+        whole = {name: own for name, own in cases.items() if 0 < len(own) == len(plan.seeds)}
+        for name in (name for name in cases if name not in whole):
+            what = "the problem is" if name == table.baseline else "it is"
+            short[f"{name}, {problem.name} ({table.name})"] = (
+                f"{len(cases[name])} of {len(plan.seeds)} seeds have a result, so {what} not in the table"
+            )
+        if table.baseline in whole:
+            found.append(Problem(problem.name, tuple(Case(name, tuple(own)) for name, own in whole.items())))
+    return found, short
 
 
 def failures(outcome: Outcome) -> MusterError | None:

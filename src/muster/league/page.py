@@ -167,7 +167,7 @@ def _absent(outcome: Outcome) -> Iterator[Part]:
         for table in plan.league.tables
         for method, why in table.leave_out.items()
     ]
-    missing = [f"{name}: {why}" for name, why in {**plan.absent, **outcome.failed}.items()]
+    missing = [f"{name}: {why}" for name, why in {**plan.absent, **outcome.short, **outcome.failed}.items()]
     if left or missing:
         yield Heading("What is not here")
         yield from left

@@ -9,8 +9,8 @@ from statistics import fmean
 
 import numpy as np
 
-from muster.report.compare.comparison import Comparison, Judged, Options
-from muster.report.compare.measures import better, metric_column, value
+from muster.report.compare.comparison import Comparison, Judged, Options, budget_of
+from muster.report.compare.measures import Budget, amount_text, better, metric_column, value
 from muster.report.compare.pairs import LEVEL, pairs, seeds_needed
 from muster.report.compare.significance import paired_test
 from muster.results.cases import Case
@@ -25,9 +25,13 @@ class Standing:
 
 
 def standings(judged: Judged, options: Options) -> list[Standing]:
-    """Cases by their mean score at the end, the best first; cases that miss a seed's score are left out."""
+    """Cases by their mean score, the best first; cases that miss a seed's score are left out.
+
+    As in the tables: at the end, or after the work of `options.at`.
+    """
+    at = budget_of(options.at, judged.cases)
     found = [
-        Standing(case, fmean(value(run, options.metric, last=options.last) for run in case.runs))
+        Standing(case, fmean(value(run, options.metric, last=options.last, within=at) for run in case.runs))
         for case in judged.cases
     ]
     sign = better(options.metric).value
@@ -44,21 +48,23 @@ def headline(comparison: Comparison) -> list[str]:
 def headline_of(judged: Judged, options: Options) -> list[str]:
     """Of one problem: the first sentence says who is best, the second by how much, the third how sure that is."""
     order, metric = standings(judged, options), options.metric
-    column = metric_column(metric)
+    at = budget_of(options.at, judged.cases)
+    what = f"{metric_column(metric).title}{_when(at)}"
     if not order:
-        return [f"No run has measured {column.title}."]
+        return [f"No run has measured {what}."]
     best = order[0]
     if len(order) == 1:
-        return [f"{best.case.name} reaches {_shown(metric, best.score)} {column.title}.", *_seeds(best.case)]
-    return list(_sentences(judged, options, order))
+        return [f"{best.case.name} reaches {_shown(metric, best.score)} {what}.", *_seeds(best.case)]
+    return list(_sentences(judged, options, order, at))
 
 
-def _sentences(judged: Judged, options: Options, order: Sequence[Standing]) -> Iterator[str]:
+def _sentences(judged: Judged, options: Options, order: Sequence[Standing], at: Budget | None) -> Iterator[str]:
     best, second = order[:2]
     metric = options.metric
-    first = f"{best.case.name} is best with {_shown(metric, best.score)} {metric_column(metric).title}"
-    if _shown(metric, best.score) == _shown(metric, second.score):
-        yield f"{best.case.name} and {second.case.name} share the first place: {_shown(metric, best.score)}."
+    top = _shown(metric, best.score)
+    first = f"{best.case.name} is best with {top} {metric_column(metric).title}{_when(at)}"
+    if top == _shown(metric, second.score):
+        yield f"{best.case.name} and {second.case.name} share the first place{_when(at)}: {top}."
     else:
         yield f"{first}, {_gap(metric, best.score - second.score)} ahead of {second.case.name}."
     rival = judged.baseline if judged.baseline is not best.case else second.case
@@ -66,13 +72,19 @@ def _sentences(judged: Judged, options: Options, order: Sequence[Standing]) -> I
         other = next((each.score for each in order if each.case is rival), math.nan)
         if not math.isnan(other):
             yield f"The baseline {rival.name} reaches {_shown(metric, other)}."
-    yield _certainty(options, best.case, rival, len(order) - 1)
+    comparisons = len(order) - 1 if options.correction == "holm" else 1
+    yield _certainty(options, best.case, rival, comparisons, at)
 
 
-def _certainty(options: Options, best: Case, rival: Case, comparisons: int) -> str:
-    """What the seeds can say about the best against another case."""
-    own, theirs = pairs(best, rival, lambda run: value(run, options.metric, last=options.last))
-    if len(own) < 2:
+def _certainty(options: Options, best: Case, rival: Case, comparisons: int, at: Budget | None) -> str:
+    """What the seeds can say about the best against another case; `comparisons`: how many p is corrected for."""
+    own, theirs = pairs(best, rival, lambda run: value(run, options.metric, last=options.last, within=at))
+    if len(own) == 0:
+        return (
+            f"{best.name} and {rival.name} share no seed with a value: whether that is chance, only the same "
+            f"seeds can tell, at least {seeds_needed(comparisons)}."
+        )
+    if len(own) == 1:
         return f"One seed: whether that is chance, only more can tell, at least {seeds_needed(comparisons)}."
     test = paired_test(own, theirs)
     wins = int(np.sum(better(options.metric).value * test.differences > 0))
@@ -87,6 +99,10 @@ def _certainty(options: Options, best: Case, rival: Case, comparisons: int) -> s
 
 def _seeds(case: Case) -> list[str]:
     return ["One seed: nothing is known about the spread."] if len(case.runs) == 1 else []
+
+
+def _when(at: Budget | None) -> str:
+    return f" after {amount_text(at)}" if at else ""
 
 
 def _shown(metric: str, score: float) -> str:

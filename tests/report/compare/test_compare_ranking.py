@@ -162,6 +162,22 @@ def test_the_table_over_problems(runs):
     assert comparison.ranking.methods == ("random", "terraform", "oort")
 
 
+@pytest.mark.parametrize("spread", ["interval", "deviation"])
+def test_it_is_said_what_spreads_are_over(runs, spread):
+    table = compare(runs, Options(spread=spread)).across["ranks"]
+    assert len(table.column("alpha=0.3")[1].values) == 3, "seeds"
+    assert len(table.column("mean rank")[1].values) == len(table.column("against random")[1].values) == 2, (
+        "problems"
+    )
+    assert "over seeds" in table.notes[0]
+    assert "The spread of mean ranks and differences is over problems, not over seeds." in table.notes
+    unlike = [run for run in runs if run.name != "random" or run.config["partition"]["alpha"] == 0.3]
+    notes = compare(unlike, Options(spread=spread)).across["ranks"].notes
+    assert "The spread of mean ranks is over problems, not over seeds." in notes, (
+        "no common baseline, no differences"
+    )
+
+
 def test_a_method_that_a_problem_lacks_has_no_rank(runs):
     partial = [run for run in runs if run.name != "oort" or run.config["partition"]["alpha"] == 0.3]
     comparison = compare(partial)
@@ -170,6 +186,35 @@ def test_a_method_that_a_problem_lacks_has_no_rank(runs):
     assert math.isnan(table.column("alpha=3.0")[2].value)
     assert "Without a rank, because a problem lacks them: oort." in table.notes
     assert comparison.ranking.methods == ("random", "terraform")
+
+
+def test_a_method_that_lacks_seeds_has_no_rank(runs):
+    """Oort has only its best seed at α = 0.3, where it would be the second."""
+    partial = [run for run in runs if run.name != "oort" or run.config["partition"]["alpha"] == 3.0]
+    lucky = next(run for run in reversed(runs) if run.name == "oort" and run.config["partition"]["alpha"] == 0.3)
+    comparison = compare([*partial, lucky])
+    table = comparison.across["ranks"]
+    assert comparison.ranking.methods == ("random", "terraform")
+    assert [cell.value for cell in table.column("wins")][:2] == [1, 1]
+    assert math.isnan(table.column("mean rank")[2].value)
+    assert table.column("alpha=0.3")[2].value == pytest.approx(0.62), "what there is, is shown"
+    assert "Without a rank, because others have more seeds: oort (1 of 3 seeds in alpha=0.3)." in table.notes
+    assert not any("a problem lacks them" in note for note in table.notes)
+
+
+def test_without_two_methods_that_have_all_seeds_there_are_no_ranks(runs):
+    one_seed = [run for run in runs if run.name == "terraform" or run.config["seed"] == 0]
+    comparison = compare(one_seed)
+    assert comparison.ranking is None
+    first, second = comparison.across["ranks"].notes
+    assert first.startswith("No ranks: ")
+    assert "random (1 of 3 seeds in alpha=0.3, 1 of 3 seeds in alpha=3.0)" in second
+    with pytest.raises(ConfigError, match="not two methods that all of them have with all seeds"):
+        draw("ranks", one_seed)
+
+
+def test_a_repeated_run_keeps_nobody_from_a_rank(runs):
+    assert compare([*runs, runs[0]]).ranking.methods == ("random", "terraform", "oort")
 
 
 def test_ranks_at_equal_work(run_of):

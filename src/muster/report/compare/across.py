@@ -12,6 +12,7 @@ from muster.report.compare.ranking import LEVEL, Ranking, critical_difference, r
 from muster.report.compare.sections import SPREAD_NOTE
 from muster.report.intervals import FEW_VALUES
 from muster.report.tables import Better, Cell, Column, Table, from_columns, over_seeds, text_column
+from muster.results.cases import seed_of
 from muster.results.problems import Problem
 
 
@@ -34,12 +35,29 @@ def reached(
     ]
 
 
-def ranked(scores: Sequence[Mapping[str, Cell]], metric: str) -> Ranking | None:
-    """The ranking of the methods that all seeds of all problems have a value of; None for fewer than two."""
+def short_of_seeds(problems: Sequence[Problem]) -> dict[str, str]:
+    """Method → where it has fewer seeds than the fullest case of the problem, as "1 of 10 seeds in alpha=0.3"."""
+    found: dict[str, list[str]] = {}
+    for problem in problems:
+        # Distinct ones: a run that was repeated makes no case fuller.
+        seeds = {case.name: len({seed_of(run) for run in case.runs}) for case in problem.cases}
+        most = max(seeds.values(), default=0)
+        for name, count in seeds.items():
+            if count < most:
+                found.setdefault(name, []).append(f"{count} of {most} seeds in {problem.name}")
+    return {name: ", ".join(places) for name, places in found.items()}
+
+
+def ranked(problems: Sequence[Problem], scores: Sequence[Mapping[str, Cell]], metric: str) -> Ranking | None:
+    """The ranking of the methods that all seeds of all problems have a value of; None for fewer than two.
+
+    A method that lacks seeds which others have is left out: those that survived may be the easy ones.
+    """
+    short = short_of_seeds(problems)
     everywhere = [
         method
-        for method in dict.fromkeys(name for own in scores for name in own)
-        if all(method in own and own[method].whole for own in scores)
+        for method in methods_of(problems)
+        if method not in short and all(method in own and own[method].whole for own in scores)
     ]
     if len(scores) < 2 or len(everywhere) < 2:
         return None
@@ -65,7 +83,7 @@ def across(
         if baseline in found.methods:
             columns += _gains(methods, columns[1:], found, metric, baseline)
     title = f"{metric_column(metric).title.capitalize()} over {len(problems)} problems"
-    return from_columns(title, columns, _notes(methods, found, baseline))
+    return from_columns(title, columns, _notes(methods, found, baseline, short_of_seeds(problems)))
 
 
 def _ranks(methods: Sequence[str], found: Ranking) -> list[tuple[Column, Sequence[Cell]]]:
@@ -106,16 +124,21 @@ def _gains(
     ]
 
 
-def _notes(methods: Sequence[str], found: Ranking | None, baseline: str) -> list[str]:
+def _notes(methods: Sequence[str], found: Ranking | None, baseline: str, short: Mapping[str, str]) -> list[str]:
+    fewer = "; ".join(f"{name} ({where})" for name, where in short.items())
+    without = [f"Without a rank, because others have more seeds: {fewer}."] if short else []
     if found is None:
-        return ["No ranks: it takes two methods that every problem has."]
+        return ["No ranks: it takes two methods that every problem has, with all of its seeds.", *without]
     count, problems = len(found.methods), found.problems
+    over_problems = "mean ranks and differences" if baseline in found.methods else "mean ranks"
     notes = [
         SPREAD_NOTE,
         f"Ranks: of the means over seeds, 1 is best, {count} methods in {problems} problems; wins: problems in "
         "which nobody was better.",
+        f"The spread of {over_problems} is over problems, not over seeds.",
+        *without,
     ]
-    left = [name for name in methods if name not in found.methods]
+    left = [name for name in methods if name not in found.methods and name not in short]
     if left:
         notes.append(f"Without a rank, because a problem lacks them: {', '.join(left)}.")
     if not math.isnan(found.friedman_p):

@@ -213,9 +213,9 @@ def judge(found: Sequence[Problem], options: Options | None = None, remarks: Seq
             )
         return Comparison(judged, options, general=tuple(remarks))
     known = [one.problem for one in judged]
-    budgets = [_budget(options.at, problem.cases) for problem in known]
+    budgets = [budget_of(options.at, problem.cases) for problem in known]
     scores = reached(known, options.metric, last=options.last, at=budgets)
-    ranking = ranked(scores, options.metric)
+    ranking = ranked(known, scores, options.metric)
     baselines = {one.baseline.name for one in judged}
     baseline = baselines.pop() if len(baselines) == 1 else ""
     tables = {}
@@ -228,7 +228,13 @@ def judge(found: Sequence[Problem], options: Options | None = None, remarks: Seq
 def _judged(problem: Problem, options: Options) -> Judged:
     found = list(problem.cases)
     if options.sort:
-        found.sort(key=lambda case: -better(options.metric).value * _score(case, options, None))
+        at, sign = budget_of(options.at, found), better(options.metric).value
+
+        def place(case: Case) -> tuple[bool, float]:
+            score = _score(case, options, at)
+            return math.isnan(score), -sign * score  # NaN has no place in an order: it comes last
+
+        found.sort(key=place)
     baseline = _baseline(found, options.baseline)
     problem = replace(problem, cases=tuple(found))
     return Judged(problem, baseline, _tables(found, baseline, options), tuple(about_cases(found, by=options.by)))
@@ -245,7 +251,7 @@ def _taken(results: Sequence[Result], unfinished: bool) -> tuple[list[Result], l
 
 def _tables(found: Sequence[Case], baseline: Case, options: Options) -> dict[str, Table]:
     metric, last = options.metric, options.last
-    at = _budget(options.at, found)
+    at = budget_of(options.at, found)
     tables: dict[str, Table] = {}
     for name in options.tables:
         match name:
@@ -299,8 +305,8 @@ def _score(case: Case, options: Options, at: Budget | None) -> float:
     return fmean(value(run, options.metric, last=options.last, within=at) for run in case.runs)
 
 
-def _budget(text: str, found: Sequence[Case]) -> Budget | None:
-    """`unit=amount`, or `unit` alone for the smallest total of all runs."""
+def budget_of(text: str, found: Sequence[Case]) -> Budget | None:
+    """The work at which cases are compared: `unit=amount`, or `unit` alone for the smallest total of all runs."""
     if not text:
         return None
     unit, equals, amount = (part.strip() for part in text.partition("="))

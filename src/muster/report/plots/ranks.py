@@ -31,10 +31,10 @@ _TOP = 1.5
 def plot_ranks(results: Sequence[Result], metric: str = "accuracy", *, last: int = 1, title: str = "") -> Figure:
     """Mean ranks of methods over problems; bars join methods that Nemenyi's test cannot tell apart."""
     found = problems(required(results))
-    ranking = ranked(reached(found, metric, last=last), metric)
+    ranking = ranked(found, reached(found, metric, last=last), metric)
     if ranking is None:
         raise ConfigError(
-            f"there are no ranks: problems {len(found)}, and not two methods that all of them have",
+            f"there are no ranks: problems {len(found)}, and not two methods that all of them have with all seeds",
             fix="choose runs of at least two methods on the same two problems or more",
         )
     return draw_ranks(ranking, title or f"{metric_column(metric).title} over {ranking.problems} problems")
