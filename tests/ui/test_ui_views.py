@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 import numpy as np
 import pytest
@@ -13,6 +13,7 @@ from muster.heterogeneity.tables import Counts
 from muster.report.compare import compare
 from muster.report.render import cell_text
 from muster.results.store import Store
+from muster.ui.app import Page, Views
 from muster.ui.participation import FATES, LEFT_OUT, TRAINED, Participation, ordered, selection_map
 
 
@@ -244,3 +245,15 @@ def test_rounds_are_read_once_and_in_any_portions(workspace, results):
                 assert np.array_equal(a, b)
             portions.read_on(store.connection, run.id, 3)  # rolled back
             assert portions.columns[0].max() == 3
+
+
+def test_what_one_request_was_given_stays_while_another_reads_on(workspace):
+    views = Views(Page(workspace, "token"))
+    now = next(iter(views.watcher.fresh().entries.values()))
+    before = replace(now, facts=now.facts | {"done": 3})
+    taken, table = views._clients(before, facts=False)
+    further, _ = views._clients(now, facts=False)
+    assert (taken.done, further.done) == (3, 5)
+    assert (taken.columns[0].max(), further.columns[0].max()) == (3, 5)
+    found = selection_map(taken, 12, np.arange(12))
+    assert np.frombuffer(base64.b64decode(found["planes"]["trained"]), np.uint8).sum() == sum(table["trained"])
