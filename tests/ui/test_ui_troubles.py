@@ -13,6 +13,7 @@ import pytest
 
 from muster.results.store import Store
 from muster.ui import database
+from muster.ui.catalogue import Catalogue
 from muster.ui.changes import Watcher
 
 
@@ -99,6 +100,32 @@ def test_a_watcher_hears_of_new_rounds_new_runs_and_troubles(copy, make_experime
     shutil.rmtree(copy)
     assert "no store" in watcher.look()["trouble"]["problem"]
     assert watcher.look() is None, "one trouble is told once"
+
+
+def test_a_round_that_ends_while_the_page_reads_is_counted_once(copy):
+    catalogue = Catalogue()
+    totals = {}
+    with Store(copy) as store:
+        write = store.connection.execute
+
+        def a_round_ends(_):
+            write("BEGIN IMMEDIATE")
+            write("INSERT INTO ledger SELECT * FROM later")
+            write("UPDATE experiments SET done = 5 WHERE id = 1")
+            write("COMMIT")
+            return set()
+
+        for name in ("client_trainings", "seconds"):
+            totals[name] = write(f"SELECT sum({name}) FROM ledger WHERE experiment = 1").fetchone()[0]
+        write("CREATE TEMP TABLE later AS SELECT * FROM ledger WHERE experiment = 1 AND round = 5")
+        write("DELETE FROM ledger WHERE experiment = 1 AND round = 5")
+        write("UPDATE experiments SET done = 4 WHERE id = 1")
+        with database.reading(copy) as connection:
+            catalogue.refresh(connection, a_round_ends)
+        assert catalogue.entries[1].totals["client_trainings"] < totals["client_trainings"]
+        with database.reading(copy) as connection:
+            catalogue.refresh(connection, lambda _: set())
+    assert {name: catalogue.entries[1].totals[name] for name in totals} == pytest.approx(totals)
 
 
 RUN = """

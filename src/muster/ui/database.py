@@ -24,13 +24,17 @@ PATIENCE_SECONDS = 2.0
 
 @contextmanager
 def reading(folder: Path) -> Iterator[sqlite3.Connection]:
-    """A read-only connection to a workspace's store, for one request; every trouble is a `StoreError`."""
+    """A read-only connection to a workspace's store, for one request; every trouble is a `StoreError`.
+
+    All that a request reads is of one moment: a round that ends meanwhile is in all of its answers or in none.
+    """
     path = folder / DATABASE
     if not path.is_file():
         raise StoreError(f"there is no store in {folder} yet", fix="run something there; it appears by itself")
     try:
         connection = open_to_read(path, PATIENCE_SECONDS)
         try:
+            connection.execute("BEGIN")
             yield connection
         finally:
             connection.close()
