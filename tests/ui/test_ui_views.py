@@ -14,6 +14,8 @@ from muster.report.compare import compare
 from muster.report.render import cell_text
 from muster.results.store import Store
 from muster.ui.app import Page, Views
+from muster.ui.comparing import Results
+from muster.ui.database import reading
 from muster.ui.participation import FATES, LEFT_OUT, TRAINED, Participation, ordered, selection_map
 
 
@@ -197,6 +199,14 @@ def test_a_comparison_of_chosen_runs_at_equal_work(page, results):
     )
     assert page.ask("compare", metric="nonsense")["problems"][0]["trouble"].startswith("no run has measured")
     assert "no run was chosen" in page.ask("compare", sweep="nobody", status=422)["problem"]
+
+
+def test_a_run_that_was_renamed_is_compared_under_its_new_name(workspace):
+    views, results = Views(Page(workspace, "token")), Results()
+    entry = next(iter(views.watcher.fresh().entries.values()))
+    with reading(workspace) as connection:
+        assert results.read(connection, entry).name == "random"
+        assert results.read(connection, replace(entry, facts=entry.facts | {"name": "other"})).name == "other"
 
 
 def test_numbers_that_are_none(page, results):

@@ -55,6 +55,7 @@ class Results:
         # Name and status may change without a round.
         return replace(
             self._known[run][1],
+            name=entry.facts["name"],
             complete=entry.status == "complete",
             provenance=Provenance(entry.facts["fingerprint"], entry.status, entry.facts["error"]),
         )
