@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from muster.core.errors import StoreError
+from muster.core.errors import OutputError, StoreError
 from muster.results.store import DATABASE
 from muster.results.store.claims import Claims
 from muster.results.store.schema import open_to_read
@@ -65,12 +65,18 @@ def identity(folder: Path) -> tuple[int, int] | None:
 
 
 def being_run(folder: Path, runs: list[int]) -> set[int]:
-    """Those of the runs whose process is alive. No claim is kept, so none can be in anybody's way."""
+    """Those of the runs whose process is alive. No claim is kept, so none can be in anybody's way.
+
+    Where claims cannot be asked for, as in a workspace that may only be read, the store's word counts: they run.
+    """
     path = folder / CLAIMS
-    if not runs or not path.exists():
-        return set()
-    claims = Claims(path)
     try:
-        return {run for run in runs if claims.taken(run)}
-    finally:
-        claims.close()
+        if not runs or not path.exists():
+            return set()
+        claims = Claims(path)
+        try:
+            return {run for run in runs if claims.taken(run)}
+        finally:
+            claims.close()
+    except (OSError, OutputError):
+        return set(runs)
