@@ -8,11 +8,13 @@ from dataclasses import asdict, replace
 import numpy as np
 import pytest
 
+from muster.core.errors import DataError
 from muster.heterogeneity.inspection import inspect
 from muster.heterogeneity.tables import Counts
 from muster.report.compare import compare
 from muster.report.render import cell_text
 from muster.results.store import Store
+from muster.ui import federation
 from muster.ui.app import Page, Views
 from muster.ui.comparing import Results
 from muster.ui.database import reading
@@ -172,6 +174,23 @@ def test_the_federation(page, results, make_experiment):
     assert found["labels"] == counts.histograms.tolist()
     assert len(found["advice"]) == len(inspect(counts, 4).advice)
     assert found["clients"]["size"] == counts.sizes.tolist()
+
+
+def test_a_federation_that_could_not_be_made_is_tried_again(page, results, monkeypatch):
+    key, made, calls = next(iter(results)), federation.inspect_experiment, []
+
+    def missing_at_first(experiment):
+        calls.append(experiment)
+        if len(calls) <= 2:
+            raise [DataError("the data is not there"), ValueError("no such part")][len(calls) - 1]
+        return made(experiment)
+
+    monkeypatch.setattr(federation, "inspect_experiment", missing_at_first)
+    assert "not there" in page.ask(f"run/{key}/federation", status=422)["problem"]
+    assert "cannot be made again here (no such part)" in page.ask(f"run/{key}/federation", status=422)["problem"]
+    found = page.ask(f"run/{key}/federation")
+    assert page.ask(f"run/{key}/federation") == found
+    assert len(calls) == 3, "what was made is kept"
 
 
 def test_the_comparison_is_that_of_the_tables(page, results):
