@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from muster.ui.comparing import band, problem_names, problem_of
+from muster.report.compare import Options, compare
+from muster.ui.comparing import band, comparison_view
 from muster.ui.curves import thinned
 
 numbers = st.floats(-10, 10) | st.just(float("nan"))
@@ -47,21 +48,47 @@ def test_a_band_by_hand():
     assert high == pytest.approx([0.3, 0.3, 0.5, 0.5])
 
 
-def config(alpha, method="random", **more):
+def problem(alpha):
     return {
-        "seed": 3,
         "data": {"source": "digits"},
         "partition": {"scheme": "dirichlet", "alpha": alpha},
-        "selection": {"method": method},
-        **more,
+        "model": {"name": "mlp"},
     }
 
 
-def test_methods_and_seeds_make_no_problem_but_partitions_do():
-    assert problem_of(config(0.1)) == problem_of(config(0.1, "terraform", seed=4, name="x"))
-    assert problem_of(config(0.1)) != problem_of(config(1.0))
+def shown(runs, **options):
+    """Problem → the methods that the page shows in it."""
+    parts = comparison_view(runs, Options(**options), "round")["problems"]
+    return {part["problem"]: sorted(part["fingerprints"]) for part in parts}
 
 
-def test_problems_are_called_by_what_they_differ_in():
-    assert problem_names([config(0.1), config(1.0)]) == ["digits, alpha 0.1", "digits, alpha 1.0"]
-    assert problem_names([config(0.1)]) == ["digits"]
+def told(runs):
+    """The same, as `muster compare` tells it."""
+    return {judged.name: sorted(case.name for case in judged.cases) for judged in compare(runs).judged}
+
+
+def test_problems_are_those_of_the_command(made):
+    runs = [made(name, **problem(alpha)) for alpha in (0.1, 1.0) for name in ("random", "terraform")]
+    runs.append(made("late", pacing={"method": "semi-synchronous"}, **problem(0.1)))
+    runs.append(made("rarely", evaluation={"every": 3}, **problem(0.1)))
+    assert shown(runs) == told(runs)
+    assert any("late" in methods and "random" in methods for methods in shown(runs).values()), "pacing is a method"
+
+
+def test_centralised_training_is_a_row_in_every_problem(made):
+    runs = [made(name, **problem(0.1), rounds=rounds) for rounds in (3, 4) for name in ("random", "terraform")]
+    runs.append(made("all data", **problem(0.1), training={"mode": "centralised"}))
+    assert shown(runs) == told(runs)
+    assert [len(methods) for methods in shown(runs).values()] == [3, 3]
+
+
+def test_one_problem_is_called_by_its_data(made):
+    assert list(shown([made("a", **problem(0.1)), made("b", **problem(0.1))])) == ["digits"]
+    assert list(shown([made("a"), made("b")])) == ["own data"]
+
+
+def test_what_cannot_be_compared_is_one_trouble(made):
+    runs = [made(name, **problem(alpha)) for alpha in (0.1, 1.0) for name in ("a", "b")]
+    (part,) = comparison_view(runs, Options(baseline="nobody"), "round")["problems"]
+    assert part["problem"] == "digits"
+    assert "nobody" in part["trouble"]

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import urllib.request
+from dataclasses import replace
 from urllib.parse import urlsplit
 
 import pytest
 
 import muster
 from muster.core.errors import ConfigError
+from muster.server.ledger import Ledger
 from muster.ui import notebook
 
 pytestmark = pytest.mark.slow
@@ -45,6 +47,21 @@ def test_a_result_is_embedded(results):
     assert (facts["status"], facts["done"]) == ("complete", 5)
     found = asked(frame.address, f"run/{key}/curves?metrics=accuracy")
     assert found["metrics"]["accuracy"] == [row["accuracy"] for row in result.metrics]
+
+
+def test_a_result_is_served_once_and_anew_when_it_has_gone_on(results):
+    result = next(iter(results.values()))
+    assert muster.ui(result).address == muster.ui(replace(result)).address
+    assert len(notebook._servers) == 1
+    ledger = Ledger(result.ledger.rounds[:3], result.ledger.disclosed[:3])
+    earlier = replace(result, records=result.records[:3], ledger=ledger, complete=False)
+    assert asked(muster.ui(earlier).address, "runs")["columns"]["done"] == [3]
+    assert len(notebook._servers) == 2
+
+
+def test_results_made_by_hand_are_not_taken_for_each_other(made):
+    names = [asked(muster.ui(made(name)).address, "runs")["columns"]["name"] for name in ("one", "two")]
+    assert names == [["one"], ["two"]]
 
 
 def test_a_result_made_by_hand(made):

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
+import errno
+import json
 import os
 import shutil
 import sqlite3
@@ -11,8 +14,11 @@ import time
 
 import pytest
 
+from muster.core.errors import OutputError
 from muster.results.store import Store
-from muster.ui import database
+from muster.results.store.store import CLAIMS
+from muster.ui import changes, database
+from muster.ui.catalogue import Catalogue
 from muster.ui.changes import Watcher
 
 
@@ -99,6 +105,99 @@ def test_a_watcher_hears_of_new_rounds_new_runs_and_troubles(copy, make_experime
     shutil.rmtree(copy)
     assert "no store" in watcher.look()["trouble"]["problem"]
     assert watcher.look() is None, "one trouble is told once"
+
+
+def test_a_round_that_ends_while_the_page_reads_is_counted_once(copy):
+    catalogue = Catalogue()
+    totals = {}
+    with Store(copy) as store:
+        write = store.connection.execute
+
+        def a_round_ends(_):
+            write("BEGIN IMMEDIATE")
+            write("INSERT INTO ledger SELECT * FROM later")
+            write("UPDATE experiments SET done = 5 WHERE id = 1")
+            write("COMMIT")
+            return set()
+
+        for name in ("client_trainings", "seconds"):
+            totals[name] = write(f"SELECT sum({name}) FROM ledger WHERE experiment = 1").fetchone()[0]
+        write("CREATE TEMP TABLE later AS SELECT * FROM ledger WHERE experiment = 1 AND round = 5")
+        write("DELETE FROM ledger WHERE experiment = 1 AND round = 5")
+        write("UPDATE experiments SET done = 4 WHERE id = 1")
+        with database.reading(copy) as connection:
+            catalogue.refresh(connection, a_round_ends)
+        assert catalogue.entries[1].totals["client_trainings"] < totals["client_trainings"]
+        with database.reading(copy) as connection:
+            catalogue.refresh(connection, lambda _: set())
+    assert {name: catalogue.entries[1].totals[name] for name in totals} == pytest.approx(totals)
+
+
+def test_a_workspace_that_may_only_be_read_still_shows_its_runs(copy, monkeypatch):
+    def refused(path):
+        raise OutputError(f"cannot open {path}: Permission denied")
+
+    with Store(copy) as store:
+        store.connection.execute("UPDATE experiments SET status = 'running' WHERE id = 1")
+    (copy / CLAIMS).touch()
+    assert database.being_run(copy, [1]) == set(), "nobody runs it"
+    monkeypatch.setattr(database, "Claims", refused)
+    watcher = Watcher(copy)
+    watcher.look()
+    assert watcher.catalogue.entries[1].status == "running", "nothing speaks against what the store says"
+
+
+def test_a_file_system_without_locks(copy, monkeypatch):
+    def without_locks(*_):
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    (copy / CLAIMS).touch()
+    monkeypatch.setattr("muster.results.store.claims.fcntl.lockf", without_locks)
+    assert database.being_run(copy, [1, 3]) == {1, 3}
+
+
+def heard(watcher, messages, seconds=20.0):
+    """The first messages that a page gets while the watcher watches."""
+
+    async def listen():
+        found, end = [], time.monotonic() + seconds
+        watching = asyncio.create_task(watcher.watch())
+        async for text in watcher.stream(lambda: time.monotonic() > end):
+            found.append(text)
+            if len(found) == messages:
+                break
+        watching.cancel()
+        return found
+
+    return asyncio.run(listen())
+
+
+def test_a_look_that_fails_is_logged_once_and_the_next_one_is_told(copy, monkeypatch, caplog):
+    watcher, looks = Watcher(copy), []
+    refresh = Catalogue.refresh
+
+    def shaky(self, connection, alive):
+        looks.append(refresh(self, connection, alive))
+        if len(looks) < 4:
+            raise RuntimeError("unforeseen")
+        return looks[-1]
+
+    monkeypatch.setattr(changes, "LOOK_SECONDS", 0.01)
+    monkeypatch.setattr(Catalogue, "refresh", shaky)
+    hello, change = heard(watcher, 2)
+    assert "hello" in hello
+    assert '"reload":true' in change.replace(" ", "")
+    assert len(watcher.catalogue.entries) == 4
+    assert [record.message.startswith("the page could not look at") for record in caplog.records] == [True]
+
+
+def test_a_page_that_takes_nothing_is_told_to_load_anew(copy):
+    watcher, queue = Watcher(copy), asyncio.Queue(3)
+    for number in range(5):
+        watcher._put(queue, str(number))
+    waiting = [queue.get_nowait() for _ in range(queue.qsize())]
+    assert json.loads(waiting[0]) == {"runs": [], "reload": True, "trouble": None}
+    assert waiting[1:] == ["4"]
 
 
 RUN = """

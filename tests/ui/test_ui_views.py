@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import base64
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 import numpy as np
 import pytest
 
+from muster.core.errors import DataError
 from muster.heterogeneity.inspection import inspect
 from muster.heterogeneity.tables import Counts
 from muster.report.compare import compare
 from muster.report.render import cell_text
 from muster.results.store import Store
+from muster.ui import federation
+from muster.ui.app import Page, Views
+from muster.ui.comparing import Results
+from muster.ui.database import reading
 from muster.ui.participation import FATES, LEFT_OUT, TRAINED, Participation, ordered, selection_map
 
 
@@ -171,6 +176,23 @@ def test_the_federation(page, results, make_experiment):
     assert found["clients"]["size"] == counts.sizes.tolist()
 
 
+def test_a_federation_that_could_not_be_made_is_tried_again(page, results, monkeypatch):
+    key, made, calls = next(iter(results)), federation.inspect_experiment, []
+
+    def missing_at_first(experiment):
+        calls.append(experiment)
+        if len(calls) <= 2:
+            raise [DataError("the data is not there"), ValueError("no such part")][len(calls) - 1]
+        return made(experiment)
+
+    monkeypatch.setattr(federation, "inspect_experiment", missing_at_first)
+    assert "not there" in page.ask(f"run/{key}/federation", status=422)["problem"]
+    assert "cannot be made again here (no such part)" in page.ask(f"run/{key}/federation", status=422)["problem"]
+    found = page.ask(f"run/{key}/federation")
+    assert page.ask(f"run/{key}/federation") == found
+    assert len(calls) == 3, "what was made is kept"
+
+
 def test_the_comparison_is_that_of_the_tables(page, results):
     found = page.ask("compare")
     problems = [own["problem"] for own in found["problems"]]
@@ -196,6 +218,14 @@ def test_a_comparison_of_chosen_runs_at_equal_work(page, results):
     )
     assert page.ask("compare", metric="nonsense")["problems"][0]["trouble"].startswith("no run has measured")
     assert "no run was chosen" in page.ask("compare", sweep="nobody", status=422)["problem"]
+
+
+def test_a_run_that_was_renamed_is_compared_under_its_new_name(workspace):
+    views, results = Views(Page(workspace, "token")), Results()
+    entry = next(iter(views.watcher.fresh().entries.values()))
+    with reading(workspace) as connection:
+        assert results.read(connection, entry).name == "random"
+        assert results.read(connection, replace(entry, facts=entry.facts | {"name": "other"})).name == "other"
 
 
 def test_numbers_that_are_none(page, results):
@@ -244,3 +274,15 @@ def test_rounds_are_read_once_and_in_any_portions(workspace, results):
                 assert np.array_equal(a, b)
             portions.read_on(store.connection, run.id, 3)  # rolled back
             assert portions.columns[0].max() == 3
+
+
+def test_what_one_request_was_given_stays_while_another_reads_on(workspace):
+    views = Views(Page(workspace, "token"))
+    now = next(iter(views.watcher.fresh().entries.values()))
+    before = replace(now, facts=now.facts | {"done": 3})
+    taken, table = views._clients(before, facts=False)
+    further, _ = views._clients(now, facts=False)
+    assert (taken.done, further.done) == (3, 5)
+    assert (taken.columns[0].max(), further.columns[0].max()) == (3, 5)
+    found = selection_map(taken, 12, np.arange(12))
+    assert np.frombuffer(base64.b64decode(found["planes"]["trained"]), np.uint8).sum() == sum(table["trained"])

@@ -194,7 +194,8 @@ class Views:
 
     def _clients(self, entry: Entry, *, facts: bool) -> tuple[participation.Participation, dict[str, list[Any]]]:
         with self._lock, reading(self.page.folder) as connection:
-            taken = self._participation(connection, entry)
+            # A copy, for it is used after the lock: another request may read on meanwhile.
+            taken = self._participation(connection, entry).as_it_is()
             last = participation.last_accuracies(connection, entry.facts["id"])
             accuracies = None if last is None else last[1]
             clients = participation.client_count(entry.config, taken.highest, accuracies)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import os
 import time
 from collections.abc import AsyncIterator, Callable
@@ -17,6 +18,8 @@ from muster.results.store import DATABASE
 from muster.ui.catalogue import Catalogue
 from muster.ui.database import being_run, identity, reading
 
+log = logging.getLogger("muster")
+
 #: How often to look. Two file times are compared; the database is read only when one of them has changed.
 LOOK_SECONDS = 0.4
 #: How often a silent stream says that it is still there.
@@ -25,6 +28,8 @@ BREATH_SECONDS = 15.0
 _ALIVE_SECONDS = 2.0
 #: Of the time, at most this share is spent on reading.
 _BUSIEST = 0.1
+#: Messages that wait for a page which does not take them, such as one on a sleeping computer.
+_MOST_WAITING = 100
 
 
 class Watcher:
@@ -64,6 +69,9 @@ class Watcher:
             except StoreError as error:
                 self.trouble, reload = error, had is None
                 self.catalogue = Catalogue()
+            except BaseException:  # what was read by then is not the whole: begin anew with the next look
+                self.catalogue, self._seen = Catalogue(), None
+                raise
             self._seen, self._took = seen, time.monotonic() - now
             if not changed and not reload and str(had) == str(self.trouble):
                 return None
@@ -83,15 +91,31 @@ class Watcher:
             return self.catalogue
 
     async def watch(self) -> None:
-        """Look, and tell, for ever."""
+        """Look, and tell, for ever: what goes wrong is logged once, and the next look may go well."""
+        logged = ""
         while True:
             await asyncio.sleep(max(LOOK_SECONDS, self._took / _BUSIEST))
             if not self._listeners:
                 continue
-            news = await asyncio.to_thread(self._news)
+            try:
+                news = await asyncio.to_thread(self._news)
+            except Exception as error:
+                if logged != (logged := repr(error)):
+                    log.exception("the page could not look at %s; it tries again", self.folder)
+                continue
+            logged = ""
             for message in news:
                 for queue in self._listeners:
-                    queue.put_nowait(message)
+                    self._put(queue, message)
+
+    def _put(self, queue: asyncio.Queue[str], message: str) -> None:
+        """A page that has fallen far behind is told to load everything anew, in place of what it has missed."""
+        if queue.full():
+            while not queue.empty():
+                queue.get_nowait()
+            trouble = self.trouble
+            message = to_json({"runs": [], "reload": True, "trouble": explained(trouble) if trouble else None})
+        queue.put_nowait(message)
 
     def _news(self) -> list[str]:
         with self.lock:
@@ -101,7 +125,7 @@ class Watcher:
 
     async def stream(self, closing: Callable[[], bool]) -> AsyncIterator[str]:
         """Server-sent events for one page."""
-        queue: asyncio.Queue[str] = asyncio.Queue()
+        queue: asyncio.Queue[str] = asyncio.Queue(_MOST_WAITING)
         self._listeners.add(queue)
         try:
             yield "retry: 2000\n\nevent: hello\ndata: {}\n\n"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import sqlite3
 from collections import OrderedDict
@@ -12,7 +11,6 @@ from typing import Any
 
 import numpy as np
 
-from muster.config.identity import determining
 from muster.core.arrays import Floats
 from muster.core.errors import ConfigError, MusterError
 from muster.core.parameters import ParameterSpec
@@ -21,7 +19,7 @@ from muster.report.compare.measures import UNITS, curve, metric_column, spends
 from muster.report.headline import headline_of
 from muster.report.render import cell_text
 from muster.report.tables import Table
-from muster.results.cases import Case, differing, flat
+from muster.results.cases import Case
 from muster.results.store.codec import RecordReader
 from muster.selection.history import History
 from muster.server.ledger import Ledger
@@ -30,8 +28,6 @@ from muster.server.record import TrainingRecord
 from muster.server.result import Result
 from muster.ui.catalogue import Entry
 
-#: Settings that make up the problem; what else differs is the method.
-_PROBLEM = ("data", "partition", "model", "training", "rounds", "availability", "devices", "pacing", "evaluation")
 #: More runs than this are not compared at once: choose some.
 MOST_RUNS = 600
 _POINTS = 240
@@ -55,6 +51,7 @@ class Results:
         # Name and status may change without a round.
         return replace(
             self._known[run][1],
+            name=entry.facts["name"],
             complete=entry.status == "complete",
             provenance=Provenance(entry.facts["fingerprint"], entry.status, entry.facts["error"]),
         )
@@ -93,56 +90,30 @@ def _read(connection: sqlite3.Connection, entry: Entry) -> Result:
 _LEFT_OUT = ("asks", "groups", "notes", "client_accuracy", "observed")
 
 
-def problem_of(config: dict[str, Any]) -> str:
-    """What identifies the problem that a run is about."""
-    settings = determining(config)
-    return json.dumps({key: settings.get(key) for key in _PROBLEM}, sort_keys=True)
-
-
-def problem_names(configs: Sequence[dict[str, Any]]) -> list[str]:
-    """What to call problems: their data, and what they differ in."""
-    sections = [{key: config[key] for key in _PROBLEM if key in config} for config in configs]
-    different = differing(sections)
-    names = []
-    for config in sections:
-        settings = flat(config)
-        said = [f"{key.rpartition('.')[2]} {settings[key]}" for key in different if key in settings]
-        data = config.get("data")
-        source = str(data.get("source", data.get("data", "own data"))) if isinstance(data, dict) else "own data"
-        names.append(", ".join(dict.fromkeys([source, *(word for word in said if word != f"source {source}")])))
-    return names
-
-
 def comparison_view(results: Sequence[Result], options: Options, per: str) -> dict[str, Any]:
     """Problems with their methods: the headline, tables, curves with bands over seeds, remarks."""
     if not results:
         raise ConfigError("no run was chosen that has a round", fix="choose others")
-    problems: dict[str, list[Result]] = {}
-    for result in results:
-        problems.setdefault(problem_of(result.config), []).append(result)
-    names = problem_names([own[0].config for own in problems.values()])
-    parts = []
-    for name, own in zip(names, problems.values(), strict=True):
-        try:
-            parts += [{**part, "problem": name + part["problem"]} for part in compared(own, options, per)]
-        except MusterError as error:  # one problem that cannot be compared does not hide the others
-            parts.append({"problem": name, "trouble": error.problem, "fix": error.fix})
+    try:
+        parts = compared(results, options, per)
+    except MusterError as error:  # its place is among the controls, where another choice can be made
+        parts = [{"problem": data_of(results), "trouble": error.problem, "fix": error.fix}]
     return {"problems": parts, "options": {"metric": options.metric, "per": per, "at": options.at}}
 
 
 def compared(results: Sequence[Result], options: Options, per: str) -> list[dict[str, Any]]:
-    """The runs of one problem, or of those that it falls into. Statistics come from here only."""
+    """One part for each problem, told apart as `muster compare` does. Statistics come from here only."""
     column = metric_column(options.metric)
     comparison = compare(results, replace(options, tables=_TABLES, sort=True))
     return [
         {
-            "problem": f", {judged.name}" if judged.name else "",
+            "problem": judged.name or data_of(judged.problem.runs),
             "headline": headline_of(judged, options),
             "baseline": judged.baseline.name,
             "tables": {name: _table(table) for name, table in judged.tables.items()},
             "remarks": [*comparison.general, *judged.remarks],
             "lines": [line for case in judged.cases for line in _lines(case, options.metric, per)],
-            "units": [unit for unit in UNITS if any(spends(run, unit) for run in results if run.records)],
+            "units": [unit for unit in UNITS if any(spends(run, unit) for run in judged.problem.runs)],
             "column": {"title": column.title, "percent": column.unit == "%"},
             "fingerprints": {
                 case.name: [run.provenance.fingerprint for run in case.runs] for case in judged.cases
@@ -150,6 +121,17 @@ def compared(results: Sequence[Result], options: Options, per: str) -> list[dict
         }
         for judged in comparison.judged
     ]
+
+
+def data_of(results: Sequence[Result]) -> str:
+    """What to call runs that nothing tells apart as problems: by the data that they work on."""
+    sections = [run.config.get("data") for run in results]
+    return ", ".join(
+        dict.fromkeys(
+            str(data.get("source", data.get("data", "own data"))) if isinstance(data, dict) else "own data"
+            for data in sections
+        )
+    )
 
 
 def _table(table: Table) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from muster.core.errors import StoreError
+from muster.core.errors import OutputError, StoreError
 from muster.results.store import DATABASE
 from muster.results.store.claims import Claims
 from muster.results.store.schema import open_to_read
@@ -24,13 +24,17 @@ PATIENCE_SECONDS = 2.0
 
 @contextmanager
 def reading(folder: Path) -> Iterator[sqlite3.Connection]:
-    """A read-only connection to a workspace's store, for one request; every trouble is a `StoreError`."""
+    """A read-only connection to a workspace's store, for one request; every trouble is a `StoreError`.
+
+    All that a request reads is of one moment: a round that ends meanwhile is in all of its answers or in none.
+    """
     path = folder / DATABASE
     if not path.is_file():
         raise StoreError(f"there is no store in {folder} yet", fix="run something there; it appears by itself")
     try:
         connection = open_to_read(path, PATIENCE_SECONDS)
         try:
+            connection.execute("BEGIN")
             yield connection
         finally:
             connection.close()
@@ -61,12 +65,18 @@ def identity(folder: Path) -> tuple[int, int] | None:
 
 
 def being_run(folder: Path, runs: list[int]) -> set[int]:
-    """Those of the runs whose process is alive. No claim is kept, so none can be in anybody's way."""
+    """Those of the runs whose process is alive. No claim is kept, so none can be in anybody's way.
+
+    Where claims cannot be asked for, as in a workspace that may only be read, the store's word counts: they run.
+    """
     path = folder / CLAIMS
-    if not runs or not path.exists():
-        return set()
-    claims = Claims(path)
     try:
-        return {run for run in runs if claims.taken(run)}
-    finally:
-        claims.close()
+        if not runs or not path.exists():
+            return set()
+        claims = Claims(path)
+        try:
+            return {run for run in runs if claims.taken(run)}
+        finally:
+            claims.close()
+    except (OSError, OutputError):
+        return set(runs)

@@ -10,7 +10,7 @@ import numpy as np
 
 from muster.config.experiment import from_dict
 from muster.config.identity import CLIENT_SECTIONS
-from muster.core.errors import ConfigError, MusterError
+from muster.core.errors import ConfigError
 from muster.experiment.inspection import inspect_experiment
 from muster.heterogeneity.divergences import to_pooled
 from muster.heterogeneity.inspection import Inspection, compared
@@ -33,33 +33,31 @@ class Federations:
     """Inspections by what determines the clients' data, made one at a time."""
 
     def __init__(self) -> None:
-        self._known: OrderedDict[str, Inspection | MusterError] = OrderedDict()
+        self._known: OrderedDict[str, Inspection] = OrderedDict()
         self._lock = Lock()
 
     def inspection(self, config: dict[str, Any]) -> Inspection:
-        """How heterogeneous the clients of a run are. Its data is divided again, as the run did it."""
+        """How heterogeneous the clients of a run are. Its data is divided again, as the run did it.
+
+        Only what could be made is kept: data that was missing may be there the next time.
+        """
         key = to_json([config.get(section) for section in (*CLIENT_SECTIONS, "selection")])
         with self._lock:
             if key not in self._known:
                 self._known[key] = _inspected(config)
                 while len(self._known) > _KEPT:
                     self._known.popitem(last=False)
-            found = self._known[key]
-        if isinstance(found, MusterError):
-            raise found
-        return found
+            return self._known[key]
 
 
-def _inspected(config: dict[str, Any]) -> Inspection | MusterError:
+def _inspected(config: dict[str, Any]) -> Inspection:
     try:
         return inspect_experiment(from_dict(config))
-    except MusterError as error:
-        return error
     except (KeyError, TypeError, ValueError, AttributeError) as error:  # parts that were objects made in Python
-        return ConfigError(
+        raise ConfigError(
             f"what the clients of this run have cannot be made again here ({error})",
             fix="run `muster inspect` where its parts are known",
-        )
+        ) from error
 
 
 def as_data(inspection: Inspection) -> dict[str, Any]:

@@ -24,6 +24,8 @@ from muster.server.result import Result
 _UNKNOWN = "0" * 16
 #: Folder → the process that serves it, and its address.
 _servers: dict[Path, tuple[subprocess.Popen[str], str]] = {}
+#: Fingerprint, rounds, whether complete, and name of a result → the folder with its store.
+_folders: dict[tuple[str, int, bool, str], Path] = {}
 
 
 @dataclass(frozen=True)
@@ -48,7 +50,7 @@ def embed(shown: Result | Path | str, *, height: int = 640) -> Frame:
             raise ConfigError("the result has no round to show", fix="run it first")
         own = shown.provenance.fingerprint
         fingerprint = own if is_fingerprint(own) else _UNKNOWN
-        return Frame(f"{served(_stored(shown, fingerprint))}#/run/{fingerprint}", height)
+        return Frame(f"{served(_folder_of(shown, fingerprint))}#/run/{fingerprint}", height)
     folder = Path(shown)
     if not (folder / DATABASE).exists():
         raise ConfigError(f"there is no store in {folder}", expected="a result, or the folder of a workspace")
@@ -69,6 +71,16 @@ def served(folder: Path) -> str:
             raise OutputError("the page could not be started", fix="try `muster ui` in a terminal")
         _servers[folder] = process, address
     return _servers[folder][1]
+
+
+def _folder_of(result: Result, fingerprint: str) -> Path:
+    """Where a result is stored, once however often it is shown. Results made by hand cannot be told apart."""
+    if fingerprint == _UNKNOWN:
+        return _stored(result, fingerprint)
+    key = fingerprint, len(result.records), result.complete, result.name
+    if key not in _folders:
+        _folders[key] = _stored(result, fingerprint)
+    return _folders[key]
 
 
 def _stored(result: Result, fingerprint: str) -> Path:

@@ -72,6 +72,11 @@ class Participation:
         self.weights[:] = [np.concatenate([np.empty(0), *self.weights])]
         return self.rounds[0], self.clients[0], self.weights[0], self.fates[0]
 
+    def as_it_is(self) -> Participation:
+        """A copy that keeps to the rounds that are known now, whatever others read on. The columns are shared."""
+        rounds, clients, weights, fates = self.columns
+        return Participation(self.done, [rounds], [clients], [weights], [fates])
+
     @property
     def highest(self) -> int:
         """One more than the highest client that was seen."""

@@ -45,7 +45,7 @@ export async function compareView(box, params) {
   function paint() {
     charts.forEach((chart) => chart.close());
     charts = [];
-    const shown = found.problems.filter((own) => fits("problems", own.problem));
+    const shown = found.problems.filter((own) => own.trouble || fits("problems", own.problem));
     const waiting = [];
     replace(parts, h("p", { class: "quiet" }, `${found.problems.length} ${found.problems.length === 1 ? "problem" : "problems"}${shown.length < found.problems.length ? `, ${shown.length} shown` : ""}`),
       shown.map((own) => {
