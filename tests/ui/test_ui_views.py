@@ -166,7 +166,8 @@ def test_the_timeline(page, results):
 
 
 def test_the_federation(page, results, make_experiment):
-    from muster.experiment.runner import build_data
+    from muster.experiment.inspection import inspect_experiment
+from muster.experiment.runner import build_data
 
     key, _ = by_method(results, "terraform")
     found = page.ask(f"run/{key}/federation")
@@ -177,7 +178,7 @@ def test_the_federation(page, results, make_experiment):
 
 
 def test_a_federation_that_could_not_be_made_is_tried_again(page, results, monkeypatch):
-    key, made, calls = next(iter(results)), federation.inspect_experiment, []
+    key, made, calls = next(iter(results)), inspect_experiment, []
 
     def missing_at_first(experiment):
         calls.append(experiment)
