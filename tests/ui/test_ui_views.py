@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from muster.core.errors import DataError
+from muster.experiment.inspection import inspect_experiment
 from muster.heterogeneity.inspection import inspect
 from muster.heterogeneity.tables import Counts
 from muster.report.compare import compare
@@ -166,8 +167,7 @@ def test_the_timeline(page, results):
 
 
 def test_the_federation(page, results, make_experiment):
-    from muster.experiment.inspection import inspect_experiment
-from muster.experiment.runner import build_data
+    from muster.experiment.runner import build_data
 
     key, _ = by_method(results, "terraform")
     found = page.ask(f"run/{key}/federation")
