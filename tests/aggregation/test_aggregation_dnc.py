@@ -31,9 +31,10 @@ def test_worked_example(advance):
     np.testing.assert_allclose(result.parameters, [1.0, 0.025], atol=1e-6)
 
 
-def test_equal_scores_stay_together():
+def test_equal_scores_stay_or_go_together():
     assert inconspicuous(np.zeros(5), 3).all()
-    assert inconspicuous(np.array([0.1, 0.2, 0.2, 0.9]), 2).tolist() == [True, True, True, False]
+    assert inconspicuous(np.array([0.1, 0.2, 0.2, 0.9]), 2).tolist() == [True, False, False, False]
+    assert inconspicuous(np.array([0.1, 0.2, 0.3, 0.9]), 3).tolist() == [True, True, True, False]
 
 
 def test_every_aggregation_draws_other_coordinates_and_a_resumed_one_the_same(advance):

@@ -67,8 +67,11 @@ def test_within_another_methods_choice_it_looks_at_those(federation):
     assert first.trained.tolist() == sorted(outer[np.argsort(presence[outer])[:2]].tolist())
 
 
-def test_who_will_be_there_throughout_comes_last_and_the_lot_decides_among_the_others(federation):
-    presence = [1.0] * 5 + [0.999, 0.1, 0.0, 0.5, 0.7]
+def test_who_stays_for_this_round_and_not_for_the_next_goes_first_and_the_lot_decides_among_them(federation):
+    """The authors' code: who leaves during this round is in one class with those who stay for both."""
+    now = [1.0, 1.0, 1.0, 0.9, 0.0] + [1.0] * 5
+    later = [1.0, 1.0, 1.0, 0.0, 0.0, 0.999, 0.1, 0.0, 0.5, 0.7]
+    presence = [now, later]
     chosen = [
         federation(10, presence=presence, seed=seed)
         .play(Refl(clients_per_round=2, rank="throughout"))

@@ -88,7 +88,8 @@ class FakeFederation:
         seconds: npt.ArrayLike | None = None,
         presence: npt.ArrayLike | None = None,
     ) -> None:
-        """`seconds`: how long each client trains; `presence`: the share of time that each expects to be there.
+        """`seconds`: how long each client trains; `presence`: the share of time that each expects to be there, or
+        two rows of them: for a time that begins now, and for one that begins later.
 
         Without them no time passes, and nobody says when it will be there.
         """
@@ -127,7 +128,13 @@ class FakeFederation:
         """What a selector sees at the start of the next round."""
         everyone = np.arange(self.clients)
         there: Ints = everyone if available is None else np.sort(np.asarray(available, dtype=np.int64))
-        presence = self.presence
+        now, presence = self.now, self.presence
+
+        def forecast(begin: float, end: float, clients: Ints) -> Floats:
+            assert presence is not None
+            shares: Floats = (presence if presence.ndim == 1 else presence[int(begin > now)])[clients]
+            return shares
+
         return View(
             round=self.next_round,
             rounds=self.rounds,
@@ -138,7 +145,7 @@ class FakeFederation:
             classes=self.classes,
             spec=self.spec,
             now=self.now,
-            forecast=None if presence is None else lambda begin, end, clients: presence[clients],
+            forecast=None if presence is None else forecast,
         )
 
     def play(
