@@ -307,7 +307,8 @@ class FlowerEngine(Engine, Live):
         self._provisional = {}
         for order in orders:
             training = self._training_at(order.place)
-            arrived = {} if training is None else training.arrived
+            assert training is not None  # its answers have arrived, and are not taken yet
+            arrived = training.arrived
             task = order.task(schedule(order.clients, self.population.sizes))
             taken = iter([(client, arrived.pop(client)) for client in task.clients.tolist()])
             yield from self._handed_over(order, task, taken)
