@@ -80,7 +80,7 @@ class Bulyan(Aggregator):
             raise TrainingError(
                 f"Bulyan: {len(updates)} updates came, too few to withstand {self.attackers} attackers",
                 expected=f"at least 4f + 3 = {4 * self.attackers + 3}",
-                fix="select more clients a round, or lower `attackers`",
+                fix="select more clients per round, or lower `attackers`",
             )
         distances = inner_products(updates.movements[:, spec.trainable]).squared_distances
         chosen = chosen_by_krum(distances, self.attackers, len(updates) - 2 * self.attackers)

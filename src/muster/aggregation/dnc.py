@@ -74,7 +74,7 @@ class DivideAndConquer(Aggregator):
         if left_out and len(updates) <= left_out and len(updates) > 1:
             raise TrainingError(
                 f"DnC: {len(updates)} updates came, and {left_out} are to be left out",
-                fix="select more clients a round, or lower `attackers` or `filter_factor`",
+                fix="select more clients per round, or lower `attackers` or `filter_factor`",
             )
         good = self._good(updates.movements[:, spec.trainable], max(1, len(updates) - left_out))
         self.done += 1

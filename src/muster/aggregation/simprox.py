@@ -36,8 +36,8 @@ def weights(  # noqa: PLR0917  the documented order
 ) -> Floats:
     """The weight of each client's model.
 
-    `models` has one row a client, `global_model` is what they started from, `previous` (a row a client, or one for
-    all) is what the change of a client is measured from: the global model, when it is not given.
+    `models` has one row per client, `global_model` is what they started from, `previous` (a row per client, or one
+    for all) is what the change of a client is measured from; by default the global model.
     """
     base = np.asarray(global_model, dtype=np.float64)
     movements = np.asarray(models, dtype=np.float64) - base

@@ -41,7 +41,7 @@ def present_of(lengths: Sequence[dict[str, int]]) -> Present | None:
 
 @dataclass(frozen=True)
 class ClientTask:
-    """One or several clients' part in an exchange, one row a client; the parameters travel separately."""
+    """One or several clients' part in an exchange, one row per client; the parameters travel separately."""
 
     verb: Literal["ask", "train"]
     clients: Ints

@@ -18,7 +18,7 @@ from muster.signals.base import Replies, Signal
 from muster.training.base import LocalAlgorithm, LocalTraining, Plain
 from muster.updates.table import ANSWER_FIELDS, Updates
 
-#: Numbers for a signal: one row a client of the whole population, or a function (clients, round) → rows.
+#: Numbers for a signal: one row per client of the whole population, or a function (clients, round) → rows.
 Script = npt.ArrayLike | Callable[[Ints, int], npt.ArrayLike]
 
 #: What every client says of its training.

@@ -36,7 +36,7 @@ def remember(memory: State, replies: Replies, signal: str, keep_first: bool = Fa
 
 
 def as_matrix(values: Floats) -> Floats:
-    """One row a client, also for signals of one number and for no clients."""
+    """One row per client, also for signals of one number and for no clients."""
     return values.reshape(len(values), math.prod(values.shape[1:]))
 
 

@@ -76,7 +76,7 @@ Plan: TypeAlias = Generator[Request, Replies, None]
 
 @dataclass(frozen=True)
 class View:
-    """What a server honestly knows at the start of a round. Arrays have one entry a client and are read-only."""
+    """What a server honestly knows at the start of a round. Arrays have one entry per client and are read-only."""
 
     #: 0-based.
     round: int
@@ -195,5 +195,5 @@ def check_count(selector: object, count: int, population: Population) -> None:
         raise ConfigError(
             f"{name}: clients_per_round is {count}, but the federation has {population.clients} clients",
             expected=f"at most {population.clients}",
-            fix="ask for fewer clients a round, or partition the data over more clients",
+            fix="ask for fewer clients per round, or partition the data over more clients",
         )

@@ -38,7 +38,7 @@ class Cluster(Selector):
     #: Within a group: random clients, or the most central first.
     pick: Literal["random", "medoid"] = "random"
 
-    #: Label histograms, one row a client; NaN: not told yet.
+    #: Label histograms, one row per client; NaN: not told yet.
     _histograms: Floats = state(lambda: np.zeros((0, 0)))
     _updates: State = state(_vectors.nothing)
 

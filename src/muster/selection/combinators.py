@@ -274,7 +274,7 @@ class LimitGap(Combinator):
         count = self.parts()[0].get_params().get("clients_per_round")
         if count is not None and count * self.rounds < population.clients:
             raise ConfigError(
-                f"limit-gap: with {count} clients a round, {population.clients} clients cannot all have a turn "
+                f"limit-gap: with {count} clients per round, {population.clients} clients cannot all have a turn "
                 f"within {self.rounds} rounds",
                 expected=f"at least {-(-population.clients // count)} rounds",
             )

@@ -41,7 +41,7 @@ class FedCBS(Selector):
     #: Draw with probability ∝ imbalance^(−place), or always take the best.
     mode: Literal["sample", "greedy"] = "sample"
 
-    #: Label histograms, one row a client; NaN: not told yet.
+    #: Label histograms, one row per client; NaN: not told yet.
     _histograms: Floats = state(lambda: np.zeros((0, 0)))
 
     def check(self, population: Population) -> None:

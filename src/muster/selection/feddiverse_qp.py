@@ -103,7 +103,7 @@ class FedDiverseQP(Selector):
 
 
 def weights(matrices: Floats) -> Floats:
-    """Shares ω ≥ 0, Σω = 1, for which Σ ω_k · table_k varies least over its cells; one row a table.
+    """Shares ω ≥ 0, Σω = 1, for which Σ ω_k · table_k varies least over its cells; one row per table.
 
     With d_k the table minus its mean, this is the point of the convex hull of the d_k that lies nearest to zero.
     Such a point is a non-negative least-squares solution x of "Σ x_k d_k = 0 and Σ x_k = 1", divided by its sum:

@@ -32,7 +32,7 @@ class Hics(Selector):
     temperature: float | Literal["auto"] = 0.0025
     #: λ: weight of the entropy difference beside the angle.
     lam: float = 10.0
-    #: M: number of clusters; None: as many as clients a round.
+    #: M: number of clusters; None: as many as clients per round.
     groups: int | None = None
     #: γ₀: how strongly balanced clusters are preferred in the first round; falls linearly to 0.
     gamma: float = 4.0

@@ -84,7 +84,7 @@ class Oort(Selector):
     pacer: Literal["code", "paper"] = "code"
     #: Window of the pacer in rounds.
     pacer_step: int = 20
-    #: Percentage points a step ("code").
+    #: Percentage points per step ("code").
     pacer_delta: float = 5.0
     #: Seconds a step ("paper").
     pacer_seconds: float | None = None
@@ -115,7 +115,7 @@ class Oort(Selector):
     epsilon: float | None = state(lambda: None)
     #: "code": a percentage; "paper": seconds.
     threshold: float | None = state(lambda: None)
-    #: Mean rewards of exploited clients, one a round, as far back as the pacer looks.
+    #: Mean rewards of exploited clients, one per round, as far back as the pacer looks.
     exploited: Floats = state(lambda: np.zeros(0))
     #: Rewards of exploited clients whose answers came between this method's trainings.
     between: Floats = state(lambda: np.zeros(0))

@@ -24,7 +24,7 @@ class Oracle(Selector):
 
     clients_per_round: int
 
-    #: Label histograms, one row a client; NaN: not told yet.
+    #: Label histograms, one row per client; NaN: not told yet.
     _histograms: Floats = state(lambda: np.zeros((0, 0)))
 
     def check(self, population: Population) -> None:

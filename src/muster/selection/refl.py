@@ -25,7 +25,7 @@ def smoothed(estimate: float, duration: float, smoothing: float) -> float:
 def expected_stragglers(durations: Floats, started: Floats, now: float, interval: float) -> int:
     """How many of those under way will have answered when `interval` is over, by how long each took last.
 
-    One entry a client: seconds of its last training (NaN: not known, it is not counted) and when it set out.
+    One entry per client: seconds of its last training (NaN: not known, it is not counted) and when it set out.
     """
     return int(np.sum(started + durations <= now + interval))
 

@@ -67,13 +67,13 @@ class Terraform(Selector):
         if most < self.min_clients:
             return [
                 f"{random} of {count} clients at most {most} can be hard, fewer than min_clients = "
-                f"{self.min_clients}, so nobody trains again in a round; choose more clients a round"
+                f"{self.min_clients}, so nobody trains again in a round; choose more clients per round"
             ]
         if count - math.ceil(self.quartiles[0] * count) <= self.min_clients:
             return [
-                f"{name} is nearly random selection here: {count} clients a round and min_clients = "
+                f"{name} is nearly random selection here: {count} clients per round and min_clients = "
                 f"{self.min_clients} leave at most one place for the split (with clients of equal size), so "
-                "hardly anybody trains again; choose more clients a round"
+                "hardly anybody trains again; choose more clients per round"
             ]
         return []
 

@@ -1,4 +1,4 @@
-"""TiFL: one tier of equally fast clients a round, badly served tiers more often (Chai et al., 2020)."""
+"""TiFL: one tier of equally fast clients per round, badly served tiers more often (Chai et al., 2020)."""
 
 from __future__ import annotations
 
@@ -87,7 +87,9 @@ class TiFL(Selector):
     def check(self, population: Population) -> None:
         check_count(self, self.clients_per_round, population)
         if not 1 <= self.tiers <= population.clients:
-            raise ConfigError(f"tifl: tiers is {self.tiers}", expected=f"1 to {population.clients}, one a client")
+            raise ConfigError(
+                f"tifl: tiers is {self.tiers}", expected=f"1 to {population.clients}, one per client"
+            )
         if self.interval < 0:
             raise ConfigError(f"tifl: interval is {self.interval}", expected="zero or a positive number of rounds")
         if self.credits is not None and (len(self.credits) != self.tiers or min(self.credits) < 0):

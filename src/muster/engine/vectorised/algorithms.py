@@ -37,7 +37,7 @@ def pull_of(
 
 @dataclass(frozen=True)
 class Done:
-    """What algorithms may look at when a slice has trained: one row a client."""
+    """What algorithms may look at when a slice has trained: one row per client."""
 
     #: How far the trained numbers moved.
     moved: torch.Tensor

@@ -36,7 +36,7 @@ class _Velocity:
 
 @dataclass(frozen=True)
 class _Work:
-    """What the clients of a slice have done, one number a client."""
+    """What the clients of a slice have done, one number per client."""
 
     outcomes: Outcomes
     #: Steps of probes, and after how many steps the optimiser forgot its velocity.

@@ -1,4 +1,4 @@
-"""The parameters of several clients side by side: one row a client, one column a number of the model."""
+"""The parameters of several clients side by side: one row per client, one column a number of the model."""
 
 from __future__ import annotations
 

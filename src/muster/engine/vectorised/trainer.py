@@ -57,7 +57,7 @@ class Pull:
 
 @dataclass(frozen=True)
 class Outcomes:
-    """By-products of the training, one number a client."""
+    """By-products of the training, one number per client."""
 
     steps: Ints
     samples: Ints
