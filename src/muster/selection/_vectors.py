@@ -16,7 +16,7 @@ def nothing() -> State:
 
 
 def remember(memory: State, replies: Replies, signal: str, keep_first: bool = False) -> None:
-    """Take in what clients reported, over what they reported before; rows that are not numbers are left out.
+    """Add what clients reported, replacing what they reported before; rows with NaN are left out.
 
     With `keep_first` a client's first report stays.
     """

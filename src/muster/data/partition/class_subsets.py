@@ -17,7 +17,7 @@ from muster.data.partition.quantity_skew import size_weights, skewed_sizes
 
 
 def varied_class_sets(numbers: Ints, classes: int, rng: np.random.Generator) -> Bools:
-    """clients × classes: who holds what. Client k has numbers[k] classes; numbers of holders differ by at most 1."""
+    """clients × classes: who holds what. Client k has numbers[k] classes; all have as many holders, ± 1."""
     holds = np.zeros((len(numbers), classes), dtype=np.bool_)
     # Classes in random order, dealt round and round: no client gets one twice, as none gets more than there are.
     order = rng.permutation(classes)
