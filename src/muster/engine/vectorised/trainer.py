@@ -181,7 +181,7 @@ class _Descent:
         self._update = descent(lr, training.weight_decay) if stack.gradients is None else KeepGradients()
 
     def narrow(self, active: int) -> None:
-        """Only the first `active` clients go on."""
+        """Only the first `active` clients continue."""
         if active == self._stack.active:
             return
         self._stack.active = active
