@@ -1,7 +1,7 @@
 """A rhythm of on and off for any number of clients, fitted to the recorded sessions of 100 devices.
 
 Every client has the character of one of the devices: how long its sessions last and how long the gaps between
-them. Gaps pass faster in some hours of the day than in others. Nothing is stored: a client's life is cut into
+them are. Gaps pass faster in some hours of the day than in others. Nothing is stored: a client's life is cut into
 stretches of some sessions, and each stretch follows from the seed, the client and the stretch's number. So any
 client can be asked about any moment, and only the stretch around it is played.
 """
@@ -26,7 +26,7 @@ from muster.world.availability.base import Follower, TimedAvailability, availabi
 HOUR, DAY = 3_600, 86_400
 #: Sessions that a stretch has on average.
 CYCLES = 16
-#: Draws of a stretch that are set apart for it; no client has so many sessions in one.
+#: Draws reserved for a stretch; no client has that many sessions in one.
 _DRAWS = 1 << 16
 
 
@@ -39,7 +39,7 @@ _ORIGIN = (
 
 @dataclass(frozen=True)
 class Characters:
-    """The fit: quantiles of the lengths of sessions and gaps, a row a character, and the rhythm of the day."""
+    """The fit: quantiles of the lengths of sessions and gaps, a row per character, and the rhythm of the day."""
 
     #: characters × quantiles at equal steps from 0 to 1, in seconds.
     sessions: Floats
@@ -75,7 +75,7 @@ class Characters:
         return np.ceil(CYCLES * cycle).astype(np.int64)
 
     def write(self, path: Path) -> None:
-        """As a table: a row a character, sessions before gaps; the last row is the rhythm."""
+        """As a table: a row per character, sessions before gaps; the last row is the rhythm."""
         text = io.StringIO()
         text.writelines(f"# {remark}\n" for remark in _ORIGIN)
         table = csv.writer(text, lineterminator="\n")
@@ -115,7 +115,7 @@ def fitted() -> Characters:
 
 @dataclass(frozen=True)
 class Lives:
-    """What clients are: a key of their own random numbers, a character, and where their stretches begin."""
+    """What clients are: a key for their random numbers, a character, and where their stretches begin."""
 
     keys: Words
     characters: Ints
@@ -153,7 +153,7 @@ class Played:
 
     @classmethod
     def nothing(cls, clients: int) -> Played:
-        """No stretch of anybody's life."""
+        """No stretch of any client's life."""
         never: Ints = np.full(clients, np.iinfo(np.int64).min)
         return cls(never, np.zeros(clients, dtype=np.bool_), never.copy(), np.zeros(clients, dtype=np.uint32))
 
@@ -204,7 +204,7 @@ def _played(characters: Characters, who: Lives, now: Ints, before: Played) -> Pl
 
 
 class Following:
-    """Says what `states` says, for everybody and moments that go forward: stretches are played on, not anew."""
+    """Answers as `states` does, for moments that only move forward: stretches are continued, not replayed."""
 
     def __init__(self, characters: Characters, clients: int, seed: int) -> None:
         self._characters, self._played, self._now = characters, Played.nothing(clients), 0.0
@@ -229,7 +229,7 @@ class Following:
 
 
 def _ends(characters: Characters, kind: Ints, online: Bools, begin: Ints, chance: Floats) -> Ints:
-    """The seconds at which sessions (or gaps) end which begin then."""
+    """The seconds at which sessions (or gaps) end that begin at the given ones."""
     drawn = from_quantiles(characters.table, kind + len(characters.gaps) * online, chance)
     end = begin + drawn
     off = np.flatnonzero(~online)
@@ -238,7 +238,7 @@ def _ends(characters: Characters, kind: Ints, online: Bools, begin: Ints, chance
 
 
 def passed_by(characters: Characters, begin: Ints, amount: Floats) -> Floats:
-    """When a gap of `amount` seconds is over, where the hours pass at speeds of their own."""
+    """When a gap of `amount` seconds is over, where hours pass at different speeds."""
     hour = begin // HOUR % 24
     end: Floats = begin + amount / characters.speeds[hour]
     # Most gaps are short, and over in the hour in which they begin.
