@@ -118,7 +118,7 @@ def drawn_kinds(
     """Each client's phone and connection, each equally likely, from its stream (seed, "devices", client)."""
     phone, network = np.empty(clients, dtype=np.uint16), np.empty(clients, dtype=np.uint8)
     for part in draws.slices(clients):
-        own = draws.words(seed, "devices", clients=np.arange(part.start, part.stop))
+        own = draws.words(seed, "devices", clients=np.arange(part.start, part.stop), count=2)
         phone[part] = draws.uniform(own[:, 0]) * phones
         network[part] = draws.uniform(own[:, 1]) * networks
     return phone, network
