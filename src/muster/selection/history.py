@@ -32,8 +32,9 @@ class History:
         self._shared = False
         #: Those of whom anything is remembered.
         self._known = np.zeros(clients, dtype=np.bool_)
-        self._trainings: Counts = np.zeros(clients, dtype=np.int32)
-        self._rounds: Counts = np.zeros(clients, dtype=np.int32)
+        # Written to, and not only promised: what every round touches is there before the first.
+        self._trainings: Counts = np.full(clients, 0, dtype=np.int32)
+        self._rounds: Counts = np.full(clients, 0, dtype=np.int32)
         self._last_round: Counts = np.full(clients, NEVER, dtype=np.int32)
         self._failures: Counts = np.zeros(clients, dtype=np.int32)
         self._durations = np.full(clients, np.nan)

@@ -44,7 +44,7 @@ def words(seed: int, purpose: str, *coordinates: int, clients: Ints, count: int 
 
 def nth(keys: Words, index: npt.NDArray[np.uint64]) -> Words:
     """Word number `index` of the SplitMix64 generators that start at `keys` (Steele, Lea and Flood, 2014)."""
-    word: Words = keys + (index + np.uint64(1)) * _GOLDEN
+    word: Words = (keys + _GOLDEN) + index * _GOLDEN
     word ^= word >> np.uint64(30)
     word *= _FIRST
     word ^= word >> np.uint64(27)

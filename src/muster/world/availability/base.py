@@ -95,7 +95,7 @@ class TimedAvailability(Availability):
 
 
 class Watch:
-    """Follows everybody through time: looks again only at clients whose state may have changed since the last look.
+    """Follows everybody through time: looks again only at those whose state may have changed meanwhile.
 
     Says the same as `available`, `until` and `next_start`, in a few milliseconds for a million clients when the
     clock has moved on a little. It holds nothing that a checkpoint would need: a new watch says the same.
@@ -104,10 +104,11 @@ class Watch:
     def __init__(self, availability: TimedAvailability, clients: int, seed: int) -> None:
         self._states = availability.follower(clients, seed)
         self._now = -np.inf
-        self._there = np.empty(clients, dtype=np.bool_)
+        # Written to, and not only promised: the first look finds its memory.
+        self._there = np.full(clients, False)
         #: A second until which nothing changes: the last but one before a client's next change, with some to spare
         #: for the rounding of moments; or the last that fits.
-        self._quiet = np.empty(clients, dtype=np.uint32)
+        self._quiet: npt.NDArray[np.uint32] = np.full(clients, 0, dtype=np.uint32)
 
     @property
     def clients(self) -> int:
@@ -151,7 +152,9 @@ class Watch:
 
     def _seen(self, now: float, who: Ints) -> tuple[Bools, npt.NDArray[np.uint32]]:
         there, changes = self._states(now, who)
-        return there, np.clip(np.floor(changes) - 1.0, 0.0, _LAST_SECOND).astype(np.uint32)
+        quiet = np.minimum(changes, _LAST_SECOND).astype(np.uint32)
+        quiet -= quiet > 0
+        return there, quiet
 
 
 availabilities: Registry[Availability] = Registry(

@@ -46,7 +46,7 @@ _ORIGIN = (
 
 @dataclass(frozen=True)
 class Openings:
-    """States at time 0: of which character a client is, whether it is online, and the second at which that ends."""
+    """States at time 0: of which character a client is, whether it is online, and in which second that ends."""
 
     characters: Ints
     online: Bools
@@ -163,7 +163,7 @@ class Lives:
 
 def own_keys(who: Ints, seed: int) -> Words:
     """Each client's key: its number's word of one generator of the seed."""
-    return draws.nth(_root(seed), who.astype(np.uint64))
+    return draws.nth(_root(seed), who.view(np.uint64))
 
 
 @cache
@@ -190,7 +190,7 @@ def _begun(characters: Characters, keys: Words, opening: Openings) -> Lives:
 class Played:
     """How far the stretch of each client's life that contains a moment has been played.
 
-    What is kept for everybody are eleven bytes a client: touching memory for the first time costs more than playing.
+    For everybody eleven bytes a client are kept: touching memory for the first time costs more than playing.
     """
 
     stretch: npt.NDArray[np.integer]
