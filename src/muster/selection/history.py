@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import copy
+from typing import Any, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 
 from muster.core.arrays import Bools, Floats, Ints, State, read_only
 from muster.core.component import grown
@@ -13,6 +15,10 @@ from muster.core.component import grown
 WIDEST_REMEMBERED = 1
 
 NEVER = -1
+
+#: Numbers of rounds and trainings. Half as wide as ids: there may be twenty million of each, and memory that is
+#: touched for the first time takes longer than everything else in a round.
+Counts: TypeAlias = npt.NDArray[np.int32]
 
 
 class History:
@@ -33,13 +39,14 @@ class History:
         self._shared = False
         #: Clients about which anything is remembered.
         self._known = np.zeros(clients, dtype=np.bool_)
-        self._trainings = np.zeros(clients, dtype=np.int64)
-        self._rounds = np.zeros(clients, dtype=np.int64)
-        self._last_round = np.full(clients, NEVER, dtype=np.int64)
-        self._failures = np.zeros(clients, dtype=np.int64)
+        # Written to, and not only promised: what every round touches is there before the first.
+        self._trainings: Counts = np.full(clients, 0, dtype=np.int32)
+        self._rounds: Counts = np.full(clients, 0, dtype=np.int32)
+        self._last_round: Counts = np.full(clients, NEVER, dtype=np.int32)
+        self._failures: Counts = np.zeros(clients, dtype=np.int32)
         self._durations = np.full(clients, np.nan)
         self._given_up = np.zeros(clients, dtype=np.bool_)
-        self._staleness = np.zeros(clients, dtype=np.int64)
+        self._staleness: Counts = np.zeros(clients, dtype=np.int32)
         self._signals: dict[str, Floats] = {}
 
     @property
@@ -47,22 +54,22 @@ class History:
         return len(self._trainings)
 
     @property
-    def trainings(self) -> Ints:
-        """How many of each client's updates were used."""
+    def trainings(self) -> Counts:
+        """How often each client's training was used."""
         return read_only(self._trainings)
 
     @property
-    def rounds(self) -> Ints:
+    def rounds(self) -> Counts:
         """In how many rounds each client took part (several trainings in a round count once)."""
         return read_only(self._rounds)
 
     @property
-    def last_round(self) -> Ints:
+    def last_round(self) -> Counts:
         """The last round in which each client took part; −1: never."""
         return read_only(self._last_round)
 
     @property
-    def failures(self) -> Ints:
+    def failures(self) -> Counts:
         """How often each client failed to answer or was refused."""
         return read_only(self._failures)
 
@@ -80,7 +87,7 @@ class History:
         return read_only(self._given_up)
 
     @property
-    def staleness(self) -> Ints:
+    def staleness(self) -> Counts:
         """How many aggregations each client's last used update had missed; 0 also for those never used."""
         return read_only(self._staleness)
 
@@ -127,7 +134,7 @@ class History:
         self._own()
         self._known[clients] = True
         self._durations[clients] = seconds
-        self._given_up[clients] = False
+        _write(self._given_up, clients, False)
 
     def waited(self, clients: Ints, seconds: Floats) -> None:
         """These clients had not answered after this time."""
@@ -137,7 +144,7 @@ class History:
     def stale(self, clients: Ints, staleness: Ints) -> None:
         """How many aggregations after their start these clients' updates were used."""
         self._own()
-        self._staleness[clients] = staleness
+        _write(self._staleness, clients, staleness)
 
     def failed(self, clients: Ints) -> None:
         self._own()
@@ -186,3 +193,9 @@ class History:
         for name, rows in values["signals"].items():
             self._signals[name] = np.full((self.clients, *rows.shape[1:]), np.nan)
             self._signals[name][known] = rows
+
+
+def _write(values: npt.NDArray[Any], clients: Ints, new: npt.ArrayLike) -> None:
+    """Set what is not so already: where nothing ever changes, no page of memory is touched."""
+    other = np.flatnonzero(values[clients] != new)
+    values[clients[other]] = np.broadcast_to(new, len(clients))[other]

@@ -36,6 +36,8 @@ class Clock:
         self.now = 0.0
         self._seed = seed
         self._watch: Watch | None = None
+        if devices is not None and isinstance(availability, TimedAvailability):
+            self._watch = Watch(availability, len(devices), seed)
 
     def advance(self, moment: float) -> None:
         """Move the clock forward, or leave it where it is."""

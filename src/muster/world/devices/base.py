@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -25,14 +25,21 @@ from muster.world import draws
 CountFlops: TypeAlias = Callable[[], float]
 
 
+class Kinds(Protocol):
+    """Each client's kind of device: an array, or what answers like one."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, clients: Ints, /) -> npt.NDArray[np.unsignedinteger[Any]]: ...
+
+
 @dataclass(frozen=True)
 class ByKind:
     """One number per client, where many clients have the same kind of device: two bytes per client, not eight."""
 
     #: The number of each kind.
     table: Floats
-    #: Each client's kind.
-    kinds: npt.NDArray[np.unsignedinteger[Any]]
+    kinds: Kinds
 
     def __len__(self) -> int:
         return len(self.kinds)
