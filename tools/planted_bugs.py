@@ -37,7 +37,7 @@ BUGS = (
     Bug(
         "misaligned multiplicities",
         "server/flights.py",
-        "at = positions(self.request.clients, clients)",
+        "at = positions(request.clients, clients)",
         "at = np.arange(len(clients))",
         word="multiplicities",
     ),
