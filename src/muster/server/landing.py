@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from muster.core.arrays import Bools, Ints
+from muster.core.arrays import Bools, Ints, among
 from muster.core.component import Population
 from muster.engine.base import Failed, narrowed
 from muster.engine.task import Place
@@ -42,16 +42,15 @@ class Landing:
         landed = clock.land(airspace, decide)
         ended = landed.ended
         clock.advance(landed.moment)
-        late = np.setdiff1d(np.flatnonzero(own), ended) if not server.pacing.late_count else ended[:0]
-        everyone = np.concatenate([ended, late])
+        everyone = ended if server.pacing.late_count else np.concatenate([ended, _without(own, ended)])
         # In the order in which they ended; given up on: at the end.
         self.flights = airspace.land(everyone)
         self.staleness, self.given_up = staleness[everyone], np.arange(len(everyone)) >= len(ended)
         #: Why those have no answer whose flights do not say so.
-        at = np.flatnonzero(np.isin(ended, list(landed.problems))).tolist() if landed.problems else []
-        self.problems = {row: landed.problems[int(ended[row])] for row in at}
-        failed = [row for row, problem in self.problems.items() if not problem.gone]
-        broken = np.isin(np.arange(len(everyone)), failed)
+        at = enumerate(ended.tolist()) if landed.problems else ()
+        self.problems = {row: landed.problems[position] for row, position in at if position in landed.problems}
+        broken = np.zeros(len(everyone), dtype=np.bool_)
+        broken[[row for row, problem in self.problems.items() if not problem.gone]] = True
         #: Whose work was for nothing, and why.
         self.absent: dict[Outcome, Bools] = {
             "late": self.given_up,
@@ -68,18 +67,14 @@ class Landing:
             for part in self._by_request(unwanted & (self.came == answered)):
                 clock.give_up(part, answered=answered)
         #: What all of them report.
-        numbers = np.unique(self.flights.dispatch[self.arrived]).tolist() or ([] if number is None else [number])
-        asked = [airspace.dispatch(n).order.report for n in numbers]
+        waited_for = [] if number is None else [airspace.dispatch(number)]
+        asked = [part.order.report for part in self.parts or waited_for]
         names = set.intersection(*({signal.name for signal in report} for report in asked)) if asked else set()
         self.report = tuple(signal for signal in asked[0] if signal.name in names) if asked else ()
 
     def _by_request(self, which: Bools) -> list[Dispatch]:
         """The requests that some of the flights belong to, each with their clients alone."""
-        airspace, flights = self.talk.server.airspace, self.flights.rows(which)
-        return [
-            airspace.dispatch(number).of(np.sort(flights.clients[flights.dispatch == number]))
-            for number in np.unique(flights.dispatch).tolist()
-        ]
+        return self.talk.server.airspace.parts(self.flights.rows(which)) if which.any() else []
 
     def carry_out(self, request: Train | None = None) -> Replies:
         """What the clients reported whose updates count; `request`: the training that has waited."""
@@ -95,7 +90,7 @@ class Landing:
         talk.record.trainings.append(record)
         counting = np.array(record.clients, dtype=np.int64)[np.array(record.weights) > 0]
         server.history.trained(counting, talk.round)
-        used = np.isin(self.flights.clients, counting) & self.arrived
+        used = among(self.flights.clients, counting) & self.arrived
         server.history.stale(self.flights.clients[used], self.staleness[used])
         if server.clock.passes:
             record.flown = self._flown(record)
@@ -107,6 +102,8 @@ class Landing:
 
     def _note_absences(self, record: TrainingRecord) -> None:
         """Who left, was late, or answered to a model that was too old; and what they did for nothing."""
+        if self.arrived.all():
+            return
         server, flights = self.talk.server, self.flights
         now = server.clock.now
         for kind, who in self.absent.items():
@@ -114,8 +111,8 @@ class Landing:
             for row in rows.tolist():
                 record_of = record.rejected if kind == "stale" else record.failed
                 record_of[int(flights.clients[row])] = self._reason(kind, row)
-            for row in rows[np.isin(rows, list(self.problems))].tolist():
-                self.talk.client_failed(Failed(int(flights.clients[row]), self.problems[row].reason))
+                if row in self.problems:
+                    self.talk.client_failed(Failed(int(flights.clients[row]), self.problems[row].reason))
             for answered in (False, True):
                 self._book_in_vain(rows[self.came[rows] == answered], answered=answered)
         late = self.absent["late"]
@@ -124,7 +121,7 @@ class Landing:
     def _book_in_vain(self, rows: Ints, *, answered: bool) -> None:
         """Trainings that were for nothing; `answered`: what they told is here, and counts as told."""
         server, flights, books = self.talk.server, self.flights, self.talk.books
-        for number in np.unique(flights.dispatch[rows]).tolist():
+        for number in flights.rows(rows).requests:
             some = rows[flights.dispatch[rows] == number]
             spent = np.minimum(flights.ends[some], server.clock.now) - flights.started[some]
             sent = server.airspace.dispatch(number)
@@ -167,6 +164,13 @@ class Landing:
             self.staleness.tolist(),
             outcomes.tolist(),
         )
+
+
+def _without(own: Bools, ended: Ints) -> Ints:
+    """The positions of those that this training started and that have not ended."""
+    waiting = own.copy()
+    waiting[ended] = False
+    return np.flatnonzero(waiting)
 
 
 def _with_columns(replies: Replies, wanted: Sequence[Signal], population: Population) -> Replies:

@@ -132,10 +132,7 @@ class RealClock(ServerClock):
         flights = airspace.flights
         trips = _open(flights.clients)
         airspace.flights = replace(flights, ends=trips.ends, answers=trips.answers, needed=trips.needed)
-        again = [
-            airspace.dispatch(number).of(np.sort(flights.clients[flights.dispatch == number]))
-            for number in np.unique(flights.dispatch).tolist()
-        ]
+        again = airspace.parts(flights)
         for dispatch in again:
             engine.start(dispatch.order)
         return again

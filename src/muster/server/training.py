@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from muster.aggregation.base import Aggregated, StreamingAggregator, buffers_of
-from muster.core.arrays import Floats, Ints, Vector
+from muster.core.arrays import Floats, Ints, Vector, among
 from muster.core.errors import TrainingError
 from muster.core.parameters import ParameterSpec
 from muster.engine.base import Failed, narrowed
@@ -31,8 +31,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("muster")
 
-#: Columns of the update table that the server fills in, beside sizes and weights.
-_OF_THE_SERVER = ("multiplicity", "lr", "lr_factors", "version", "staleness", "arrived")
+_NOBODY: Ints = np.empty(0, dtype=np.int64)
 
 
 @dataclass
@@ -67,7 +66,7 @@ class Aggregation:
     def carry_out(self) -> None:
         """Train, aggregate, and tell the engine whose updates were used."""
         engine = self.talk.server.engine
-        used: Ints = np.empty(0, dtype=np.int64)
+        used = _NOBODY
         if len(self.clients):
             try:
                 result = self._streamed() if self.streams else self._whole()
@@ -76,7 +75,7 @@ class Aggregation:
                     used = np.sort(result.clients[result.weights > 0])
             finally:
                 # Also when the training was broken off: clients must not go on from what nobody has used.
-                engine.settle(used, np.setdiff1d(self.clients, used))
+                engine.settle(used, self.clients[~among(self.clients, used)])
         self.record.filtered = self.tally.summary()
         self._book()
 
@@ -166,7 +165,9 @@ class Aggregation:
                 continue
             for observer in server.listeners:
                 observer.answered(answers)
-            arrived = self._with_what_is_known(answers)
+            # Sizes are read now: a federation may learn how many samples a client has from its answer.
+            sizes, reports = self.talk.counted_sizes(answers.clients), [s.name for s in self.landed.report]
+            arrived = answers.completed(self.known, sizes=sizes, reports=reports)
             for name, changed in arrived.changed.items():
                 self.tally.book(name, len(arrived), changed=int(changed.sum()))
             result = passed_through(self.chain, arrived, spec, draws, self.tally)
@@ -269,46 +270,33 @@ class Aggregation:
         }
         return {version: parameters - now for version, parameters in old.items()}
 
-    def _with_what_is_known(self, answers: Updates) -> Updates:
-        known, at = self.known, np.searchsorted(self.clients, answers.clients)
-        return replace(
-            answers,
-            # Read now: a federation may learn how many samples a client has from its answer.
-            sizes=self.talk.counted_sizes(answers.clients),
-            reports={signal.name: answers.reports[signal.name] for signal in self.landed.report},
-            weights=None if known.weights is None else known.weights[at],
-            drifts=known.drifts,
-            **{name: getattr(known, name)[at] for name in _OF_THE_SERVER},
-        )
-
     # --- afterwards --------------------------------------------------------------------------------------
 
     def replies(self, report: Sequence[Signal]) -> Replies:
         """What clients reported whose updates count, by id."""
-        known = Updates.concatenated(self._valid).by_client()
+        clients = np.concatenate([_NOBODY, *(part.clients for part in self._valid)])
+        by_id = np.argsort(clients)
         columns: dict[str, Floats] = {}
         for signal in report:
+            rows = [part.reports[signal.name] for part in self._valid]
             empty = np.empty((0, signal.width(self.talk.population)))
-            columns[signal.name] = narrowed(known.reports[signal.name] if len(known) else empty)
-        return self.talk.server.limits.believed(Replies(known.clients, columns), tuple(report))
+            columns[signal.name] = narrowed(np.concatenate(rows)[by_id] if rows else empty)
+        return self.talk.server.limits.believed(Replies(clients[by_id], columns), tuple(report))
 
     def _book(self) -> None:
-        talk = self.talk
-        # A refused update was computed and sent like any other; its reports may be of any shape.
-        parts = [replace(part, reports={}) for part in (*self._valid, *self._refused)]
-        worked = Updates.concatenated(parts).by_client()
+        books, filters = self.talk.books, self.talk.server.engine.filters
+        # A refused update was computed and sent like any other.
+        worked = (*self._valid, *self._refused)
+        clients = np.concatenate([_NOBODY, *(part.clients for part in worked)])
+        samples = np.concatenate([_NOBODY, *(part.numbers["samples"] for part in worked)])
+        steps = np.concatenate([_NOBODY, *(part.numbers["steps"] for part in worked)])
         for part in self.parts:
-            alone = len(self.parts) == 1
-            mine = worked if alone else worked.rows(np.isin(worked.clients, part.order.clients))
-            talk.books.arrived(
-                mine.clients,
-                part.load,
-                samples=int(mine.numbers["samples"].sum()),
-                steps=int(mine.numbers["steps"].sum()),
-                report=part.order.report,
-                filters=talk.server.engine.filters,
+            load, report, mine = part.load, part.order.report, among(clients, part.order.clients)
+            answered, trained_on = np.sort(clients[mine]), int(samples[mine].sum())
+            books.arrived(
+                answered, load, samples=trained_on, steps=int(steps[mine].sum()), report=report, filters=filters
             )
-            talk.books.released(mine.clients, part.order.report)
+            books.released(answered, report)
 
 
 def _statistics_from_current(updates: Updates, spec: ParameterSpec) -> Updates:
