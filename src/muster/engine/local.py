@@ -35,7 +35,7 @@ from muster.engine.pool import Crashed, Handler, Pool, as_muster_error
 from muster.engine.root import RootTrainer
 from muster.engine.runtime import EVALUATION_BATCH
 from muster.engine.task import ClientTask, Place, Predict, present_of
-from muster.engine.tasks import ClientRecipe, SharedVectors, TaskRunner, question_groups
+from muster.engine.tasks import Answered, ClientRecipe, SharedVectors, TaskRunner, question_groups
 from muster.signals.base import Replies
 from muster.training.augmentation import augmenter
 from muster.training.base import LocalAlgorithm, LocalTraining, Plain
@@ -245,20 +245,27 @@ class LocalEngine(Engine):
             if isinstance(answer, Crashed):
                 yield Failed(int(clients[task]), answer.reason)
             else:
-                numbers, present = answer
-                yield self._handed_over(numbers, slice(slots[task], slots[task] + 1), present)
+                yield self._handed_over(clients[task : task + 1], slice(slots[task], slots[task] + 1), answer)
         self._store.drop(*PROBES)
 
-    def _handed_over(self, numbers: Updates, slots: slice, present: Sequence[dict[str, int]]) -> Updates:
+    def _handed_over(self, clients: Ints, slots: slice, answer: Answered) -> Updates:
         """Answers with their vectors, which lie in neighbouring slots: views, so that filters work in place."""
         assert self._memory is not None
         memory = self._memory
-        for client, slot, lengths in zip(
-            numbers.clients.tolist(), range(slots.start, slots.stop), present, strict=True
-        ):
-            self._take_back(self._provisional, client, slot, lengths)
+        if answer.present is not None:
+            places = range(slots.start, slots.stop)
+            for client, slot, lengths in zip(clients.tolist(), places, answer.present, strict=True):
+                self._take_back(self._provisional, client, slot, lengths)
         extra = {name: memory.extra.numpy()[slots, row] for row, name in enumerate(self._algorithm.extra)}
-        return replace(numbers, movements=memory.movements.numpy()[slots], extra=extra)
+        return Updates(
+            clients,
+            self._data.sizes[clients],
+            memory.movements.numpy()[slots],
+            answer.numbers,
+            answer.reports,
+            extra,
+            answer.changed,
+        )
 
     def matrix(self, clients: Ints) -> Vector:
         assert self._memory is not None
@@ -377,6 +384,8 @@ class LocalEngine(Engine):
 
     def _lent(self, task: ClientTask) -> ClientTask:
         """The task, with what its clients keep between exchanges in their slots."""
+        if self._store.empty:
+            return task
         assert task.slots is not None
         lengths = list(map(self._lend, task.clients.tolist(), task.slots.tolist()))
         return replace(task, present=present_of(lengths))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
@@ -95,13 +95,16 @@ class ClientTask:
 
     def rows(self, which: Ints | slice) -> ClientTask:
         """The task of some of the clients, in this order."""
-        return replace(
-            self,
-            clients=self.clients[which],
-            rates=self.rates[which],
-            pull_factors=self.pull_factors[which],
+        return ClientTask(
+            self.verb,
+            self.clients[which],
+            self.place,
+            self.signals,
+            self.rates[which],
+            self.pull_factors[which],
             slots=None if self.slots is None else self.slots[which],
             present=None if self.present is None else self.present[which],
+            with_broadcast=self.with_broadcast,
             seeds=None if self.seeds is None else self.seeds[which],
         )
 

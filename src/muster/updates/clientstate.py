@@ -47,6 +47,11 @@ class ClientStore:
         self._temporary: tempfile.TemporaryDirectory[str] | None = None
         self._tables: dict[str, _Table] = {}
 
+    @property
+    def empty(self) -> bool:
+        """Whether nobody has anything."""
+        return not self._tables
+
     def get(self, name: str, client: int, out: Vector | None = None) -> Vector | None:
         """The client's vector, copied (into `out` if given); None when it has none."""
         table = self._tables.get(name)

@@ -31,7 +31,7 @@ class Clip(Filter):
 
     def apply(self, updates: Updates, spec: ParameterSpec, draws: Draws) -> Filtered:
         changed = 0
-        for row, length in enumerate(lengths(updates.movements[:, spec.trainable])):
+        for row, length in enumerate(lengths(updates.movements[:, spec.trainable]).tolist()):
             if length > self.norm:
                 updates.movements[row, spec.trainable] *= np.float32(self.norm / length)
                 changed += 1

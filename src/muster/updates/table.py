@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
@@ -42,6 +42,9 @@ ANSWER_FIELDS: dict[str, AnswerField] = {
     "credited_steps": AnswerField(np.int64, lambda training, _, size: training.steps_for(size)),
 }
 
+
+#: Columns that the server fills in, beside sizes and weights: one entry a client, or their one default.
+OF_THE_SERVER = ("multiplicity", "lr", "lr_factors", "version", "staleness", "arrived")
 
 # Defaults of whole columns, one entry each.
 _ONE: Ints = np.ones(1, dtype=np.int64)
@@ -95,11 +98,12 @@ class Updates:
     drifts: Mapping[int, Vector] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        # A column that was left out has the same default for every client.
-        for name in ("multiplicity", "lr", "lr_factors", "version", "staleness", "arrived"):
+        # A column that was left out has its one default for everybody.
+        rows = len(self.clients)
+        for name in OF_THE_SERVER:
             column = getattr(self, name)
-            if len(column) != len(self.clients):
-                object.__setattr__(self, name, np.full(len(self.clients), column[0]))
+            if len(column) != rows:
+                object.__setattr__(self, name, np.full(rows, column[0]))
 
     @classmethod
     def of(
@@ -182,11 +186,30 @@ class Updates:
 
     def by_client(self) -> Updates:
         """Rows by ascending id."""
+        if (self.clients[1:] >= self.clients[:-1]).all():
+            return self
         return self.rows(np.argsort(self.clients))
 
     def without_vectors(self) -> Updates:
         """Only the numbers: movements and extra vectors will be overwritten."""
-        return replace(self, movements=np.empty((len(self), 0), dtype=np.float32), extra={})
+        return self._having(movements=np.empty((len(self), 0), dtype=np.float32), extra={})
+
+    def completed(self, known: Updates, *, sizes: Ints, reports: Sequence[str]) -> Updates:
+        """What clients sent, of reports only these, and what the server knows of it (`known`, by ascending id)."""
+        at = np.searchsorted(known.clients, self.clients)
+        return self._having(
+            sizes=sizes,
+            reports={name: self.reports[name] for name in reports},
+            weights=None if known.weights is None else known.weights[at],
+            drifts=known.drifts,
+            **{name: getattr(known, name)[at] for name in OF_THE_SERVER},
+        )
+
+    def _having(self, **columns: Any) -> Updates:
+        """As `dataclasses.replace`, at a fraction of the cost: all columns have their full length already."""
+        table = object.__new__(Updates)
+        table.__dict__.update(self.__dict__, **columns)
+        return table
 
     def shares(
         self, kind: Literal["samples", "equal"], discount: Floats | None = None, most: float | None = None

@@ -18,6 +18,19 @@ from muster.world.devices import Devices
 
 
 @dataclass(frozen=True)
+class Errand:
+    """What clients are asked for at one moment, before anybody knows how long it takes."""
+
+    clients: Ints
+    #: For each of them, or for all: samples to compute with, and bytes that travel there and back.
+    samples: npt.ArrayLike
+    down: npt.ArrayLike
+    up: npt.ArrayLike
+    #: The round, and how many exchanges came before in it.
+    exchange: tuple[int, int]
+
+
+@dataclass(frozen=True)
 class Trips:
     """What becomes of requests that were sent at one moment, one entry per client."""
 
@@ -53,19 +66,13 @@ class Clock:
         marks[self.availability.available(round, clients, self._seed)] = True
         return marks
 
-    def trips(
-        self,
-        clients: Ints,
-        samples: npt.ArrayLike,
-        down: npt.ArrayLike,
-        up: npt.ArrayLike,
-        *,
-        exchange: tuple[int, int],
-    ) -> Trips:
-        """What becomes of a request that these clients get now: bytes down, samples, and bytes back."""
+    def trips(self, errand: Errand) -> Trips:
+        """What becomes of a request that clients get now."""
+        clients = errand.clients
         needed = np.zeros(len(clients))
         if self.devices is not None:
-            needed = self.devices.times(clients, samples, down, up, exchange=exchange).sum(axis=1)
+            times = self.devices.times(clients, errand.samples, errand.down, errand.up, exchange=errand.exchange)
+            needed = times.sum(axis=1)
         stays = np.full(len(clients), np.inf)
         if isinstance(self.availability, TimedAvailability):
             watch = self._watch
