@@ -210,7 +210,7 @@ class Server:
         population = replace(self.engine.population, rounds=rounds, cohort=cohort)
         if self.engine.training.centralised:
             return []
-        parts = (self.selector, self.aggregator, self.engine.algorithm)
+        parts = (self.selector, self.aggregator, self.engine.algorithm, self.pacing)
         return [text for part in parts for text in part.cautions(population)]
 
     def _begin(self, rounds: int) -> None:
