@@ -330,7 +330,7 @@ class LocalEngine(Engine):
             raise CheckpointError(
                 f"the run was started by an engine that trains clients {values['arithmetic']}, "
                 f"and would continue with one that trains them {self.arithmetic}",
-                fix="run it on the same device and with the same version of Muster as before (engine.device names one)",
+                fix="run it on the same device and with the same version of Muster (engine.device names one)",
             )
         self._store.load_state_dict(values["clients"])
 

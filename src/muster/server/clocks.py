@@ -1,7 +1,7 @@
-"""The clock as the server uses it: when trainings have ended, and how the answers are got.
+"""The clock as the server uses it: when trainings have ended, and how the answers are obtained.
 
-Here time is virtual: when a training ends is known when it begins, and clients train when the server goes on with
-their answers. On a federation in real time (`server.real_time`) trainings end when they end; in a repetition
+Here time is virtual: when a training ends is known when it begins, and clients train when the server moves on with
+their answers. On a federation in real time (`server.real_time`) trainings end when they end; in a replay
 (`server.recorded_time`) when the record says.
 """
 
@@ -22,13 +22,13 @@ from muster.server.record import Observed
 from muster.updates.table import Updates
 from muster.world.clock import Clock, Trips
 
-#: Who of those under way has ended when the server goes on, in that order, and when that is.
+#: Which clients under way have ended when the server moves on, in that order, and when that is.
 Decision: TypeAlias = Callable[[Flights], tuple[Ints, float]]
 
 
 @dataclass(frozen=True)
 class Landed:
-    """Who has ended when the server goes on, as positions in the airspace, in the order in which they did."""
+    """Which have ended when the server moves on, as positions in the airspace, in the order in which they did."""
 
     ended: Ints
     moment: float
@@ -46,15 +46,15 @@ class ServerClock(Clock):
 
     @property
     def observed(self) -> Observed | None:
-        """What this round's record has to hold beside trainings, so that it can be repeated."""
+        """What this round's record has to hold besides trainings, so that it can be repeated."""
         return None
 
     def begin_round(self, round: int, engine: Engine) -> list[str]:
-        """A round begins; what is worth being remembered about that, in words."""
+        """A round begins; what is worth recording about that, in words."""
         return []
 
     def go_on(self, now: float, airspace: Airspace) -> None:
-        """Go on after a checkpoint, with the clients that were at work then."""
+        """Continue from a checkpoint, with the clients that were working then."""
         self.now = now
 
     def asking(
@@ -66,11 +66,11 @@ class ServerClock(Clock):
         *,
         exchange: tuple[int, int],
     ) -> Trips:
-        """What is known beforehand about the answers to a question."""
+        """What is known in advance about the answers to a question."""
         return self.trips(clients, samples, down, up, exchange=exchange)
 
     def asked(self, trips: Trips, silent: list[int]) -> None:
-        """A question has been answered, but by those that are `silent`."""
+        """A question has been answered, except by those that are `silent`."""
         self.advance(float(trips.ends.max(initial=0.0)))
 
     def sending(
@@ -82,7 +82,7 @@ class ServerClock(Clock):
         *,
         exchange: tuple[int, int],
     ) -> Trips:
-        """What is known beforehand about a training that is about to begin."""
+        """What is known in advance about a training that is about to begin."""
         return self.trips(clients, samples, down, up, exchange=exchange)
 
     def sent(self, dispatch: Dispatch, engine: Engine) -> None:
@@ -90,7 +90,7 @@ class ServerClock(Clock):
         return
 
     def land(self, airspace: Airspace, decide: Decision) -> Landed:
-        """Wait until the server can go on."""
+        """Wait until the server can move on."""
         return Landed(*decide(airspace.flights))
 
     def collect(self, engine: Engine, orders: Sequence[TrainOrder]) -> Iterator[Updates | Failed]:
@@ -102,9 +102,9 @@ class ServerClock(Clock):
         return engine.collect()
 
     def give_up(self, dispatch: Dispatch, *, answered: bool) -> None:
-        """The answers of these clients are not wanted any more; `answered`: they are there already."""
+        """The answers of these clients are no longer wanted; `answered`: they have already arrived."""
         return
 
     def too_late(self) -> list[Load]:
-        """What those sent who answered after they had been given up, since the last call."""
+        """What clients sent that answered after they had been given up on, since the last call."""
         return []

@@ -1,4 +1,4 @@
-"""One training: who is told to train, whose answers have arrived, which count, and what becomes of the model."""
+"""One training: which clients are told to train, whose answers have arrived, which count, and the next model."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("muster")
 
-#: Columns of the update table that the server fills in, beside sizes and weights.
+#: Columns of the update table that the server fills in, besides sizes and weights.
 _OF_THE_SERVER = ("multiplicity", "lr", "lr_factors", "version", "staleness", "arrived")
 
 
@@ -63,7 +63,7 @@ def dispatch(talk: Conversation, request: Train) -> int:
     vectors = 1 if order.broadcast is None else 2, 1 + len(engine.algorithm.extra)
     load = books.update(order.report, *vectors, engine.filters)
     samples: Ints | int = 0
-    if server.clock.devices is not None:  # else nothing takes time
+    if server.clock.devices is not None:  # otherwise nothing takes time
         samples = np.maximum(books.planned(clients, engine.algorithm) - talk.probed(clients), 0)
     place = order.place.round, order.place.exchange
     trips = server.clock.sending(clients, samples, load.down, load.up, exchange=place)
@@ -76,9 +76,9 @@ def dispatch(talk: Conversation, request: Train) -> int:
 
 
 def _ties(talk: Conversation, order: TrainOrder) -> Floats:
-    """Which of two answers that arrive together is first: a matter of chance, not of ids."""
+    """Which of two answers that arrive together comes first: drawn at random, not decided by ids."""
     server, place = talk.server, order.place
-    if not server.clock.passes:  # everybody answers at once, and no order is kept
+    if not server.clock.passes:  # all clients answer immediately, and no order is kept
         return np.zeros(len(order.clients))
     words = draws.words(server.seed, "arrival", place.round, place.exchange, clients=order.clients)
     return draws.uniform(words[:, 0])
@@ -109,12 +109,12 @@ class Landing:
         # In the order in which they ended; given up on: at the end.
         self.flights = airspace.land(everyone)
         self.staleness, self.given_up = staleness[everyone], np.arange(len(everyone)) >= len(ended)
-        #: Why those have no answer whose flights do not say so.
+        #: Why clients have no answer, where their flights do not say so.
         at = np.flatnonzero(np.isin(ended, list(landed.problems))).tolist() if landed.problems else []
         self.problems = {row: landed.problems[int(ended[row])] for row in at}
         failed = [row for row, problem in self.problems.items() if not problem.gone]
         broken = np.isin(np.arange(len(everyone)), failed)
-        #: Whose work was for nothing, and why.
+        #: Whose work was wasted, and why.
         self.absent: dict[Outcome, Bools] = {
             "late": self.given_up,
             "failed": ~self.given_up & broken,
@@ -142,12 +142,12 @@ class Landing:
         ]
 
     def carry_out(self, request: Train | None = None) -> Replies:
-        """What the clients reported whose updates count; `request`: the training that has waited."""
+        """What the clients whose updates count reported; `request`: the training that has waited."""
         aggregation = Aggregation(self, request)
         server, talk, record = self.talk.server, self.talk, aggregation.record
         aggregation.carry_out()
         self._note_absences(record)
-        # An answer that is too old to be used tells how long it took, too.
+        # An answer that is too old to be used still shows how long it took.
         answered = self.arrived | self.absent["stale"]
         # What was needed, not the difference of two moments: its rounding would make a client late for a deadline
         # that is its own last duration.
@@ -166,7 +166,7 @@ class Landing:
         return replies
 
     def _note_absences(self, record: TrainingRecord) -> None:
-        """Who left, was late, or answered to a model that was too old; and what they did for nothing."""
+        """Which clients left, were late, or answered to a model that was too old; and the work they wasted."""
         server, flights = self.talk.server, self.flights
         now = server.clock.now
         for kind, who in self.absent.items():
@@ -181,7 +181,7 @@ class Landing:
                 spent = np.minimum(flights.ends[some], now) - flights.started[some]
                 sent, books = server.airspace.dispatch(number), self.talk.books
                 books.wasted(len(some), sent.load, float(spent.sum()), answered=kind == "stale")
-                if kind == "stale":  # what was told counts, whether or not it is used
+                if kind == "stale":  # what was disclosed counts, whether or not it is used
                     clients = np.sort(flights.clients[some])
                     books.told(len(clients), sent.order.report, server.engine.filters)
                     books.released(clients, sent.order.report)
@@ -192,7 +192,7 @@ class Landing:
         flights = self.flights
         if row in self.problems:
             return self.problems[row].reason
-        # In real time nobody knows what it would have needed.
+        # In real time it is not known how long it would have needed.
         needed = f" of {flights.needed[row]:.4g} s" if np.isfinite(flights.needed[row]) else " s"
         match kind:
             case "late":
@@ -226,7 +226,7 @@ class Landing:
 
 @dataclass
 class Aggregation:
-    """Carries out the trainings whose answers have arrived: start, collect, filter, aggregate, settle, book."""
+    """Carries out the trainings whose answers have arrived: start, collect, filter, aggregate, settle, record."""
 
     landed: Landing
     #: The training that waited, and may want to choose among the updates.
@@ -240,7 +240,7 @@ class Aggregation:
         self.talk, server = self.landed.talk, self.landed.talk.server
         self.keep = None if self.request is None else self.request.keep
         self.aggregator = aggregator_for(self.request, server.aggregator)
-        #: Attackers that know all answers act before anybody else sees one.
+        #: Attackers that know all answers act before anything else sees one.
         self.collusions = working([step for step in named(server.filters) if step[1].whole], self.talk.round)
         whole = self.keep is not None or self.aggregator.max_weight is not None
         self.streams = isinstance(self.aggregator, StreamingAggregator) and not whole
@@ -264,7 +264,7 @@ class Aggregation:
                     self._take_over(result)
                     used = np.sort(result.clients[result.weights > 0])
             finally:
-                # Also when the training was broken off: clients must not go on from what nobody has used.
+                # Also when the training was broken off: clients must not continue from what was not used.
                 engine.settle(used, np.setdiff1d(self.clients, used))
         self.record.filtered = self.tally.summary()
         self._book()
@@ -326,7 +326,7 @@ class Aggregation:
         """Make an aggregation's result the global model."""
         if not np.isfinite(result.parameters).all():
             raise TrainingError(
-                f"round {self.talk.round + 1}: {type(self.aggregator).__name__} gave parameters "
+                f"round {self.talk.round + 1}: {type(self.aggregator).__name__} returned parameters "
                 "that are not finite",
                 fix="lower aggregation.server_lr; the model of the round before is in the checkpoint",
             )
@@ -373,7 +373,7 @@ class Aggregation:
                 yield usable
 
     def _plotted(self, draws: Callable[[str], Draws]) -> Iterator[Updates | Failed]:
-        """All answers as one table, after attackers that know each other's and everybody's have changed theirs."""
+        """All answers as one table, after attackers that know all of them have changed theirs."""
         parts = list[Updates]()
         for answers in self._answers():
             if isinstance(answers, Failed):
@@ -388,7 +388,7 @@ class Aggregation:
         yield replace(plotted, reports=self._seen_in_updates(plotted))
 
     def _seen_in_updates(self, answers: Updates) -> dict[str, Floats]:
-        """The reports, with those that the server computes from updates computed from what it has got."""
+        """The reports; those that the server computes from updates are computed from what it received."""
         known = self.known.rows(np.searchsorted(self.clients, answers.clients))
         nothing = np.full(len(answers), np.nan)
         trainings = Trainings(
@@ -414,7 +414,7 @@ class Aggregation:
         return server.clock.collect(server.engine, orders)
 
     def _what_is_known(self) -> Updates:
-        """What the server knows of the answers before they are there: a table without vectors, by id."""
+        """What the server knows about the answers before they arrive: a table without vectors, by id."""
         server, landed, clients = self.talk.server, self.landed, self.clients
         by_id = np.flatnonzero(landed.arrived)[np.argsort(landed.flights.clients[landed.arrived])]
         parts = [self._of_request(part) for part in self.parts]
@@ -473,7 +473,7 @@ class Aggregation:
     # --- afterwards --------------------------------------------------------------------------------------
 
     def replies(self, report: Sequence[Signal]) -> Replies:
-        """What clients reported whose updates count, by id."""
+        """What the clients whose updates count reported, by id."""
         known = Updates.concatenated(self._valid).by_client()
         columns: dict[str, Floats] = {}
         for signal in report:
@@ -501,10 +501,11 @@ class Aggregation:
 
 
 def _statistics_from_current(updates: Updates, spec: ParameterSpec) -> Updates:
-    """Running statistics of answers to older models, seen from the current one.
+    """Running statistics of answers to older models, relative to the current one.
 
-    They are estimates that are averaged. Were their movements added up instead, ten clients that started together
-    and answer one by one would move them ten times as far as each of them found right: a variance below zero.
+    They are estimates that are averaged. If their movements were added up instead, ten clients that started
+    together and answer one by one would move them ten times as far as each of them estimated: a variance below
+    zero.
     """
     buffers = buffers_of(spec)
     if buffers.start == buffers.stop or not updates.staleness.any():
@@ -515,7 +516,7 @@ def _statistics_from_current(updates: Updates, spec: ParameterSpec) -> Updates:
 
 
 def _write_back(filtered: Updates, arrived: Updates) -> None:
-    """Put what filters made of rows where the engine's matrix has them: a filter may have worked on a copy."""
+    """Put filtered rows where the engine's matrix has them: a filter may have worked on a copy."""
     if filtered.movements is not arrived.movements:
         arrived.movements[positions(arrived.clients, filtered.clients)] = filtered.movements
 
