@@ -8,7 +8,7 @@ import math
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from itertools import islice
+from itertools import islice, takewhile
 
 import numpy as np
 
@@ -308,10 +308,10 @@ class Server:
         limit = self.guard.max_failed_rounds
         # A round in which nobody's training ended has not failed: those under way may still answer.
         ended = (record for record in reversed(self.records) if not record.only_waited)
-        recent = list(islice(ended, limit))[::-1]
-        if len(recent) < limit or not all(record.failed for record in recent):
+        recent = list(takewhile(lambda record: record.failed, islice(ended, limit)))
+        if len(recent) < limit:
             return None
-        last = recent[-1].trainings[-1] if recent[-1].trainings else TrainingRecord([], [])
+        last = recent[0].trainings[-1] if recent[0].trainings else TrainingRecord([], [])
         reasons = {**last.failed, **last.rejected}
         client, reason = next(iter(reasons.items()), (None, "nobody was selected"))
         fix = next((advice for start, advice in _TOO_SLOW.items() if reason.startswith(start)), _DIVERGED)
