@@ -27,7 +27,7 @@ from muster.server.chain import check_filters
 from muster.server.checks import check_classes, check_fit, check_signal
 from muster.server.clocks import ServerClock
 from muster.server.conversation import Conversation
-from muster.server.flights import Airspace
+from muster.server.flights import Airspace, Flights
 from muster.server.ledger import Bookkeeper, Ledger
 from muster.server.limits import ClientLimits
 from muster.server.metrics import NAN, client_accuracies, group_table, summarise_metrics
@@ -114,6 +114,8 @@ class Server:
         self.listeners = tuple(o for o in self.observers if type(o).answered is not Observer.answered)
         self.parameters: Vector = engine.initial_parameters()
         self.history = History(engine.population.clients)
+        #: Who could be reached at the last look: (round, clients, time), who was at work then, and ids.
+        self._reached: tuple[tuple[int, int, float], Flights, Ints] | None = None
         self.ledger = Ledger()
         self.records: list[RoundRecord] = []
 
@@ -250,8 +252,14 @@ class Server:
         return record
 
     def reachable(self, population: Population, round: int) -> Ints:
-        """Who is there and not at work, ascending."""
-        available, clients = self.engine.reachable(round), population.clients
+        """Who is there and not at work, ascending: looked up again only when that can have changed."""
+        moment, flights = (round, population.clients, self.clock.now), self.airspace.flights
+        if self._reached is None or self._reached[0] != moment or self._reached[1] is not flights:
+            self._reached = moment, flights, self._look_around(population.clients, round)
+        return self._reached[2]
+
+    def _look_around(self, clients: int, round: int) -> Ints:
+        available = self.engine.reachable(round)
         there, busy = self.clock.reachable(round, clients), self.airspace.flights.clients
         if there is None and not len(busy):
             return available

@@ -48,6 +48,10 @@ class Availability(Component):
         return moment
 
 
+#: For so many looks at everybody's state it is noted beforehand whose will change.
+LOOKS_AHEAD = 16
+
+
 class TimedAvailability(Availability):
     """Clients come and go on the virtual clock. A method says one thing: who is there, and when that changes."""
 
@@ -104,6 +108,9 @@ class Watch:
         self._there = np.zeros(clients, dtype=np.bool_)
         #: When the state of each client changes next.
         self._changes = np.full(clients, -np.inf)
+        #: All whose state changes up to a moment: until then nobody else need be looked at.
+        self._soon: Ints = np.empty(0, dtype=np.int64)
+        self._horizon = -np.inf
 
     @property
     def clients(self) -> int:
@@ -131,12 +138,24 @@ class Watch:
     def _look(self, now: float) -> None:
         if now == self._now:
             return
-        # Back in time nothing that is known helps: everybody is looked at again.
-        stale = np.flatnonzero(self._changes <= now) if now > self._now else np.arange(len(self._there))
+        if self._now < now <= self._horizon:
+            stale = self._soon[self._changes[self._soon] <= now]
+        else:
+            # Back in time nothing that is known helps: everybody is looked at again.
+            stale = np.flatnonzero(self._changes <= now) if now > self._now else np.arange(len(self._there))
         for part in draws.slices(len(stale)):
             who = stale[part]
             self._there[who], self._changes[who] = self._states(now, who)
+        if not self._now < now <= self._horizon:
+            self._look_ahead(now, len(stale))
         self._now = now
+
+    def _look_ahead(self, now: float, changed: int) -> None:
+        """Note who changes within the next looks, should they be as far apart as the last two."""
+        # Not where that were nearly everybody: then a list saves nothing.
+        worthwhile = now > self._now and LOOKS_AHEAD * changed < len(self._there) / 4
+        self._horizon = now + LOOKS_AHEAD * (now - self._now) if worthwhile else now
+        self._soon = np.flatnonzero(self._changes <= self._horizon) if worthwhile else self._soon[:0]
 
 
 availabilities: Registry[Availability] = Registry(
