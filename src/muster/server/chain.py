@@ -37,9 +37,12 @@ def server_chain(
     clip_norm: float | None,
 ) -> tuple[tuple[str, Filter], ...]:
     """Guard, a look at the reports, the run's own filters, what the aggregator objects to, its clipping: in this
-    order."""
+    order, without those that have nothing to look at."""
+    believable = (reports,) if reports.signals else ()
+    objects = type(aggregator).objections is not Aggregator.objections
+    objections = (Objections(aggregator),) if objects else ()
     clips = () if clip_norm is None else (Clip(clip_norm),)
-    return tuple(named((guard, reports, *own, Objections(aggregator), *clips)))
+    return tuple(named((guard, *believable, *own, *objections, *clips)))
 
 
 def check_filters(

@@ -210,6 +210,16 @@ class Conversation:
         sizes = self.server.engine.population.sizes[clients]
         return sizes if self._most_samples is None else np.minimum(sizes, self._most_samples)
 
+    def sizes_that_do_not_count(self, clients: Ints) -> list[str]:
+        """Who of these states more samples than count, in words."""
+        if self._most_samples is None:
+            return []
+        stated, counted = self.server.engine.population.sizes[clients], self.counted_sizes(clients)
+        return [
+            f"client {clients[row]} states {stated[row]:,} samples and counts as {counted[row]:,}"
+            for row in np.flatnonzero(counted < stated).tolist()
+        ]
+
     def client_failed(self, failure: Failed) -> None:
         """Tell all observers that a client did not answer a training, or not usably."""
         for observer in self.server.listeners:

@@ -101,6 +101,8 @@ class Flights:
         return Flights(*(getattr(self, f.name)[which] for f in fields(self)))
 
     def and_also(self, others: Flights) -> Flights:
+        if not len(self):
+            return others
         pairs = ((getattr(self, f.name), getattr(others, f.name)) for f in fields(self))
         return Flights(*(np.concatenate(pair) for pair in pairs))
 
@@ -146,6 +148,9 @@ class Airspace:
     def land(self, ended: Ints) -> Flights:
         """Take flights out, by position. Their requests stay until `forget`."""
         landed = self.flights.rows(ended)
+        if len(ended) == len(self.flights):
+            self.flights = Flights.none()
+            return landed
         still = np.ones(len(self.flights), dtype=np.bool_)
         still[ended] = False
         self.flights = self.flights.rows(still)

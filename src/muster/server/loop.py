@@ -8,7 +8,7 @@ import math
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from itertools import islice
+from itertools import islice, takewhile
 
 import numpy as np
 
@@ -27,7 +27,7 @@ from muster.server.chain import check_filters
 from muster.server.checks import check_classes, check_fit, check_signal
 from muster.server.clocks import ServerClock
 from muster.server.conversation import Conversation
-from muster.server.flights import Airspace
+from muster.server.flights import Airspace, Flights
 from muster.server.ledger import Bookkeeper, Ledger
 from muster.server.limits import ClientLimits
 from muster.server.metrics import NAN, client_accuracies, group_table, summarise_metrics
@@ -114,6 +114,8 @@ class Server:
         self.listeners = tuple(o for o in self.observers if type(o).answered is not Observer.answered)
         self.parameters: Vector = engine.initial_parameters()
         self.history = History(engine.population.clients)
+        #: Who could be reached at the last look: (round, clients, time), who was at work then, and ids.
+        self._reached: tuple[tuple[int, int, float], Flights, Ints] | None = None
         self.ledger = Ledger()
         self.records: list[RoundRecord] = []
 
@@ -250,8 +252,14 @@ class Server:
         return record
 
     def reachable(self, population: Population, round: int) -> Ints:
-        """Clients that are there and not working, ascending."""
-        available, clients = self.engine.reachable(round), population.clients
+        """Who is there and not at work, ascending: looked up again only when that can have changed."""
+        moment, flights = (round, population.clients, self.clock.now), self.airspace.flights
+        if self._reached is None or self._reached[0] != moment or self._reached[1] is not flights:
+            self._reached = moment, flights, self._look_around(population.clients, round)
+        return self._reached[2]
+
+    def _look_around(self, clients: int, round: int) -> Ints:
+        available = self.engine.reachable(round)
         there, busy = self.clock.reachable(round, clients), self.airspace.flights.clients
         if there is None and not len(busy):
             return available
@@ -308,10 +316,10 @@ class Server:
         limit = self.guard.max_failed_rounds
         # A round in which no training ended has not failed: those under way may still answer.
         ended = (record for record in reversed(self.records) if not record.only_waited)
-        recent = list(islice(ended, limit))[::-1]
-        if len(recent) < limit or not all(record.failed for record in recent):
+        recent = list(takewhile(lambda record: record.failed, islice(ended, limit)))
+        if len(recent) < limit:
             return None
-        last = recent[-1].trainings[-1] if recent[-1].trainings else TrainingRecord([], [])
+        last = recent[0].trainings[-1] if recent[0].trainings else TrainingRecord([], [])
         reasons = {**last.failed, **last.rejected}
         client, reason = next(iter(reasons.items()), (None, "nobody was selected"))
         fix = next((advice for start, advice in _TOO_SLOW.items() if reason.startswith(start)), _DIVERGED)

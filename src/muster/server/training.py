@@ -145,12 +145,8 @@ class Aggregation:
         server.version += 1
         ranks = np.argsort(result.clients)
         self.record.clients = result.clients[ranks].tolist()
-        stated, counted = server.engine.population.sizes[result.clients], self.talk.counted_sizes(result.clients)
-        self.talk.record.events += [
-            f"client {result.clients[row]} states {stated[row]:,} samples and counts as {counted[row]:,}"
-            for row in ranks[(counted < stated)[ranks]].tolist()
-        ]
         self.record.weights = result.weights[ranks].tolist()
+        self.talk.record.events += self.talk.sizes_that_do_not_count(result.clients[ranks])
 
     # --- which answers count -----------------------------------------------------------------------------
 
