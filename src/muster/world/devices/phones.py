@@ -120,8 +120,8 @@ class Phones(DeviceModel):
 class Drawn:
     """Which of so many kinds each client has, equally likely, from its own stream (seed, "devices", client).
 
-    Of very many clients most are never looked at: their kinds are drawn when somebody asks for them, until one asks
-    for a good part of all at once.
+    Of very many clients most are never looked at: their kinds are drawn when somebody asks for them, until
+    somebody asks for a good part of all at once.
     """
 
     clients: int
