@@ -66,7 +66,7 @@ def seeds(seed: int, purpose: str, *coordinates: int, clients: Ids, count: int =
 def seeded(words: Words) -> Iterator[np.random.Generator]:
     """The generators that have these seeds, at a fraction of the cost of making them.
 
-    One object is seeded again and again: each is to be used up before the next one is taken.
+    One object is seeded again and again: finish with each before taking the next.
     """
     bits = np.random.PCG64(0)
     stream, layout = np.random.Generator(bits), bits.state
@@ -83,7 +83,7 @@ _PCG_MULTIPLIER = 0x2360ED051FC65DA44385DF649FCCF645
 
 
 class _Hash:
-    """The hash of SeedSequence, whose constant changes with every use."""
+    """SeedSequence's hash, whose constant changes with every use."""
 
     def __init__(self, constant: int, multiplier: int) -> None:
         self._constant, self._multiplier = constant, multiplier

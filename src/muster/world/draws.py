@@ -1,4 +1,4 @@
-"""Random numbers for very many clients at once, each client's from a stream of its own.
+"""Random numbers for very many clients at once, each client's from its own stream.
 
 What a client draws depends on the seed, the purpose and the client alone: not on how many others there are, nor on
 what has been drawn before. So a population of millions needs no stored streams, and any part of it can be looked

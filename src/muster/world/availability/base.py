@@ -1,8 +1,8 @@
 """Who can be reached: a pure function of seed and moment, so a resumed run sees the same clients.
 
 Some methods follow rounds, others follow time. Both answer the same three questions about a *moment*, and say with
-`timed` what a moment is to them: the round, or the seconds on the virtual clock. Who asks needs no other
-distinction: `availability.moment(round, now)` gives each method what it wants.
+`timed` what a moment is to them: the round, or the seconds on the virtual clock. Callers need not distinguish
+them: `availability.moment(round, now)` gives each method the right one.
 """
 
 from __future__ import annotations
@@ -26,9 +26,18 @@ _LAST_SECOND = float(np.iinfo(np.uint32).max)
 
 
 class Availability(Component):
-    """Decides which clients can be reached. Implementations are frozen dataclasses without state."""
+    """Decides which clients can be reached. Implementations are frozen dataclasses without state.
 
-    #: Whether moments are seconds on the virtual clock; else they are rounds, 0-based.
+    >>> class EveryOther(Availability):
+    ...     '''Clients with even ids in even rounds, the others in odd ones.'''
+    ...
+    ...     def available(self, moment, clients, seed):
+    ...         return np.arange(int(moment) % 2, clients, 2)
+    >>> EveryOther().available(3, clients=6, seed=0).tolist()
+    [1, 3, 5]
+    """
+
+    #: Whether moments are seconds on the virtual clock; otherwise they are rounds, 0-based.
     timed: ClassVar[bool] = False
 
     def moment(self, round: int, now: float) -> float:
@@ -40,19 +49,19 @@ class Availability(Component):
         """The ids of the clients that can be reached at `moment`, ascending; may be empty."""
 
     def until(self, moment: float, who: Ints, seed: int) -> Floats:
-        """Seconds until each of `who` is gone (0: it is not there). By rounds: nobody leaves during a round."""
+        """Seconds until each of `who` is gone (0: it is not there). By rounds: no client leaves during a round."""
         return np.full(len(who), np.inf)
 
     def next_start(self, moment: float, clients: int, seed: int) -> float:
-        """The first moment, from this one on, at which somebody is there; inf: nobody will ever be.
+        """The first moment, from this one on, at which a client is there; inf: never.
 
-        By rounds it is `moment` itself: waiting brings nobody, only the next round does.
+        By rounds it is `moment` itself: waiting brings no one, only the next round does.
         """
         return moment
 
 
 class TimedAvailability(Availability):
-    """Clients come and go on the virtual clock. A method says one thing: who is there, and when that changes."""
+    """Clients come and go on the virtual clock. A method only says who is there, and when that changes."""
 
     timed: ClassVar[bool] = True
 
@@ -61,7 +70,7 @@ class TimedAvailability(Availability):
         """Whether each of `who` is there at `now`, and the time after `now` at which that changes (inf: never)."""
 
     def follower(self, clients: int, seed: int) -> Follower:
-        """Says what `states` says to somebody who asks about moments that go forward, perhaps more quickly."""
+        """Answers as `states` does for moments that only move forward, which may be quicker."""
         return lambda now, who: self.states(now, who, seed)
 
     def available(self, now: float, clients: int, seed: int) -> Ints:
@@ -77,8 +86,8 @@ class TimedAvailability(Availability):
     def presence(self, begin: float, end: float, who: Ints, seed: int) -> Floats:
         """The share of the time from `begin` to `end` during which each of `who` expects to be there.
 
-        An estimate such as a device can make of itself: it knows when its present session or gap is over, and
-        takes it that the next one lasts.
+        An estimate that a device can make: it knows when its present session or gap ends, and
+        assumes that the next one lasts.
         """
         there, changes = self.states(begin, who, seed)
         until_change = np.clip(changes - begin, 0.0, end - begin) / (end - begin)
@@ -97,8 +106,9 @@ class TimedAvailability(Availability):
 class Watch:
     """Follows everybody through time: looks again only at those whose state may have changed meanwhile.
 
-    Says the same as `available`, `until` and `next_start`, in a few milliseconds for a million clients when the
-    clock has moved on a little. It holds nothing that a checkpoint would need: a new watch says the same.
+    Gives the same answers as `available`, `until` and `next_start`, in a few milliseconds for a million clients
+    when the clock has advanced a little. It holds nothing that a checkpoint would need: a new watch answers the
+    same.
     """
 
     def __init__(self, availability: TimedAvailability, clients: int, seed: int) -> None:

@@ -1,7 +1,7 @@
 """A rhythm of on and off for any number of clients, fitted to the recorded sessions of 100 devices.
 
 Every client has the character of one of the devices: how long its sessions last and how long the gaps between
-them. Gaps pass faster in some hours of the day than in others. Nothing is stored: a client's life is cut into
+them are. Gaps pass faster in some hours of the day than in others. Nothing is stored: a client's life is cut into
 stretches of some sessions, and each stretch follows from the seed, the client and the stretch's number. So any
 client can be asked about any moment, and only the stretch around it is played.
 
@@ -29,7 +29,7 @@ from muster.world.availability.base import Follower, TimedAvailability, availabi
 HOUR, DAY = 3_600, 86_400
 #: Sessions that a stretch has on average.
 CYCLES = 16
-#: Draws of a stretch that are set apart for it; no client has so many sessions in one.
+#: Draws reserved for a stretch; no client has that many sessions in one.
 _DRAWS = 1 << 16
 #: In 68 years from time 0: until then, what has been played is kept in 32 bits.
 _KEPT_UNTIL = 1 << 31
@@ -60,7 +60,7 @@ class Openings:
 
 @dataclass(frozen=True)
 class Characters:
-    """The fit: quantiles of the lengths of sessions and gaps, a row a character, and the rhythm of the day."""
+    """The fit: quantiles of the lengths of sessions and gaps, a row per character, and the rhythm of the day."""
 
     #: characters × quantiles at equal steps from 0 to 1, in seconds.
     sessions: Floats
@@ -111,7 +111,7 @@ class Characters:
         return Openings(kinds, online, (change - midnight).astype(np.float64), turns - midnight)
 
     def write(self, path: Path) -> None:
-        """As a table: a row a character, sessions before gaps; the last row is the rhythm."""
+        """As a table: a row per character, sessions before gaps; the last row is the rhythm."""
         text = io.StringIO()
         text.writelines(f"# {remark}\n" for remark in _ORIGIN)
         table = csv.writer(text, lineterminator="\n")
@@ -299,7 +299,7 @@ class Following:
 
 
 def _ends(characters: Characters, kind: Ints, online: Bools, begin: Ints, chance: Floats) -> Ints:
-    """The seconds at which sessions (or gaps) end which begin then."""
+    """The seconds at which sessions (or gaps) end that begin at the given ones."""
     drawn = from_quantiles(characters.table, kind + len(characters.gaps) * online, chance)
     end = begin + drawn
     off = np.flatnonzero(~online)
@@ -308,7 +308,7 @@ def _ends(characters: Characters, kind: Ints, online: Bools, begin: Ints, chance
 
 
 def passed_by(characters: Characters, begin: Ints, amount: Floats) -> Floats:
-    """When a gap of `amount` seconds is over, where the hours pass at speeds of their own."""
+    """When a gap of `amount` seconds is over, where hours pass at different speeds."""
     hour = begin // HOUR % 24
     end: Floats = begin + amount / characters.speeds[hour]
     # Most gaps are short, and over in the hour in which they begin.

@@ -29,7 +29,7 @@ from muster.world.devices.base import (
     device_models,
 )
 
-#: A forward pass of MobileNetV2 on one picture of 224 × 224, which we take the published times to be times of
+#: A forward pass of MobileNetV2 on one picture of 224 × 224, which we assume the published times refer to
 #: (ours: the sources say only "inference"). A multiplication and its addition are two, as PyTorch counts.
 REFERENCE_FLOPS = 601_548_544.0
 KILOBIT = 1000 / 8
@@ -79,7 +79,7 @@ class Phones(DeviceModel):
     connection: Literal["steady", "varying"] = "steady"
     #: Standard deviation of the logarithm of the computing time from one exchange to the next.
     jitter: float = 0.0
-    #: What the published times of the phones are times of: FLOPs of one forward pass.
+    #: What the published times of the phones measure: FLOPs of one forward pass.
     reference_flops: float = REFERENCE_FLOPS
     #: FLOPs of one training sample, forward and backward; None: counted.
     flops_per_sample: float | None = None
@@ -120,8 +120,8 @@ class Phones(DeviceModel):
 class Drawn:
     """Which of so many kinds each client has, equally likely, from its own stream (seed, "devices", client).
 
-    Of very many clients most are never looked at: their kinds are drawn when somebody asks for them, until
-    somebody asks for a good part of all at once.
+    Of very many clients most are never looked at: kinds are drawn when they are asked for, until a good part of
+    all is asked for at once.
     """
 
     clients: int
