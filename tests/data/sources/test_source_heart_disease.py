@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 
 import muster
 from muster.core.errors import ConfigError, DataError
@@ -75,8 +76,6 @@ def test_hospitals_are_clients(hospitals):
 def test_columns_have_mean_0_and_spread_1_over_all_training_patients(hospitals):
     hospitals()
     data = sources.build("heart-disease", {})
-    import torch
-
     found = data.normalisation.apply(torch.from_numpy(np.array(data.train.features))).double()
     assert found.mean(dim=0).abs().max() < 1e-5
     varied = data.train.features.std(axis=0) > 0

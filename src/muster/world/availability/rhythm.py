@@ -166,7 +166,7 @@ class Lives:
 
 def own_keys(who: Ints, seed: int) -> Words:
     """Each client's key: its number's word of one generator of the seed."""
-    return draws.nth(_root(seed), who.view(np.uint64))
+    return draws.nth(_root(seed), who.astype(np.uint64))
 
 
 @cache
