@@ -61,12 +61,12 @@ def slow_gap(characters, second, amount):
 
 def slow_life(characters, key, opening, until):
     """A client's state in every second from 0 to `until`, by playing its stretches from their beginnings."""
-    kind, online, second = opening
+    kind, online, second, end = opening
     on, off = characters.sessions[kind].tolist(), characters.gaps[kind].tolist()
     length = math.ceil(16 * (slow_mean(on) + slow_mean(off)))
     share = slow_mean(on) / (slow_mean(on) + slow_mean(off))
     found = dict.fromkeys(range(second), online)
-    online, end, stretch = not online, second + 1 + int(slow_uniform(slow_word(key, 0)) * length), 0
+    online, stretch = not online, 0
     while second < until:
         if stretch > 0:
             online = slow_uniform(slow_word(key, stretch * 65536)) < share
@@ -98,7 +98,8 @@ def slow_key(seed, client):
 def test_any_moment_without_those_before_it(seed, client, now):
     key, openings = slow_key(seed, client), SMALL.openings
     mine = key >> 49
-    opening = int(openings.characters[mine]), bool(openings.online[mine]), int(openings.ends[mine])
+    kind, end, turn = (int(x[mine]) for x in (openings.characters, openings.ends, openings.turns))
+    opening = kind, bool(openings.online[mine]), end, turn
     life = slow_life(SMALL, key, opening, now + 5000)
     online, change = states(SMALL, lives(SMALL, np.array([client]), seed), np.array([now]))
     assert online[0] == life[now]
@@ -107,12 +108,16 @@ def test_any_moment_without_those_before_it(seed, client, now):
 
 @pytest.mark.parametrize("number", [0, 1, 77, 32_767])
 def test_openings_are_those_of_lives_that_began_long_before(number):
-    midnight = 86_400
-    life = slow_life(SMALL, slow_word(0, number), (number % 2, False, 0), midnight + 5000)
+    midnight, length = 86_400, int(SMALL.stretches[number % 2])
+    turn = 1 + int(slow_uniform(slow_word(slow_word(0, number), 0)) * length)
+    life = slow_life(SMALL, slow_word(0, number), (number % 2, False, 0, turn), midnight + 5000)
     opening = SMALL.openings[np.array([number])]
     assert opening.characters[0] == number % 2
     assert opening.online[0] == life[midnight]
     assert opening.ends[0] == next_change(life, midnight) - midnight
+    # The stretch in which that happens goes on for as long as there.
+    assert 0 < opening.turns[0] - opening.ends[0] <= length
+    assert (midnight + opening.turns[0] - turn) % length == 0
 
 
 def test_time_0_is_a_midnight_as_any_other():
