@@ -12,7 +12,6 @@ from collections.abc import Callable
 from typing import ClassVar, TypeAlias
 
 import numpy as np
-import numpy.typing as npt
 
 from muster.core.arrays import Bools, Floats, Ints
 from muster.core.component import Component
