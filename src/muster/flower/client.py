@@ -226,4 +226,4 @@ def _own(dataset: Dataset, train: Samples, test: Samples | None) -> OwnData:
 
 def _echo(order: Order) -> dict[str, Any]:
     """Lets the server see which order an answer belongs to."""
-    return {"client": order.client, "place": wire.version_of(order.place)}
+    return {"client": order.client, "place": wire.version_of(order.place), "challenge": order.challenge}

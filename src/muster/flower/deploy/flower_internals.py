@@ -24,7 +24,7 @@ from typing import Any
 
 import httpx
 from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.hazmat.primitives.serialization import load_ssh_private_key, load_ssh_public_key
+from cryptography.hazmat.primitives.serialization import load_ssh_public_key
 from flwr.app import Context, Error, Message, Metadata, RecordDict
 from flwr.app.message import make_message
 from flwr.cli.build import build_fab_from_disk
@@ -68,8 +68,9 @@ from flwr.supernode.fleet_http_client import FleetHttpClient
 from flwr.supernode.fleet_http_connection import http_request_response
 from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
 
-from muster.core.errors import ConfigError, EngineError
+from muster.core.errors import EngineError
 from muster.flower.deploy.link import Link
+from muster.flower.signing import node_key
 
 #: A message can be seen before its objects are uploaded. Flower waits 1 to 10 s before it asks for them again,
 #: which is longer than all the rest of an exchange.
@@ -77,7 +78,6 @@ _pull_objects = partial(pull_objects, initial_backoff=0.02, backoff_cap=0.5)
 #: Seconds for which requests to a SuperLink that does not answer are repeated.
 _PATIENCE = 60.0
 _PASSING = (502, 503, 504)
-_HOW_TO_MAKE_KEYS = "make one with `muster deploy keys`, or with ssh-keygen -t ecdsa -b 256"
 
 
 # --- control: nodes and runs ---------------------------------------------------------------------------------
@@ -113,7 +113,7 @@ def stop_run(link: Link, run_id: int) -> None:
 
 def sign_off(link: Link, private_key: Path, node_id: int) -> None:
     """Say in the name of a node that died that it is gone, which else takes a minute to notice."""
-    key = _node_key(private_key)
+    key = node_key(private_key)
     signing = NodeAuthHttpInterceptor(key, key.public_key())
     with (
         FleetHttpClient.from_server_address(
@@ -396,16 +396,6 @@ def connect_node(link: Link, private_key: Path, node_config: Mapping[str, Any]) 
     Flower ends the process when the SuperLink refuses the node. Errors inside the `with` must be handled there:
     Flower would swallow them.
     """
-    key = _node_key(private_key)
+    key = node_key(private_key)
     with http_request_response(link.address, False, link.authority, (key, key.public_key())) as callbacks:
         yield NodeConnection(callbacks, node_config)
-
-
-def _node_key(path: Path) -> ec.EllipticCurvePrivateKey:
-    try:
-        key = load_ssh_private_key(path.read_bytes(), None)
-    except (OSError, ValueError) as error:
-        raise ConfigError(f"cannot read the node's key {path}: {error}", fix=_HOW_TO_MAKE_KEYS) from error
-    if not isinstance(key, ec.EllipticCurvePrivateKey):
-        raise ConfigError(f"{path} holds a key of another kind", expected="ECDSA", fix=_HOW_TO_MAKE_KEYS)
-    return key
