@@ -38,6 +38,9 @@ def node(  # noqa: PLR0917 (the options are what they are)
     signals: Annotated[
         str | None, typer.Option(help="Signals that may be asked for, separated by commas. Default: all.")
     ] = None,
+    max_epsilon: Annotated[
+        float | None, typer.Option(help="Tell nothing without noise, of at most this epsilon.", min=0.0)
+    ] = None,
 ) -> None:
     """Serve a Flower federation as one of its nodes, with the client app loaded once and kept.
 
@@ -50,6 +53,7 @@ def node(  # noqa: PLR0917 (the options are what they are)
     logging.getLogger("muster.node").setLevel(logging.INFO)
     logging.getLogger("flwr").propagate = False  # it writes its messages itself
     limits = {"max-epochs": max_epochs, "max-batch": max_batch, "max-memory": max_memory, "signals": signals}
+    limits["max-epsilon"] = max_epsilon
     given = {name: value for name, value in limits.items() if value is not None}
     run_node(Link(superlink, root_certificates), key, load_app(app), parse_node_config(node_config) | given)
 

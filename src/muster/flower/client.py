@@ -27,6 +27,7 @@ from muster.flower import wire
 from muster.flower.limits import Limits
 from muster.flower.memory import NodeMemory
 from muster.flower.wire import Introduction, Measured, Order, Scores, WireError, WrongNode
+from muster.privacy.noise import with_own_entropy
 from muster.training.context import PROBES
 
 #: The hook with which clients bring their own data: (train, test), where test may be None.
@@ -130,7 +131,9 @@ class Participant:
         if order.key != self.key:
             raise WrongNode(f"the message is for '{order.key}'", expected=f"this node is '{self.key}'")
         self.limits.check_order(order)
-        return order
+        # The seed is the experiment's, and the server knows it: noise from it could be subtracted.
+        signals = tuple(with_own_entropy(signal) for signal in order.task.signals)
+        return replace(order, task=replace(order.task, signals=signals))
 
     def _check_experiment(self, fingerprint: str) -> None:
         if fingerprint != self.fingerprint:

@@ -1,9 +1,9 @@
 """Signed answers: whose an answer is, and to which order, does not rest on anybody's word.
 
 A node signs two digests with its private key: of the whole order as it got it (experiment, round, exchange,
-client, model, and a number that the server drew for this one message), and of the whole answer. The server compares
-with what it sent. So an answer counts for one client and one order; whoever carries messages can lose them, but
-neither change them nor use them again.
+client, model, and a number that the server drew for this one message), and of the whole answer. The server
+compares with what it sent. So an answer counts for one client and one order; whoever carries messages can lose
+them, but neither change them nor use them again.
 """
 
 from __future__ import annotations
