@@ -9,10 +9,13 @@ from __future__ import annotations
 import importlib.metadata
 import inspect
 
+import httpx
 import pytest
 
 pytest.importorskip("flwr")
 from flwr.app import Metadata
+from flwr.proto.message_pb2 import ObjectTree, PullObjectRequest, PullObjectResponse
+from flwr.supercore.inflatable.inflatable_utils import ObjectPullError
 from flwr.supercore.retry import RetryInvoker
 from flwr.superlink.grid import http_grid
 from flwr.supernode.fleet_http_connection import http_request_response
@@ -20,6 +23,7 @@ from flwr.supernode.fleet_http_connection import http_request_response
 from muster.core.errors import EngineError
 from muster.flower.deploy import flower_internals, version
 from muster.flower.deploy.link import Link
+from muster.flower.deploy.pki import make_authority
 
 pytestmark = pytest.mark.flower
 
@@ -96,6 +100,76 @@ def test_the_grid_can_be_made_patient(tmp_path):
     assert {"max_time", "max_tries", "should_giveup"} <= set(vars(grid._retry_invoker))
     assert grid._addr == "localhost:1"
     assert grid.node.node_id == 1
+
+
+class Body(httpx.SyncByteStream):
+    """A body that knows how much of it was read."""
+
+    def __init__(self, content: bytes) -> None:
+        self.content, self.read = content, 0
+
+    def __iter__(self):
+        for start in range(0, len(self.content), 1000):
+            piece = self.content[start : start + 1000]
+            self.read += len(piece)
+            yield piece
+
+
+@pytest.fixture
+def pulled(tmp_path):
+    """Asks a SuperLink for an object of so many bytes: what comes, and how much of it was downloaded."""
+
+    def pull(size: int, limit: int, *, stated: bool = True):
+        (tmp_path / "ca.crt").write_text(make_authority(tmp_path / str(size)).certificate.read_text())
+        grid = flower_internals.PatientGrid(Link("localhost:1", tmp_path / "ca.crt"), "token", limit)
+        answer = PullObjectResponse(object_found=True, object_available=True, object_content=b"x" * size)
+        body = Body(answer.SerializeToString())
+        headers = {"content-length": str(len(body.content))} if stated else {}
+        client = grid._runtime_client
+        client._client._mounts = {}
+        client._client._transport = httpx.MockTransport(
+            lambda _: httpx.Response(200, headers=headers, stream=body)
+        )
+        try:
+            found = client.PullObject(PullObjectRequest()).object_content
+        except ObjectPullError as error:
+            found = str(error)
+        grid.close()
+        return found, body.read
+
+    return pull
+
+
+def test_an_object_is_refused_before_it_is_downloaded(pulled):
+    assert pulled(50_000, limit=50_000)[0] == b"x" * 50_000
+    said, read = pulled(1_000_000, limit=50_000)
+    assert "an object of 1000008 bytes, where a message may have 50,000" in said
+    assert read == 0
+    said, read = pulled(10, limit=50_000, stated=False)
+    assert "an object of unknown bytes" in said
+    assert read == 0
+
+
+def test_a_message_of_countless_objects_is_refused_before_any_is_asked_for():
+    leaves = [ObjectTree(object_id=str(number)) for number in range(200)]
+    with pytest.raises(ObjectPullError, match="more than 100 objects"):
+        flower_internals._object_ids(ObjectTree(object_id="message", children=leaves), 10)
+    assert len(flower_internals._object_ids(ObjectTree(object_id="message", children=leaves), 2**24)) == 201
+
+
+def test_objects_that_weigh_too_much_together_are_not_pulled_on():
+    asked: list[str] = []
+
+    def pull(object_id: str) -> bytes:
+        asked.append(object_id)
+        return b"x" * 40
+
+    limited = flower_internals._Limited(pull, 100)
+    for number in range(3):
+        limited(str(number))
+    with pytest.raises(ObjectPullError, match="120 bytes and more"):
+        limited("3")
+    assert asked == ["0", "1", "2"]
 
 
 def test_the_callbacks_of_a_node_come_in_the_order_that_we_unpack():
