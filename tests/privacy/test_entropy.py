@@ -1,10 +1,11 @@
 """Noise from the operating system: of the right distribution, never infinite, and not to be had again."""
 
+import secrets
+
 import numpy as np
 import pytest
 from scipy.stats import kstest
 
-from muster.privacy import entropy
 from muster.privacy.entropy import SystemNoise
 
 #: So unlikely under the right distribution that the tests do not fail by chance in a lifetime.
@@ -26,7 +27,7 @@ def test_draws_have_their_distribution(kind):
 @pytest.mark.parametrize("kind", ["laplace", "normal"])
 @pytest.mark.parametrize("word", [0, 2**52 - 1, 2**63, 2**64 - 1])
 def test_the_outermost_draws_are_finite(monkeypatch, kind, word):
-    monkeypatch.setattr(entropy.secrets, "token_bytes", lambda n: np.full(n // 8, word, dtype=np.uint64).tobytes())
+    monkeypatch.setattr(secrets, "token_bytes", lambda n: np.full(n // 8, word, dtype=np.uint64).tobytes())
     drawn = getattr(SystemNoise(), kind)(0.0, 1.0, 3)
     assert np.isfinite(drawn).all()
     assert np.abs(drawn).max() < 40
@@ -34,7 +35,7 @@ def test_the_outermost_draws_are_finite(monkeypatch, kind, word):
 
 def test_the_normal_distribution_is_as_long_on_both_sides(monkeypatch):
     def only(word: int) -> float:
-        monkeypatch.setattr(entropy.secrets, "token_bytes", lambda n: np.array([word], dtype=np.uint64).tobytes())
+        monkeypatch.setattr(secrets, "token_bytes", lambda n: np.array([word], dtype=np.uint64).tobytes())
         return float(SystemNoise().normal(0.0, 1.0, 1)[0])
 
     assert only(0) == pytest.approx(-only(2**52 - 1), rel=1e-12)

@@ -52,8 +52,13 @@ def node(  # noqa: PLR0917 (the options are what they are)
 
     logging.getLogger("muster.node").setLevel(logging.INFO)
     logging.getLogger("flwr").propagate = False  # it writes its messages itself
-    limits = {"max-epochs": max_epochs, "max-batch": max_batch, "max-memory": max_memory, "signals": signals}
-    limits["max-epsilon"] = max_epsilon
+    limits = {
+        "max-epochs": max_epochs,
+        "max-batch": max_batch,
+        "max-memory": max_memory,
+        "signals": signals,
+        "max-epsilon": max_epsilon,
+    }
     given = {name: value for name, value in limits.items() if value is not None}
     run_node(Link(superlink, root_certificates), key, load_app(app), parse_node_config(node_config) | given)
 

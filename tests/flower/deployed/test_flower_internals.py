@@ -130,6 +130,7 @@ def pulled(tmp_path):
         client._client._transport = httpx.MockTransport(
             lambda _: httpx.Response(200, headers=headers, stream=body)
         )
+        found: bytes | str
         try:
             found = client.PullObject(PullObjectRequest()).object_content
         except ObjectPullError as error:

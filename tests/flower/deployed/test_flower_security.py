@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 
 pytest.importorskip("flwr")
 from muster.core.errors import EngineError
+from muster.flower.allowlist import add_client
 from muster.flower.deploy.driver import run_on_link
 from muster.flower.deploy.link import Link
 from muster.flower.deploy.pki import make_authority, make_node_key
@@ -109,3 +111,34 @@ def test_a_node_that_claims_to_be_somebody_else_takes_no_part(federation, task, 
     assert [record.trainings[0].clients for record in result.records] == [[0, 1, 2, 3, 4, 5]] * 4
     told = [event for record in result.records for event in record.events]
     assert any(str(intrusion.node.node_id) in event and why in event for event in told), told
+
+
+def test_a_registered_key_does_not_get_a_free_clients_place(federation, task, until, start_again, tmp_path):
+    """Client 3 is away, and a node that the SuperLink lets in says it is client 3."""
+    away, allowed = federation.nodes[3], tmp_path / "allowed-clients"
+    allowed.write_text(federation.allow_list.read_text())
+    away.child.signal(signal.SIGTERM)
+    assert away.child.wait(60) == 0
+    intruder = federation.add_node(3, allowed=False)
+    try:
+        until(lambda: "is ready" in intruder.child.log.read_text())
+
+        def run_it(name: str, **options: Any) -> Any:
+            return run_on_link(task("rounds=1", "flower.nodes=5", out=name), federation.link, **options)
+
+        believed = run_it("believed")  # without a list its word is enough, and that is said
+        refused = run_it("refused", allow_list=allowed)
+        # The line of another key for the same client: the key was changed.
+        add_client(allowed, "partition-id=3", intruder.key.public)
+        changed = run_it("changed", allow_list=allowed)
+    finally:
+        federation.nodes.remove(intruder)
+        intruder.child.kill()
+        federation.sign_off(intruder)
+        start_again(federation, away)
+    clients = [result.records[0].trainings[0].clients for result in (refused, changed)]
+    assert clients == [[0, 1, 2, 4, 5], [0, 1, 2, 3, 4, 5]]
+    assert 3 in believed.records[0].trainings[0].clients
+    assert any("no allow-list" in event for event in believed.records[0].events)
+    (told,) = [event for event in refused.records[0].events if str(intruder.node_id) in event]
+    assert "it claims to be 'partition-id=3', but its signature is not that of a key that is allowed" in told
