@@ -30,5 +30,5 @@ def finish(self: MeanAggregator) -> Any:
 
 
 if __name__ == "__main__":
-    MeanAggregator.finish = finish  # type: ignore[method-assign]
+    MeanAggregator.finish = finish
     main()

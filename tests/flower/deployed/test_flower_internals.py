@@ -10,10 +10,11 @@ import importlib.metadata
 import inspect
 
 import httpx
+import numpy as np
 import pytest
 
 pytest.importorskip("flwr")
-from flwr.app import Metadata
+from flwr.app import Array, ArrayRecord, ConfigRecord, Metadata, RecordDict
 from flwr.proto.message_pb2 import ObjectTree, PullObjectRequest, PullObjectResponse
 from flwr.supercore.inflatable.inflatable_utils import ObjectPullError
 from flwr.supercore.retry import RetryInvoker
@@ -24,6 +25,7 @@ from muster.core.errors import EngineError
 from muster.flower.deploy import flower_internals, version
 from muster.flower.deploy.link import Link
 from muster.flower.deploy.pki import make_authority
+from muster.flower.signing import digest
 
 pytestmark = pytest.mark.flower
 
@@ -171,6 +173,18 @@ def test_objects_that_weigh_too_much_together_are_not_pulled_on():
     with pytest.raises(ObjectPullError, match="120 bytes and more"):
         limited("3")
     assert asked == ["0", "1", "2"]
+
+
+def test_a_digest_survives_the_division_of_vectors_into_pieces():
+    """What a node signs is what it put together again from pieces of 5 MB."""
+    vector = np.arange(3_000_000, dtype=np.float32)
+    content = RecordDict({"arrays": ArrayRecord({"model": Array(vector)}), "muster": ConfigRecord({"a": 1.5})})
+    before = digest(content)
+    contents = {id: part.deflate() for id, part in flower_internals.get_all_nested_objects(content).items()}
+    assert len(contents) > 5  # three pieces
+    again = flower_internals.inflate_object_from_contents(content.object_id, contents)
+    assert isinstance(again, RecordDict)
+    assert digest(again) == before == digest(content)
 
 
 def test_the_callbacks_of_a_node_come_in_the_order_that_we_unpack():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import signal
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +12,11 @@ import numpy as np
 import pytest
 
 pytest.importorskip("flwr")
+from flwr.common.constant import FLWR_PRIVATE_MAX_ARRAY_CHUNK_SIZE
+
 from muster.core.errors import EngineError
 from muster.flower.allowlist import add_client
-from muster.flower.deploy.driver import run_on_link
+from muster.flower.deploy.driver import Task, run_on_link
 from muster.flower.deploy.link import Link
 from muster.flower.deploy.pki import make_authority, make_node_key
 from muster.server.loop import Observer
@@ -142,3 +145,33 @@ def test_a_registered_key_does_not_get_a_free_clients_place(federation, task, un
     assert any("no allow-list" in event for event in believed.records[0].events)
     (told,) = [event for event in refused.records[0].events if str(intruder.node_id) in event]
     assert "it claims to be 'partition-id=3', but its signature is not that of a key that is allowed" in told
+
+
+@dataclass(frozen=True)
+class Trojan(Task):
+    """A task whose app does on a node what it likes, if a node runs it."""
+
+    trace: Path = Path()
+
+    def write_app(self, folder: Path) -> Path:
+        app = super().write_app(folder)
+        (client,) = app.glob("*/client_app.py")
+        client.write_text(f"open({str(self.trace)!r}, 'w').close()\n{client.read_text()}")
+        return app
+
+
+def test_code_that_a_server_sends_is_not_run(federation, task, tmp_path):
+    honest = task("rounds=1")
+    sent = Trojan(honest.config, honest.out, honest.settings, trace=tmp_path / "trace")
+    result = run_on_link(sent, federation.link)
+    assert result.complete
+    assert not sent.trace.exists()
+
+
+@pytest.mark.parametrize("name", ["nginx.conf", "nginx-compose.conf"])
+def test_the_proxy_lets_an_honest_piece_through_and_little_more(name):
+    text = (Path(__file__).parents[3] / "examples" / "deployment" / name).read_text()
+    (megabytes,) = re.findall(r"client_max_body_size (\d+)m;", text)
+    assert FLWR_PRIVATE_MAX_ARRAY_CHUNK_SIZE < int(megabytes) * 2**20 < 2 * FLWR_PRIVATE_MAX_ARRAY_CHUNK_SIZE
+    assert re.findall(r"location (\S+) ", text) == ["/v1/fleet/", "/"]
+    assert text[text.index("location / ") :].split()[3:5] == ["return", "404;"]

@@ -279,13 +279,18 @@ def test_an_old_answer_is_not_taken_for_a_new_one(experiment, federation):
 def test_an_answer_of_another_run_is_not_taken_either(experiment, federation):
     """The same config and seed give the same orders but for the number that was drawn for each message."""
     node, kept = federation.nodes[4], []
-    federation.grid.change[node] = lambda reply: (kept.append(copy.deepcopy(reply)), reply)[1]
+
+    def keep(reply: Message) -> Message:
+        if reply.metadata.message_type == wire.TRAIN:
+            kept.append(copy.deepcopy(reply.content))
+        return reply
+
+    federation.grid.change[node] = keep
     run_on_grid(federation.grid, experiment)
-    first = next(reply for reply in kept if reply.metadata.message_type == wire.TRAIN)
 
     def replay(reply: Message) -> Message:
         if reply.metadata.message_type == wire.TRAIN:
-            old = copy.deepcopy(first.content)
+            old = copy.deepcopy(kept[0])
             said = reply.content.config_records[wire.RECORD]
             old.config_records[wire.RECORD]["challenge"] = said["challenge"]
             reply.content = old

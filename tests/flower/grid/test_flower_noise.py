@@ -83,7 +83,7 @@ def order_for(signal: Any) -> Order:
         (private(LabelHistogram(), "laplace", -1.0, 0.0, 10), "an epsilon of -1"),
         (private(LabelHistogram(), "laplace", 0.0, 0.0, 10), "an epsilon of 0"),
         (private(LabelHistogram(), "gaussian", 1.0, 0.9, 10), "a delta of 0.9"),
-        (private(LabelHistogram(), "nothing", 1.0, 0.9, 10), "a delta of 0.9"),  # type: ignore[arg-type]
+        (private(LabelHistogram(), "nothing", 1.0, 0.9, 10), "a delta of 0.9"),
     ],
 )
 def test_an_owner_who_wants_noise_gets_it_or_nothing_leaves(signal, said):
