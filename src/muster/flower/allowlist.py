@@ -102,7 +102,7 @@ def _parsed(line: str, where: str) -> tuple[str, ec.EllipticCurvePublicKey]:
     # Names may hold spaces, so the key says where the identity ends.
     identity, found, rest = line.partition(f" {_KIND}")
     identity = identity.strip()
-    if not found or not identity.startswith(("partition-id=", "name=")):
+    if not found or not identity.startswith(("partition-id=", "name=")) or "\n" in line:
         raise ConfigError(f"{where} cannot be understood: {line.strip()[:60]!r}", expected=_FORM)
     try:
         key = load_ssh_public_key(f"{_KIND}{rest}".encode())

@@ -74,6 +74,17 @@ def test_what_is_not_clear_is_refused(text, said):
         parse(text, "here")
 
 
+def test_only_whole_lines_are_added(tmp_path, line):
+    line("name=a", "a")
+    path = tmp_path / "allowed"
+    for identity in ("clinic", "name=a\nname=b", "name=b ecdsa-sha2-nistp256 AAAA"):
+        with pytest.raises(ConfigError):
+            add_client(path, identity, tmp_path / "a.pub")
+    assert not path.exists()
+    add_client(path, "name=north wing", tmp_path / "a.pub")
+    assert list(parse(path.read_text(), "here")) == ["name=north wing"]
+
+
 def test_a_file_that_is_not_there_or_not_text(tmp_path):
     with pytest.raises(ConfigError, match="No such file"):
         AllowList(tmp_path / "nowhere")

@@ -360,13 +360,13 @@ TROUBLE = (httpx.HTTPError, ObjectPullError, ObjectPushError)
 class NodeConnection:
     """What a node does with its SuperLink: take messages, give replies."""
 
-    def __init__(self, callbacks: Sequence[Any], node_config: Mapping[str, Any]) -> None:
+    def __init__(self, callbacks: Sequence[Any], node_config: Mapping[str, Any], max_bytes: int = 2**33) -> None:
         self.node_id: int = callbacks[0]
         self._receive, self._send, self._run, self._fab = callbacks[1:5]
         self._pull, self._push, self._confirm = callbacks[5:]
         self._node_config = dict(node_config)
-        #: A message is not larger than all vectors that the owner has room for.
-        self._limit = Limits.of(node_config).max_memory * 2**20
+        #: What one message may weigh.
+        self._limit = max_bytes
         self._contexts: dict[int, Context] = {}
 
     def receive(self) -> tuple[Message, Context] | None:
@@ -433,5 +433,7 @@ def connect_node(link: Link, private_key: Path, node_config: Mapping[str, Any]) 
     Flower would swallow them.
     """
     key = node_key(private_key)
+    # A message is not larger than all vectors that the owner has room for.
+    max_bytes = Limits.of(node_config).max_memory * 2**20
     with http_request_response(link.address, False, link.authority, (key, key.public_key())) as callbacks:
-        yield NodeConnection(callbacks, node_config)
+        yield NodeConnection(callbacks, node_config, max_bytes)
