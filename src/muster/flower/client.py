@@ -24,6 +24,7 @@ from muster.engine.runtime import EVALUATION_BATCH, ClientRuntime
 from muster.experiment.dry_batch import check_dry_batch
 from muster.experiment.runner import Ingredients, build_ingredients
 from muster.flower import wire
+from muster.flower.budget import Budget
 from muster.flower.limits import Limits
 from muster.flower.memory import NodeMemory
 from muster.flower.wire import Introduction, Measured, Order, Scores, WireError, WrongNode
@@ -51,7 +52,8 @@ class Participant:
         self.fingerprint = client_fingerprint(experiment.described())
         ingredients = _ingredients(experiment)
         self.key = identity(context)
-        self.limits = Limits.of(context.node_config)
+        self.budget = Budget.of(context.node_config)
+        self.limits = self.budget.demands(Limits.of(context.node_config))
         train, test = (client_data or partition_data(ingredients))(context)
         self.data = _own(ingredients.data.dataset, train, test)
         check_data(self.data)
@@ -131,6 +133,7 @@ class Participant:
         if order.key != self.key:
             raise WrongNode(f"the message is for '{order.key}'", expected=f"this node is '{self.key}'")
         self.limits.check_order(order)
+        self.budget.spend(order.task.signals)
         # The seed is the experiment's, and the server knows it: noise from it could be subtracted.
         signals = tuple(with_own_entropy(signal) for signal in order.task.signals)
         return replace(order, task=replace(order.task, signals=signals))
