@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from muster.core.errors import ConfigError
 from muster.flower.budget import Budget, total
+from muster.flower.limits import Limits
 from muster.flower.server_app import run_on_grid
 from muster.flower.wire import WireError
 from muster.privacy.noise import private
@@ -35,7 +36,7 @@ def test_answers_add_up_also_over_restarts(budget):
 
 
 def test_signals_of_one_order_count_each_and_a_refused_order_costs_nothing(budget, tmp_path):
-    with pytest.raises(WireError, match="epsilon would be 1.2"):
+    with pytest.raises(WireError, match=r"epsilon would be 1\.2"):
         budget(1.0).spend([noisy(0.6), noisy(0.6, LabelEntropy())])
     assert not (tmp_path / "book.json").exists()
     budget(1.0).spend([noisy(0.6)])
@@ -95,8 +96,17 @@ def test_an_account_that_cannot_be_written_lets_nothing_out(tmp_path):
 
 @pytest.mark.parametrize("half", [{"epsilon-budget": 1.0}, {"epsilon-book": "book.json"}])
 def test_half_of_a_budget_is_said_to_be_so(half):
-    with pytest.raises(ConfigError, match="only"):
+    with pytest.raises(ConfigError, match="has only epsilon-"):
         Budget.of(half)
+
+
+def test_a_budget_demands_noise_and_a_small_delta():
+    """Gaussian noise of any size can have a small epsilon, if delta is large."""
+    budget = Budget(5.0, "book.json")
+    limits = budget.demands(Limits.of({}))
+    assert (limits.max_epsilon, limits.max_delta) == (5.0, 1e-5)
+    assert budget.demands(Limits.of({"max-epsilon": 1.0})).max_epsilon == 1.0
+    assert Budget().demands(Limits.of({})) == Limits()
 
 
 def test_a_node_stops_telling_when_its_budget_is_spent(six, grid_of, tmp_path):
