@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -12,12 +13,11 @@ import pytest
 
 pytest.importorskip("flwr")
 from muster.experiment import run
-from muster.flower.deploy.driver import Task
+from muster.flower.deploy.driver import Task, run_on_link
 from muster.flower.deploy.federation import LocalFederation
-from muster.results.store import Store
 from muster.server.result import Result
 
-pytestmark = [pytest.mark.flower, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.flower, pytest.mark.timeout(600)]
 
 NODES = 2
 HERE = Path(__file__).parent
@@ -51,20 +51,10 @@ def small(task):
 
 
 @pytest.fixture
-def serve(durable, small, start_server):
-    """Starts the server; only signed answers count."""
-
-    def start(*options: str, **others: object):
-        return start_server(small(), durable.link, "--allow-list", str(durable.allow_list), *options, **others)
-
-    return start
-
-
-def stored(task: Task) -> Result:
-    with Store(task.out) as store:
-        (run_,) = store.runs()
-        assert run_.status == "complete"
-        return store.result(run_)
+def running(durable, small) -> Iterator[Callable[[], Future[Result]]]:
+    """Starts the server beside the test, where it is not the server that ends; only signed answers count."""
+    with ThreadPoolExecutor(1) as thread:
+        yield lambda: thread.submit(run_on_link, small(), durable.link, allow_list=durable.allow_list)
 
 
 def check_books(result: Result) -> None:
@@ -78,38 +68,34 @@ def check_books(result: Result) -> None:
     assert [counted[client] for client in range(NODES)] == result.history.trainings.tolist()
 
 
-def test_a_superlink_that_restarts_in_the_middle_of_a_run(durable, small, serve, hold_client, until):
+def test_a_superlink_that_restarts_in_the_middle_of_a_run(durable, small, running, hold_client, until):
     """One client has answered, the other one is at work: both answers reach the server through the new process."""
     hold = hold_client(1, round=2)
-    server = serve()
-    server.round()
+    server = running()
     until(hold.held.exists)
     until(lambda: durable.nodes[0].child.log.read_text().count("train 1.0.0: done"))
     durable.superlink.kill()
     durable.restart_superlink()
     hold.release()
-    server.finish()
-    result = stored(small())
+    result = server.result(500)
     check_books(result)
     assert [record.trainings[0].failed for record in result.records] == [{}] * 3
     assert np.array_equal(result.parameters, run(small().experiment).parameters)
 
 
 def test_a_node_that_restarts_in_the_middle_of_a_training(  # noqa: PLR0917 (fixtures)
-    durable, small, serve, hold_client, until, start_again, locally_with_the_same_faults
+    durable, small, running, hold_client, until, start_again, locally_with_the_same_faults
 ):
     """What it was at is lost and said to be; it takes part again in the next round, as the same client."""
     hold, last = hold_client(1, round=2), hold_client(0, round=2)
-    server = serve()
-    server.round()
+    server = running()
     until(hold.held.exists)
     until(last.held.exists)  # the round is not over before the node is back
     durable.nodes[1].child.kill()
     start_again(durable, durable.nodes[1])
     hold.release()
     last.release()
-    server.finish()
-    result = stored(small())
+    result = server.result(500)
     check_books(result)
     assert [record.trainings[0].clients for record in result.records] == [[0, 1], [0], [0, 1]]
     assert "its node is gone" in result.records[1].trainings[0].failed[1]
@@ -117,20 +103,19 @@ def test_a_node_that_restarts_in_the_middle_of_a_training(  # noqa: PLR0917 (fix
     assert np.array_equal(result.parameters, local.parameters)
 
 
-def test_a_server_that_is_killed_in_the_middle_of_an_aggregation(durable, small, serve, mischief, until):
+def test_a_server_that_is_killed_in_the_middle_of_an_aggregation(durable, small, start_server, mischief, until):
     """All answers of round 2 are summed, and the new model is not stored yet: the round is done again, once."""
     order, paused = mischief / "pause-2", mischief / "paused-2"
     order.touch()
-    server = serve(program=(str(HERE / "pausing.py"),))
+    signed = ("--allow-list", str(durable.allow_list))
+    server = start_server(small(), durable.link, *signed, program=(str(HERE / "pausing.py"),))
     try:
         server.round()
         until(paused.exists)
         server.kill()
     finally:
         order.unlink()
-    resumed = serve("--resume")
-    resumed.finish()
-    result = stored(small())
+    result = run_on_link(small(resume=True), durable.link, allow_list=durable.allow_list)
     check_books(result)
     assert [record.trainings[0].clients for record in result.records] == [[0, 1]] * 3
     assert np.array_equal(result.parameters, run(small().experiment).parameters)
