@@ -89,7 +89,7 @@ MISTAKES = {
     ),
     "not finite": ({"model": Explodes}, "is nan"),
     "loss of other arguments": ({"objective": lambda y: y}, "the loss <lambda> fails: TypeError"),
-    "loss as one number": ({"objective": lambda y, t: y.mean()}, "one number a sample"),
+    "loss as one number": ({"objective": lambda y, t: y.mean()}, "one number per sample"),
     "loss without gradient": (
         {"objective": lambda y, t: (y.argmax(1) == t).float()},
         "does not depend on the model",

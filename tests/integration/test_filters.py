@@ -179,7 +179,7 @@ def test_a_filter_that_changes_in_secret_is_found_out(tiny):
     class Secret(Noise):
         changes = False
 
-    with pytest.raises(ConfigError, match="changed updates, but says that it does not"):
+    with pytest.raises(ConfigError, match="changed updates, but declares that it does not"):
         muster.run(tiny(filters=[Secret(side="server")]), workers=0)
 
 

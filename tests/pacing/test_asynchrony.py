@@ -148,6 +148,16 @@ def test_over_selection_takes_the_fastest_and_books_the_rest():
     assert costs.wasted_bytes == 3 * server.engine.population.spec.bytes
 
 
+def test_who_answers_at_the_moment_at_which_the_server_goes_on_has_sent_its_answer():
+    world = devices(equal=True)
+    world.speed[5] /= 2
+    server = Server(InTurn(6), FedAvg(), trial(equal=True), devices=world, pacing=OverSelect(2.0))
+    costs, model = server.run(1).ledger.total(), server.engine.population.spec.bytes
+    assert (costs.client_trainings, costs.wasted_trainings) == (3, 3)
+    assert costs.bytes_up == 5 * model
+    assert costs.wasted_bytes == (3 + 2) * model
+
+
 def test_a_deadline_that_nobody_meets_is_recorded_and_then_stops_the_run():
     server = Server(InTurn(), FedAvg(), trial(), devices=devices(), pacing=Deadline(seconds=1e-3))
     with pytest.raises(TrainingError, match=r"late: given up on after 0\.001"):

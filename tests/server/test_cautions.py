@@ -187,7 +187,7 @@ def test_pretraining_takes_everybody(tiny):
     for method in ("feddiverse", "feddiverse-qp"):
         selector = _built({"method": method, "clients_per_round": 3, "pretraining_rounds": 2})
         federation = FakeFederation(6, rounds=2)
-        assert "everybody trains" in " ".join(selector.cautions(federation.population))
+        assert "every client trains" in " ".join(selector.cautions(federation.population))
         assert [len(federation.play(selector).trained) for _ in range(2)] == [6, 6]
 
 

@@ -52,7 +52,7 @@ def local(  # noqa: PLR0917 (the options are what they are)
 ) -> None:
     """Start a federation on this machine, run an experiment on it, and stop everything.
 
-    A SuperLink with TLS and node authentication and one process a node, on loopback, with keys made for it.
+    A SuperLink with TLS and node authentication and one process per node, on loopback, with keys made for it.
     Ctrl-C ends the round and stops; the same command with `--resume` goes on.
 
     Example: `muster deploy local examples/digits.toml --set partition.clients=5

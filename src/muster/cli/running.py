@@ -31,7 +31,7 @@ Workspace = Annotated[
         "--workspace", help="The folder with the results store muster.db. Default: MUSTER_WORKSPACE, or runs."
     ),
 ]
-JsonLines = Annotated[bool, typer.Option("--json", help="One JSON object a round, for machines.")]
+JsonLines = Annotated[bool, typer.Option("--json", help="One JSON object per round, for machines.")]
 
 
 def tell_if_anew(experiment: Experiment, folder: Path) -> None:

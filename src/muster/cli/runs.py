@@ -59,7 +59,7 @@ def list_runs(  # noqa: PLR0917 (the options are what they are)
     status: Statuses = None,
     where: Where = None,
     workspace: Workspace = None,
-    json_lines: Annotated[bool, typer.Option("--json", help="One JSON object a run, for machines.")] = False,
+    json_lines: Annotated[bool, typer.Option("--json", help="One JSON object per run, for machines.")] = False,
 ) -> None:
     """List the runs of a workspace; options choose among them.
 

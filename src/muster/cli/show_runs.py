@@ -20,7 +20,7 @@ _EVENTS_SHOWN = 20
 
 
 def show_runs(runs: Sequence[Run]) -> None:
-    """One line a run."""
+    """One line per run."""
     if not runs:
         out.print("no runs fit")
         return

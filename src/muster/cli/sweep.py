@@ -29,7 +29,7 @@ def sweep(  # noqa: PLR0917 (the options are what they are)
         list[int] | None, typer.Option(help="This seed instead of the file's; may be repeated.")
     ] = None,
     jobs: Annotated[
-        int | None, typer.Option("--jobs", "-j", help="Runs side by side. Default: one a core.", min=1)
+        int | None, typer.Option("--jobs", "-j", help="Runs side by side. Default: one per core.", min=1)
     ] = None,
     workers: Annotated[
         int | None,

@@ -39,7 +39,7 @@ class _Rate:
 
 
 class BarProgress(Observer):
-    """A progress bar with round, accuracy, samples a second and time left."""
+    """A progress bar with round, accuracy, samples per second and time left."""
 
     def __init__(self, console: Console, title: str) -> None:
         self._title, self._rate, self._said = title, _Rate(), list[str]()
@@ -82,7 +82,7 @@ class BarProgress(Observer):
 
 
 class LineProgress(Observer):
-    """One plain line a round, for logs and pipes."""
+    """One plain line per round, for logs and pipes."""
 
     def __init__(self, console: Console, title: str) -> None:
         self._console, self._title, self._rate, self._rounds, self._done = console, title, _Rate(), 0, 0
@@ -121,7 +121,7 @@ class LineProgress(Observer):
 
 
 class JsonProgress(Observer):
-    """One JSON object a round on standard output."""
+    """One JSON object per round on standard output."""
 
     def __enter__(self) -> JsonProgress:
         return self

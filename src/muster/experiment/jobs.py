@@ -102,9 +102,9 @@ def run_experiments(
 ) -> RunOutcome:
     """Run what is missing of `experiments` in a store; with a `sweep_name` they can be found by it later.
 
-    `jobs` runs side by side (None: one a core) with `workers` processes each (None: the cores that are left). The
-    same experiment twice is run once. Scripts must call it under `if __name__ == "__main__":`, because processes
-    are started.
+    `jobs` runs side by side (None: one per core) with `workers` processes each (None: the cores that are left).
+    The same experiment twice is run once. Scripts must call it under `if __name__ == "__main__":`, because
+    processes are started.
     """
     store = store if isinstance(store, Store) else Store(store)
     distinct = {experiment.fingerprint: experiment for experiment in experiments}

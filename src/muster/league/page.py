@@ -115,7 +115,7 @@ def beside(table: LeagueTable) -> Table:
             over_problems(lambda run: participation(run)["gini"]),
         ),
         (
-            Column("extra bytes a round", "kB", 1e-3, ",.1f", Better.LOWER),
+            Column("extra bytes per round", "kB", 1e-3, ",.1f", Better.LOWER),
             over_problems(lambda run: overhead(run).extra_down + overhead(run).extra_up),
         ),
         (

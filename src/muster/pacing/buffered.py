@@ -1,4 +1,4 @@
-"""Buffered asynchrony: the server goes on with every k answers, whoever sent them (FedBuff; k = 1: FedAsync)."""
+"""Buffered asynchrony: the server moves on with every k answers, from any clients (FedBuff; k = 1: FedAsync)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from muster.pacing.base import Pacing, Wait, check_limit, pacings
 @pacings.register("buffered")
 @dataclass(frozen=True)
 class Buffered(Pacing):
-    """Keep `in_flight` clients at work; aggregate whenever `k` of them have answered.
+    """Keep `in_flight` clients working; aggregate whenever `k` of them have answered.
 
     Each round starts cohorts, as the selection chooses them, for as long as there is room for a whole one, and
     then takes the next k answers of all that are under way.

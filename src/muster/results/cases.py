@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Case:
-    """The runs of one setting, one a seed."""
+    """The runs of one setting, one per seed."""
 
     name: str
     runs: tuple[Result, ...]

@@ -1,4 +1,4 @@
-"""Runs of a store as tables in Parquet or CSV files, one row a round, a selected client, a report, an event.
+"""Runs of a store as tables in Parquet or CSV files, one row per round, a selected client, a report, an event.
 
 | file | one row for |
 |---|---|

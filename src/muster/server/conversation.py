@@ -21,11 +21,13 @@ from muster.server.asynchrony import check_ask_fits, check_training_fits
 from muster.server.checks import check_plan, check_request
 from muster.server.door import admitted, told
 from muster.server.flights import part_of
+from muster.server.landing import Landing
 from muster.server.ledger import Bookkeeper
 from muster.server.record import WIDEST_KEPT, Report, RoundRecord
-from muster.server.training import Landing, aggregator_for, dispatch
+from muster.server.sending import aggregator_for, dispatch
 from muster.signals.base import Replies, Signal
 from muster.training.context import PROBE
+from muster.world.clock import Errand
 
 if TYPE_CHECKING:
     from muster.server.loop import Server
@@ -160,9 +162,8 @@ class Conversation:
         server, clients, exchange = self.server, request.clients, (self.round, self.exchange)
         signals = self.protected(request.signals)
         parameters = server.parameters if request.parameters is None else request.parameters
-        trips = server.clock.asking(
-            clients, self.books.passes(clients, signals), *self.books.question(signals), exchange=exchange
-        )
+        errand = Errand(clients, self.books.passes(clients, signals), *self.books.question(signals), exchange)
+        trips = server.clock.asking(errand)
         there = clients[trips.answers]
         said, failures = server.engine.ask(AskOrder(there, parameters, self.place(), self.lr, signals))
         failed = [*clients[~trips.answers].tolist(), *(failure.client for failure in failures)]

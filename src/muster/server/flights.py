@@ -37,6 +37,8 @@ class Dispatch:
 
     def of(self, clients: Ints) -> Dispatch:
         """The part of it that concerns some of its clients, in this order."""
+        if np.array_equal(clients, self.order.clients):
+            return self
         part = part_of(self.request, clients)
         order = replace(self.order, clients=clients, lr_factors=part.lr_factors, pull_factors=part.pull_factors)
         return replace(self, request=replace(part, keep=None), order=order)
@@ -88,6 +90,13 @@ class Flights:
     def __len__(self) -> int:
         return len(self.clients)
 
+    @property
+    def requests(self) -> list[int]:
+        """The numbers of the requests that anybody is working on, ascending."""
+        if len(self) and (self.dispatch == self.dispatch[0]).all():  # so it is unless trainings overlap
+            return [int(self.dispatch[0])]
+        return list(np.unique(self.dispatch).tolist())
+
     def rows(self, which: Ints | Bools) -> Flights:
         return Flights(*(getattr(self, f.name)[which] for f in fields(self)))
 
@@ -120,14 +129,19 @@ class Airspace:
 
     def staleness(self, flights: Flights, version: int) -> Ints:
         """How many aggregations each of these flights has missed when the model has so many behind it."""
-        if not len(flights):
-            return np.empty(0, dtype=np.int64)
-        numbers, which = np.unique(flights.dispatch, return_inverse=True)
-        behind = [version - self._dispatches[number].version for number in numbers.tolist()]
-        return np.array(behind, dtype=np.int64)[which]
+        numbers = flights.requests
+        behind = np.array([version - self._dispatches[number].version for number in numbers], dtype=np.int64)
+        return behind[np.searchsorted(numbers, flights.dispatch)]
 
     def dispatch(self, number: int) -> Dispatch:
         return self._dispatches[number]
+
+    def parts(self, flights: Flights) -> list[Dispatch]:
+        """The requests that these flights belong to, each with their clients alone."""
+        return [
+            self._dispatches[number].of(np.sort(flights.clients[flights.dispatch == number]))
+            for number in flights.requests
+        ]
 
     def land(self, ended: Ints) -> Flights:
         """Take flights out, by position. Their requests stay until `forget`."""

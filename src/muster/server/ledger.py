@@ -187,10 +187,14 @@ class Bookkeeper:
         costs.wasted_bytes += trainings * (load.down + (load.up if answered else 0))
         costs.bytes_up += trainings * load.up if answered else 0
 
-    def too_late(self, load: Load) -> None:
+    def too_late(
+        self, client: int, load: Load, report: tuple[Signal, ...], filters: Sequence[Filter] = ()
+    ) -> None:
         """An answer came that nobody waited for any more; its training has been booked."""
         self.ledger.current.bytes_up += load.up
         self.ledger.current.wasted_bytes += load.up
+        self.told(1, report, filters)
+        self.released(np.array([client]), report)
 
     def released(self, clients: Ints, signals: tuple[Signal, ...]) -> None:
         """What clients have told with noise counts, whether or not the server could use their answer."""

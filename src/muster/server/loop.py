@@ -232,9 +232,15 @@ class Server:
         record = RoundRecord(round + 1, began=self.clock.now)
         if round == 0:
             record.events += self.cautions(rounds)
-        record.events += self.clock.begin_round(round, self.engine)
-        for load in self.clock.too_late():
-            books.too_late(load)
+        again = self.clock.begin_round(round, self.engine)
+        for sent in again:
+            books.dispatched(sent.order.clients, sent.load)
+        told = sorted(client for sent in again for client in sent.order.clients.tolist())
+        record.events += [
+            f"client {client} was told to train once more: the server had been away" for client in told
+        ]
+        for late in self.clock.too_late():
+            books.too_late(late.client, late.load, late.report, self.engine.filters)
         Conversation(self, population, round, books=books, record=record).hold()
         record.ended, record.observed = self.clock.now, self.clock.observed
         self.ledger.current.virtual_seconds = record.ended - record.began

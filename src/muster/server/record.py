@@ -7,7 +7,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 
 from muster.core.arrays import Ints, State, Vector
 
-#: Signals with more numbers a client than this are not kept in records: they would outweigh everything else.
+#: Signals with more numbers per client than this are not kept in records: they would outweigh everything else.
 WIDEST_KEPT = 16
 
 

@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
-import numpy.typing as npt
 
 from muster.core.arrays import Bools, Ints
 from muster.core.errors import TrainingError
@@ -21,12 +20,12 @@ from muster.core.parameters import ParameterSpec
 from muster.engine.base import Engine, Failed, TrainOrder
 from muster.engine.live import Problem
 from muster.server.clocks import Decision, Landed, ServerClock
-from muster.server.flights import Airspace, positions
+from muster.server.flights import Airspace, Dispatch, positions
 from muster.server.record import Observed, Outcome, RoundRecord
 from muster.updates.filters import Draws, Filter, Filtered, without
 from muster.updates.table import Updates
 from muster.world.availability import Availability
-from muster.world.clock import Trips
+from muster.world.clock import Errand, Trips
 from muster.world.devices import Devices
 
 
@@ -65,7 +64,7 @@ class RecordedClock(ServerClock):
         self._moments: deque[float] = deque()
         self._silent: deque[list[int]] = deque()
 
-    def begin_round(self, round: int, engine: Engine) -> list[str]:
+    def begin_round(self, round: int, engine: Engine) -> list[Dispatch]:
         self._round, self._told = round, self._records[round].observed
         if self._told is not None:
             self._moments, self._silent = deque(self._told.moments), deque(self._told.silent)
@@ -80,21 +79,13 @@ class RecordedClock(ServerClock):
         marks[self._told.absent] = False
         return marks
 
-    def asking(
-        self,
-        clients: Ints,
-        samples: npt.ArrayLike,
-        down: npt.ArrayLike,
-        up: npt.ArrayLike,
-        *,
-        exchange: tuple[int, int],
-    ) -> Trips:
+    def asking(self, errand: Errand) -> Trips:
         if self._told is None:
-            return super().asking(clients, samples, down, up, exchange=exchange)
+            return super().asking(errand)
         if not self._silent:
             raise self._differs("asks a question")
-        now = np.full(len(clients), self.now)
-        return Trips(now, ~np.isin(clients, self._silent.popleft()), np.zeros(len(clients)))
+        now = np.full(len(errand.clients), self.now)
+        return Trips(now, ~np.isin(errand.clients, self._silent.popleft()), np.zeros(len(errand.clients)))
 
     def asked(self, trips: Trips, silent: list[int]) -> None:
         if self._told is None:
@@ -102,22 +93,15 @@ class RecordedClock(ServerClock):
         else:
             self._tick()
 
-    def sending(
-        self,
-        clients: Ints,
-        samples: npt.ArrayLike,
-        down: npt.ArrayLike,
-        up: npt.ArrayLike,
-        *,
-        exchange: tuple[int, int],
-    ) -> Trips:
+    def sending(self, errand: Errand) -> Trips:
         if self._told is not None:
             self._tick()
+        clients = errand.clients
         ends, answers = np.full(len(clients), np.inf), np.ones(len(clients), dtype=np.bool_)
         # In virtual time what a client needs is known; in real time it is what it took.
         needed = ends.copy()
         if self._told is None:
-            needed = super().sending(clients, samples, down, up, exchange=exchange).needed
+            needed = super().sending(errand).needed
         for row, client in enumerate(clients.tolist()):
             recorded = self._flights.get(client)
             if not recorded:  # still at work when the run ended

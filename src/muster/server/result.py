@@ -64,7 +64,7 @@ class Result:
 
     @cached_property
     def metrics(self) -> list[dict[str, float]]:
-        """One row a round: `round`, `accuracy`, `loss`, …, and the work so far (`client_trainings`, …)."""
+        """One row per round: `round`, `accuracy`, `loss`, …, and the work so far (`client_trainings`, …)."""
         rows, so_far = [], Costs()
         for record, costs in zip(self.records, self.ledger.rounds, strict=True):
             so_far = so_far + costs

@@ -1,4 +1,4 @@
-"""Keys and certificates of a federation: an authority, the SuperLink's certificate, one key a node.
+"""Keys and certificates of a federation: an authority, the SuperLink's certificate, one key per node.
 
 Private keys are readable by their owner only, and are never overwritten.
 """

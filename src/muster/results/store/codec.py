@@ -1,7 +1,7 @@
 """Records as rows of the database, and back. What must be exact (clients, weights, metrics, costs) is exact.
 
 Blobs are little-endian. Client ids: the width of a number in bytes, then the differences of neighbours. Reports:
-the number of columns (0: one number a client) as two bytes, then float32 values.
+the number of columns (0: one number per client) as two bytes, then float32 values.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def pack_accuracies(values: Vector) -> bytes:
 
 
 def unpack_accuracies(blob: bytes) -> Vector:
-    # One number a client: what is not compressed begins with a zero, what is compressed never does.
+    # One number per client: what is not compressed begins with a zero, what is compressed never does.
     return unpack_values(blob if blob[0] == 0 else zlib.decompress(blob))
 
 

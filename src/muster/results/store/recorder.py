@@ -38,7 +38,7 @@ log = logging.getLogger("muster")
 
 #: The longest time that a power cut can take away, and the rounds under way then.
 DURABLE_SECONDS = 5.0
-#: Tables with one or more rows a round, and the order of their rows.
+#: Tables with one or more rows per round, and the order of their rows.
 ROUND_TABLES = {
     "rounds": "round",
     "metrics": "round, position",

@@ -1,7 +1,7 @@
 """The database behind a store: its tables, how it is opened, and how older files are brought up to date.
 
 Everything about a run hangs on its row in `experiments`, so deleting that row deletes the run. Times are seconds
-since 1970. Client ids, weights and reports are blobs (see `codec`): one row a client would be ten times larger.
+since 1970. Client ids, weights and reports are blobs (see `codec`): one row per client would be ten times larger.
 Tables without blobs have no row ids, which saves an index; blobs would spill out of the pages of such tables.
 """
 
