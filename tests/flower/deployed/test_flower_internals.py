@@ -16,7 +16,8 @@ import pytest
 pytest.importorskip("flwr")
 from flwr.app import Array, ArrayRecord, ConfigRecord, Metadata, RecordDict
 from flwr.proto.message_pb2 import ObjectTree, PullObjectRequest, PullObjectResponse
-from flwr.supercore.inflatable.inflatable_utils import ObjectPullError
+from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects
+from flwr.supercore.inflatable.inflatable_utils import ObjectPullError, inflate_object_from_contents
 from flwr.supercore.retry import RetryInvoker
 from flwr.superlink.grid import http_grid
 from flwr.supernode.fleet_http_connection import http_request_response
@@ -180,9 +181,9 @@ def test_a_digest_survives_the_division_of_vectors_into_pieces():
     vector = np.arange(3_000_000, dtype=np.float32)
     content = RecordDict({"arrays": ArrayRecord({"model": Array(vector)}), "muster": ConfigRecord({"a": 1.5})})
     before = digest(content)
-    contents = {id: part.deflate() for id, part in flower_internals.get_all_nested_objects(content).items()}
+    contents = {id: part.deflate() for id, part in get_all_nested_objects(content).items()}
     assert len(contents) > 5  # three pieces
-    again = flower_internals.inflate_object_from_contents(content.object_id, contents)
+    again = inflate_object_from_contents(content.object_id, contents)
     assert isinstance(again, RecordDict)
     assert digest(again) == before == digest(content)
 
