@@ -55,11 +55,11 @@ def seeds(seed: int, purpose: str, *coordinates: int, clients: Ids, count: int =
         for target in range(_POOL):
             mixed[target] = _mix(mixed[target], hashed(word))
     hashed, drawn = _Hash(0x8B51F9DD, 0x58F38DED), np.empty((len(clients), count), dtype=np.uint64)
-    for word in range(count):
-        low, high = (hashed(mixed[position % _POOL]) for position in (2 * word, 2 * word + 1))
-        drawn[:, word] = high
-        drawn[:, word] <<= np.uint64(32)
-        drawn[:, word] |= low
+    for number in range(count):
+        low, high = (hashed(mixed[position % _POOL]) for position in (2 * number, 2 * number + 1))
+        drawn[:, number] = high
+        drawn[:, number] <<= np.uint64(32)
+        drawn[:, number] |= low
     return drawn
 
 

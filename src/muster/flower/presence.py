@@ -1,4 +1,4 @@
-"""Which clients are there: looks for nodes, asks strangers who they are, and takes them in."""
+"""Which clients are there: looks for nodes, asks unknown ones who they are, and admits them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from muster.flower.mail import Letter, Mail
 from muster.flower.signing import Asked, digest, new_challenge
 from muster.flower.wire import Introduction, WireError
 
-#: Seconds after which a node is asked again that has not answered (it may have restarted), or was refused.
+#: Seconds after which a node that has not answered (it may have restarted), or was refused, is asked again.
 PATIENCE, AGAIN = 60.0, 5.0
 
 
@@ -29,9 +29,9 @@ class _Question:
 
 
 class Presence:
-    """The nodes of a federation at this moment. Nobody is waited for but before round 1.
+    """The nodes of a federation at this moment. Only before round 1 does it wait for any.
 
-    With an allow-list a node is taken in if its answer is signed with a key of the client that it says it is.
+    With an allow-list, a node is admitted if its answer is signed with a key of the client that it claims to be.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class Presence:
         return self.registry.present(self._online)
 
     def look_around(self) -> None:
-        """See which nodes are there, ask strangers who they are, and take in those that have answered."""
+        """See which nodes are there, ask unknown ones who they are, and admit those that have answered."""
         before, self._online = self._online, sorted(self._mail.grid.get_node_ids())
         self._events += self.registry.changes(before, self._online)
         self._look_at_the_allow_list()
@@ -67,7 +67,7 @@ class Presence:
             try:
                 introduced[node] = self._introduction(question, reply)
             except WireError as error:
-                self.registry.refuse(node, f"node {node} was not taken in: {error.problem}")
+                self.registry.refuse(node, f"node {node} was not admitted: {error.problem}")
         self.registry.introduce(introduced, self._online)
 
     def _introduction(self, question: _Question, reply: Message) -> Introduction:
@@ -82,17 +82,17 @@ class Presence:
         return introduction
 
     def _look_at_the_allow_list(self) -> None:
-        """Clients whose key is not in it any more have to introduce themselves again."""
+        """Clients whose key is no longer listed have to introduce themselves again."""
         if self._allow_list is None or (event := self._allow_list.refresh()) is None:
             return
         self._events.append(event)
         for client, node in list(self.registry.nodes.items()):
             if self._keys.get(node) not in self._allow_list.names(self.registry.key(client)):
                 self.registry.forget(client)
-                self._events.append(f"client {client} is not believed any more: its key is not in the allow-list")
+                self._events.append(f"client {client} is no longer believed: its key is not in the allow-list")
 
     def _ask_strangers(self) -> None:
-        """Ask whom the registry does not know, but not all the time."""
+        """Ask nodes that the registry does not know, but not all the time."""
         self._asked = {id: question for id, question in self._asked.items() if question.node in self._online}
         strangers = [node for node in self._online if not self.registry.is_known(node)]
         self._when = {node: self._when[node] for node in strangers if node in self._when}
@@ -110,7 +110,7 @@ class Presence:
         self._asked |= {message: questions[node] for message, node in sent.items()}
 
     def wait_for(self, wanted: int, seconds: float) -> None:
-        """Until so many clients are there."""
+        """Wait until this many clients are there."""
 
         def enough() -> bool:
             self.look_around()
@@ -121,7 +121,7 @@ class Presence:
             raise EngineError(
                 f"{len(self.clients())} of {wanted} nodes are ready after {seconds:g} s"
                 + "".join(f"\n  {line}" for line in said[-10:]),
-                fix="start more nodes, or ask for fewer with flower.nodes; flower.wait is the patience",
+                fix="start more nodes, or ask for fewer with flower.nodes; flower.wait says how long to wait",
             )
 
     def take_events(self) -> list[str]:

@@ -72,7 +72,7 @@ def test_a_node_that_lies_is_refused_and_the_others_are_used(
 def test_a_node_without_a_registered_key_is_turned_away(federation, task, tmp_path):
     child = federation.start_node(0, make_node_key(tmp_path, "stranger"), "stranger")
     assert child.wait(120) == EngineError.exit_code
-    assert "did not take this node in" in child.log.read_text()
+    assert "did not admit this node" in child.log.read_text()
     result = run_on_link(task("rounds=1"), federation.link)
     assert result.records[0].trainings[0].clients == [0, 1, 2, 3, 4, 5]
 
@@ -146,7 +146,7 @@ def test_a_registered_key_does_not_get_a_free_clients_place(federation, task, un
     assert warned == [True, False]
     told = str(refused.value)
     assert "5 of 6 nodes are ready" in told
-    assert f"node {intruder.node_id} was not taken in: it claims to be 'partition-id=3', but its signature" in told
+    assert f"node {intruder.node_id} was not admitted: it claims to be 'partition-id=3', but its signature" in told
 
 
 @dataclass(frozen=True)

@@ -201,8 +201,8 @@ def test_a_valid_key_does_not_get_a_free_clients_place(experiment, federation):
     assert [record.trainings[0].clients for record in result.records] == [[0, 1, 2, 3, 4]] * 3
     told = events(result)
     for node in (intruder, insider):
-        assert any(f"node {node} was not taken in: it claims to be 'partition-id=5', but its" in e for e in told)
-    assert any(f"node {unsigned} was not taken in" in e and "not signed" in e for e in told)
+        assert any(f"node {node} was not admitted: it claims to be 'partition-id=5', but its" in e for e in told)
+    assert any(f"node {unsigned} was not admitted" in e and "not signed" in e for e in told)
     # Strangers that cannot prove who they are do not keep the honest node out.
     grid.online.add(federation.nodes[5])
     again = run_on_grid(grid, experiment)
@@ -253,7 +253,7 @@ def test_a_key_that_is_taken_out_ends_its_clients_part(experiment, federation):
 
     result = run_on_grid(federation.grid, experiment, observers=[Between(after_1=revoke)])
     assert [3 in record.trainings[0].clients for record in result.records] == [True, False, False]
-    assert any("client 3 is not believed any more" in event for event in events(result))
+    assert any("client 3 is no longer believed" in event for event in events(result))
 
 
 def test_a_node_that_registers_anew_is_the_same_client(experiment, federation):
@@ -375,7 +375,7 @@ def test_a_node_whose_key_cannot_be_read_says_so(experiment, federation, tmp_pat
     (tmp_path / "empty").write_text("")
     node = federation.join(5, NodeKey(tmp_path / "empty", tmp_path / "empty"))
     result = run_on_grid(federation.grid, experiment)
-    assert any(f"node {node} was not taken in: cannot read the node's key" in event for event in events(result))
+    assert any(f"node {node} was not admitted: cannot read the node's key" in event for event in events(result))
 
 
 def test_flowers_mods_come_before_the_signature(experiment, federation):

@@ -61,12 +61,12 @@ def slow_gap(characters, second, amount):
 
 def slow_life(characters, key, opening, until):
     """A client's state in every second from 0 to `until`, by playing its stretches from their beginnings."""
-    kind, online, second = opening
+    kind, online, second, end = opening
     on, off = characters.sessions[kind].tolist(), characters.gaps[kind].tolist()
     length = math.ceil(16 * (slow_mean(on) + slow_mean(off)))
     share = slow_mean(on) / (slow_mean(on) + slow_mean(off))
     found = dict.fromkeys(range(second), online)
-    online, end, stretch = not online, second + 1 + int(slow_uniform(slow_word(key, 0)) * length), 0
+    online, stretch = not online, 0
     while second < until:
         if stretch > 0:
             online = slow_uniform(slow_word(key, stretch * 65536)) < share
@@ -98,7 +98,8 @@ def slow_key(seed, client):
 def test_any_moment_without_those_before_it(seed, client, now):
     key, openings = slow_key(seed, client), SMALL.openings
     mine = key >> 49
-    opening = int(openings.characters[mine]), bool(openings.online[mine]), int(openings.ends[mine])
+    kind, end, turn = (int(x[mine]) for x in (openings.characters, openings.ends, openings.turns))
+    opening = kind, bool(openings.online[mine]), end, turn
     life = slow_life(SMALL, key, opening, now + 5000)
     online, change = states(SMALL, lives(SMALL, np.array([client]), seed), np.array([now]))
     assert online[0] == life[now]
@@ -107,12 +108,16 @@ def test_any_moment_without_those_before_it(seed, client, now):
 
 @pytest.mark.parametrize("number", [0, 1, 77, 32_767])
 def test_openings_are_those_of_lives_that_began_long_before(number):
-    midnight = 86_400
-    life = slow_life(SMALL, slow_word(0, number), (number % 2, False, 0), midnight + 5000)
+    midnight, length = 86_400, int(SMALL.stretches[number % 2])
+    turn = 1 + int(slow_uniform(slow_word(slow_word(0, number), 0)) * length)
+    life = slow_life(SMALL, slow_word(0, number), (number % 2, False, 0, turn), midnight + 5000)
     opening = SMALL.openings[np.array([number])]
     assert opening.characters[0] == number % 2
     assert opening.online[0] == life[midnight]
     assert opening.ends[0] == next_change(life, midnight) - midnight
+    # The stretch in which that happens goes on for as long as there.
+    assert 0 < opening.turns[0] - opening.ends[0] <= length
+    assert (midnight + opening.turns[0] - turn) % length == 0
 
 
 def test_time_0_is_a_midnight_as_any_other():
@@ -177,6 +182,32 @@ def test_a_watch_says_the_same():
         assert watch.available(now).tolist() == rhythm.available(now, 400, 3).tolist()
         assert watch.until(now, who).tolist() == rhythm.until(now, who, 3).tolist()
         assert watch.next_start(now) == rhythm.next_start(now, 400, 3)
+
+
+class Counted(np.ndarray):
+    """Notes how many entries are compared."""
+
+    seen: list[int] = []  # noqa: RUF012 (of the test)
+
+    def __le__(self, other):
+        self.seen.append(len(self))
+        return np.asarray(self) <= other
+
+
+def test_a_watch_looks_at_everybody_only_now_and_then():
+    rhythm, clients = availabilities.build("rhythm", {}), 3000
+    watch = Watch(rhythm, clients, 3)
+    watch.there(0.0)
+    watch._changes = watch._changes.view(Counted)
+    for now in np.arange(1, 200) * 5.0:
+        assert np.array_equal(np.flatnonzero(watch.there(now)), rhythm.available(now, clients, 3))
+    looks = [count for count in Counted.seen if count == clients]
+    assert len(Counted.seen) >= 199
+    # For every seventeenth look: one to see who has changed, one to see who will.
+    assert len(looks) < 2 * 199 / 10
+    # A jump, and back in time: nothing that was noted misleads.
+    for now in (2e5, 2e5 + 1, 100.0, 101.0, 5e5):
+        assert np.array_equal(np.flatnonzero(watch.there(now)), rhythm.available(now, clients, 3))
 
 
 def test_a_few_clients_may_leave_nobody_there():

@@ -51,9 +51,11 @@ class Openings:
     characters: Ints
     online: Bools
     ends: Floats
+    #: The second at which the next stretch begins, later than that.
+    turns: Ints
 
     def __getitem__(self, some: npt.NDArray[np.integer]) -> Openings:
-        return Openings(self.characters[some], self.online[some], self.ends[some])
+        return Openings(self.characters[some], self.online[some], self.ends[some], self.turns[some])
 
 
 @dataclass(frozen=True)
@@ -99,11 +101,14 @@ class Characters:
         count = 1 << _OPENING_BITS
         keys = draws.nth(np.zeros(count, dtype=np.uint64), np.arange(count, dtype=np.uint64))
         kinds = np.arange(count) % len(self.sessions)
-        # How such a life began does not matter: what is looked at is in a later stretch.
-        begun = Openings(kinds, np.zeros(count, dtype=np.bool_), np.zeros(count))
+        length = self.stretches[kinds]
+        # Their first stretches ended anywhere. How they began does not matter: what is looked at comes later.
+        turns = 1 + (draws.uniform(draws.nth(keys, np.zeros(1, dtype=np.uint64))) * length).astype(np.int64)
+        who = Lives(keys, Openings(kinds, np.zeros(count, dtype=np.bool_), np.zeros(count), turns))
         midnight = -(-int(2 * self.stretches.max()) // DAY) * DAY
-        online, change = states(self, _begun(self, keys, begun), np.full(count, midnight))
-        return Openings(kinds, online, (change - midnight).astype(np.float64))
+        online, change = states(self, who, np.full(count, midnight))
+        turns += _stretch(self, who, change) * length
+        return Openings(kinds, online, (change - midnight).astype(np.float64), turns - midnight)
 
     def write(self, path: Path) -> None:
         """As a table: a row per character, sessions before gaps; the last row is the rhythm."""
@@ -146,24 +151,22 @@ def fitted() -> Characters:
 
 @dataclass(frozen=True)
 class Lives:
-    """What clients are: a key of their own random numbers, how they began, and where their stretches do."""
+    """What clients are: a key of their own random numbers, and how they began."""
 
     keys: Words
     opening: Openings
-    #: The second at which a client's second stretch begins. The first goes on for longer than its opening.
-    turns: Ints
 
     @property
     def characters(self) -> Ints:
         return self.opening.characters
 
     def __getitem__(self, some: Ints) -> Lives:
-        return Lives(self.keys[some], self.opening[some], self.turns[some])
+        return Lives(self.keys[some], self.opening[some])
 
 
 def own_keys(who: Ints, seed: int) -> Words:
     """Each client's key: its number's word of one generator of the seed."""
-    return draws.nth(_root(seed), who.view(np.uint64))
+    return draws.nth(_root(seed), who.astype(np.uint64))
 
 
 @cache
@@ -177,13 +180,12 @@ def which_opening(keys: Words) -> Words:
 
 def lives(characters: Characters, who: Ints, seed: int) -> Lives:
     keys = own_keys(who, seed)
-    return _begun(characters, keys, characters.openings[which_opening(keys)])
+    return Lives(keys, characters.openings[which_opening(keys)])
 
 
-def _begun(characters: Characters, keys: Words, opening: Openings) -> Lives:
-    # The first stretch needs no draw for its first state: that number is free.
-    place = draws.uniform(draws.nth(keys, np.zeros(1, dtype=np.uint64))) * characters.stretches[opening.characters]
-    return Lives(keys, opening, opening.ends.astype(np.int64) + 1 + place.astype(np.int64))
+def _stretch(characters: Characters, who: Lives, now: Ints) -> Ints:
+    """The number of each client's stretch that contains its second `now`."""
+    return np.maximum((now - who.opening.turns) // characters.stretches[who.characters] + 1, 0)
 
 
 @dataclass(frozen=True)
@@ -238,20 +240,19 @@ def _until_change(characters: Characters, who: Lives, played: Played) -> tuple[B
 
 def _cut(characters: Characters, who: Lives, played: Played) -> tuple[Bools, Ints, Bools]:
     """The state; when this session or gap ends; whether the stretch ends first and cuts it."""
-    over = who.turns + played.stretch * characters.stretches[who.characters]
+    over = who.opening.turns + played.stretch * characters.stretches[who.characters]
     return played.online, np.minimum(played.end, over), played.end >= over
 
 
 def _played(characters: Characters, who: Lives, now: Ints, before: Played) -> Played:
     """Play each client's stretch until the second `now`: from `before`, where that is of the same stretch."""
-    length = characters.stretches[who.characters]
-    stretch = np.maximum((now - who.turns) // length + 1, 0)
+    length, stretch = characters.stretches[who.characters], _stretch(characters, who, now)
     base = stretch.astype(np.uint64) * np.uint64(_DRAWS)
     # The first stretch begins with its opening, others with a state that is drawn.
     opening = stretch == 0
     first = draws.uniform(draws.nth(who.keys, base)) < characters.shares[who.characters]
     online = np.where(opening, who.opening.online, first)
-    end = np.where(opening, who.opening.ends.astype(np.int64), who.turns + (stretch - 1) * length)
+    end = np.where(opening, who.opening.ends.astype(np.int64), who.opening.turns + (stretch - 1) * length)
     goes_on = (before.stretch == stretch) & (before.number > 0)
     online, end = np.where(goes_on, before.online, online), np.where(goes_on, before.end, end)
     number = np.where(goes_on, before.number, 1).astype(np.uint16)
