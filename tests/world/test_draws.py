@@ -1,7 +1,7 @@
 """Random numbers for many clients: each client's own, whoever else is looked at."""
 
 import numpy as np
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import kstest
 
@@ -23,6 +23,7 @@ def textbook_splitmix(key: int, count: int) -> list[int]:
     return found
 
 
+@settings(deadline=None)
 @given(key=st.integers(0, MASK), count=st.integers(1, 30))
 def test_any_word_of_the_stream_without_those_before_it(key, count):
     keys = np.full(count, key, dtype=np.uint64)

@@ -133,6 +133,7 @@ def test_time_0_is_a_midnight_as_any_other():
     assert abs(first[0].mean() - later[0].mean()) < 0.02
 
 
+@settings(deadline=None)
 @given(begin=st.integers(-500_000, 10**7), amount=st.floats(0.1, 10**6))
 def test_gaps_pass_at_the_speed_of_the_hours(begin, amount):
     found = passed_by(SMALL, np.array([begin]), np.array([amount]))[0]

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import ClassVar, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 
 from muster.core.arrays import Bools, Floats, Ints
 from muster.core.component import Component
@@ -57,10 +58,6 @@ class Availability(Component):
         By rounds it is `moment` itself: waiting brings no one, only the next round does.
         """
         return moment
-
-
-#: For so many looks at everybody's state it is noted beforehand whose will change.
-LOOKS_AHEAD = 16
 
 
 class TimedAvailability(Availability):
@@ -117,12 +114,11 @@ class Watch:
     def __init__(self, availability: TimedAvailability, clients: int, seed: int) -> None:
         self._states = availability.follower(clients, seed)
         self._now = -np.inf
-        self._there = np.zeros(clients, dtype=np.bool_)
-        #: When the state of each client changes next.
-        self._changes = np.full(clients, -np.inf)
-        #: All whose state changes up to a moment: until then nobody else need be looked at.
-        self._soon: Ints = np.empty(0, dtype=np.int64)
-        self._horizon = -np.inf
+        # Written to, and not only promised: the first look finds its memory.
+        self._there = np.full(clients, False)
+        #: A second until which nothing changes: the last but one before a client's next change, with some to spare
+        #: for the rounding of moments; or the last that fits.
+        self._quiet: npt.NDArray[np.uint32] = np.full(clients, 0, dtype=np.uint32)
 
     @property
     def clients(self) -> int:
@@ -154,24 +150,21 @@ class Watch:
     def _look(self, now: float) -> None:
         if now == self._now:
             return
-        if self._now < now <= self._horizon:
-            stale = self._soon[self._changes[self._soon] <= now]
-        else:
-            # Back in time nothing that is known helps: everybody is looked at again.
-            stale = np.flatnonzero(self._changes <= now) if now > self._now else np.arange(len(self._there))
-        for part in draws.slices(len(stale)):
-            who = stale[part]
-            self._there[who], self._changes[who] = self._states(now, who)
-        if not self._now < now <= self._horizon:
-            self._look_ahead(now, len(stale))
+        if self._now < now and np.isfinite(self._now):
+            stale = np.flatnonzero(self._quiet <= now)
+            for part in draws.slices(len(stale)):
+                who = stale[part]
+                self._there[who], self._quiet[who] = self._seen(now, who)
+        else:  # at first, and back in time, nothing that is known helps
+            for part in draws.slices(len(self._there)):
+                self._there[part], self._quiet[part] = self._seen(now, np.arange(part.start, part.stop))
         self._now = now
 
-    def _look_ahead(self, now: float, changed: int) -> None:
-        """Note who changes within the next looks, should they be as far apart as the last two."""
-        # Not where that were nearly everybody: then a list saves nothing.
-        worthwhile = now > self._now and LOOKS_AHEAD * changed < len(self._there) / 4
-        self._horizon = now + LOOKS_AHEAD * (now - self._now) if worthwhile else now
-        self._soon = np.flatnonzero(self._changes <= self._horizon) if worthwhile else self._soon[:0]
+    def _seen(self, now: float, who: Ints) -> tuple[Bools, npt.NDArray[np.uint32]]:
+        there, changes = self._states(now, who)
+        quiet = np.minimum(changes, _LAST_SECOND).astype(np.uint32)
+        quiet -= quiet > 0
+        return there, quiet
 
 
 availabilities: Registry[Availability] = Registry(
