@@ -16,13 +16,14 @@ copyright = "2026, the Muster developers"
 release = version = __version__
 
 extensions = [
-    "myst_parser",
+    "myst_nb",
     "sphinx.ext.autodoc",
     "sphinx.ext.viewcode",
     "sphinx_copybutton",
     "repository_links",
 ]
-source_suffix = {".md": "markdown"}
+# Pages are Markdown; those of tutorials/ are notebooks, too, which the build runs.
+source_suffix = {".md": "myst-nb"}
 root_doc = "index"
 # README.md is the same table of contents for those who read the pages as files.
 exclude_patterns = ["README.md", "_extensions"]
@@ -32,6 +33,15 @@ myst_heading_anchors = 4
 
 # Tables that `muster compare --markdown` wrote have headings of the third level: pages keep them as they are.
 suppress_warnings = ["myst.header"]
+
+# Tutorials are run when their code has changed, each in a folder that is thrown away; a cell that fails, fails the
+# build. What they show is made by this version of the code, so nothing of it is in the repository.
+nb_execution_mode = "cache"
+nb_execution_cache_path = str(HERE.parent / "build" / "notebooks")
+nb_execution_in_temp = True
+nb_execution_timeout = 600
+nb_execution_raise_on_error = True
+nb_merge_streams = True
 
 # Our attributes are explained by `#:` comments, which autodoc reads; order and types are those of the source.
 autodoc_member_order = "bysource"

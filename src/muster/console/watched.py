@@ -135,7 +135,10 @@ def _result(store: Store, experiment: Experiment) -> Result:
 
 def _failure(experiments: Sequence[Experiment], outcome: RunOutcome, results: list[Result]) -> SweepError:
     titles = {one.fingerprint: f"{one.title}, seed {one.seed}" for one in experiments}
-    told = "\n".join(f"{titles[fingerprint]}: {why}" for fingerprint, why in outcome.failed.items())
+    reasons: dict[str, list[str]] = {}
+    for fingerprint, why in outcome.failed.items():
+        reasons.setdefault(why, []).append(titles[fingerprint])
+    told = "\n".join(f"{'; '.join(runs)}: {why}" for why, runs in reasons.items())
     error = SweepError(
         f"{len(outcome.failed)} of {len(titles)} runs failed\n{told}",
         fix="muster.run(experiment) runs one of them here, where a debugger reaches it; the same call tries again "
