@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 import threading
@@ -14,6 +15,7 @@ from torch import nn
 import muster
 from muster.console import watched
 from muster.core.errors import SweepError
+from muster.report.page import report_page
 from muster.results.store import Store
 from muster.selection import Selector, Train
 from muster.selection.base import Plan
@@ -186,3 +188,13 @@ def test_the_runs_of_a_sweep_share_their_data():
     made = muster.Sweep("own", {"data": data, "rounds": 1}, seeds=(0, 1)).experiments()
     assert made[0].data is made[1].data is data
     assert made[0].selection is not made[1].selection
+
+
+def test_a_report_counts_its_pictures_and_is_the_same_without(tiny, terminal, capfd):
+    results = [muster.run(tiny(rounds=2), 0, progress=False)]
+    capfd.readouterr()
+    pages = [report_page(results, progress=progress) for progress in (None, False)]
+    said = capfd.readouterr().err
+    assert said.count("pictures") >= 1
+    without_date = [re.sub(r"Written [^<]*", "", page) for page in pages]
+    assert without_date[0] == without_date[1]
