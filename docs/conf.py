@@ -2,10 +2,21 @@
 
 from __future__ import annotations
 
+import hashlib
 import sys
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
+
+
+def _code() -> str:
+    """Identifies the package's source."""
+    digest = hashlib.sha256()
+    for path in sorted((HERE.parent / "src").rglob("*.py")):
+        digest.update(path.read_bytes())
+    return digest.hexdigest()[:16]
+
+
 sys.path.insert(0, str(HERE / "_extensions"))
 
 from muster._version import __version__  # noqa: E402
@@ -34,10 +45,10 @@ myst_heading_anchors = 4
 # Tables that `muster compare --markdown` wrote have headings of the third level: pages keep them as they are.
 suppress_warnings = ["myst.header"]
 
-# Tutorials are run when their code has changed, each in a folder that is thrown away; a cell that fails, fails the
-# build. What they show is made by this version of the code, so nothing of it is in the repository.
+# Tutorials are run unless neither they nor the package have changed, each in a folder that is thrown away; a cell
+# that fails, fails the build. What they show is made by this very code, so nothing of it is in the repository.
 nb_execution_mode = "cache"
-nb_execution_cache_path = str(HERE.parent / "build" / "notebooks")
+nb_execution_cache_path = str(HERE.parent / "build" / "notebooks" / _code())
 nb_execution_in_temp = True
 nb_execution_timeout = 600
 nb_execution_raise_on_error = True
