@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 import io
 import time
+from importlib import import_module
 from typing import Any
 
 from rich.console import Console
@@ -45,12 +46,13 @@ def bars(console: Console, *columns: ProgressColumn) -> Progress:
 
 class _NotebookBars(Progress):
     def __init__(self, console: NotebookConsole) -> None:
-        self._printed, self._handle, self._shown = console.printed, None, 0.0
+        self._printed, self._shown = console.printed, 0.0
+        self._handle: Any = None
         super().__init__(console=console, auto_refresh=False)
 
     def start(self) -> None:
-        from IPython.display import display
-
+        # By name: IPython is there in every notebook, and nowhere else needed.
+        display = import_module("IPython.display").display
         self._handle = display(self._bundle(), raw=True, display_id=True)
 
     def stop(self) -> None:

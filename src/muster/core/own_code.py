@@ -53,7 +53,7 @@ def own_code(value: object) -> str:
     >>> own_code(double) == own_code(double), own_code(double) == own_code(treble), own_code(len)
     (True, False, '')
     """
-    behind = value if isinstance(value, type | types.FunctionType) else type(value)
+    behind: object = value if isinstance(value, type | types.FunctionType) else type(value)
     if isinstance(value, functools.partial):
         behind = value.func
     if not _is_own(behind):
