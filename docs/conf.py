@@ -61,5 +61,6 @@ autodoc_default_options = {"members": True, "show-inheritance": True}
 
 html_theme = "furo"
 html_title = f"Muster {release}"
-html_static_path: list[str] = []
+html_static_path = ["_static"]
+html_css_files = ["notebooks.css"]
 html_theme_options = {"navigation_with_keys": True}
