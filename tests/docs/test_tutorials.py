@@ -17,8 +17,8 @@ TUTORIALS = sorted(path for path in FOLDER.glob("*.md") if path.stem != "index")
 #: What must be seen in a tutorial's outputs, by its name: its point, in words that only a right run gives.
 SHOWN = {
     "own-selector": ["36/36 runs", "36 runs, 36 complete", "mine", "power-of-choice"],
-    "flower": ["'loss', which a client app of your own does not answer", "the disk is full", "terraform"],
-    "own-data": ["'mean area' of the training table", "12 clients, 2 classes", "label_histogram", "ε = 0.05"],
+    "flower": ["need the signal 'loss'", "the disk is full", "terraform"],
+    "own-data": ["'mean area'", "12 clients, 2 classes", "label_histogram", "ε = 0.05"],
     "reviewer": ["not judged", "the same parameters: True", "differences: []", "round 12: the metrics"],
 }
 
