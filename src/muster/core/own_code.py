@@ -46,12 +46,8 @@ def own_code(value: object) -> str:
     texts and arrays. Comments and the place in a file are not. Another version of Python compiles to other
     instructions, and so gives another check sum.
 
-    >>> def double(x):
-    ...     return 2 * x
-    >>> def treble(x):
-    ...     return 3 * x
-    >>> own_code(double) == own_code(double), own_code(double) == own_code(treble), own_code(len)
-    (True, False, '')
+    >>> own_code(len), own_code(hashlib.sha256)
+    ('', '')
     """
     behind: object = value if isinstance(value, type | types.FunctionType) else type(value)
     if isinstance(value, functools.partial):
