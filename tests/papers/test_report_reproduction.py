@@ -141,6 +141,7 @@ def test_pages_for_terminals_and_as_markdown(table2, results, tmp_path):
     text = (tmp_path / "new" / "page.md").read_text(encoding="utf-8")
     assert text.startswith("## terraform/table2: ")
     assert "| FedAvg / Terraform | 86.08 |" in text
+    assert shown._repr_html_().count("<table>") == len(shown.tables)
     assert "| Terraform has the highest accuracy (FedAvg) | 4 | does not hold: FedAvg / Terraform − " in text
 
 

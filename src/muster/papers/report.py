@@ -15,6 +15,7 @@ from muster.papers.planning import Plan
 from muster.papers.published import Number, Printed, Range, paper
 from muster.papers.settings import decisions_told, differences_told, options_told
 from muster.papers.verdicts import LEVEL, NOTHING, Ours
+from muster.report.html import listed, marked
 from muster.report.tables import Cell, Table, markdown, text_column
 
 OFF = "≠"
@@ -40,6 +41,12 @@ class Page:
             )
             for caption, header, rows in self.tables
         ]
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows."""
+        heading, remarks = (listed(lines) if lines else "" for lines in (self.heading, self.remarks))
+        tables = "".join(table._repr_html_() for table in self.as_tables())
+        return f"<div><p><strong>{marked(self.title)}</strong></p>{heading}{tables}{remarks}</div>"
 
     def markdown(self) -> str:
         parts = [f"## {self.title}", "\n".join(f"- {line}" for line in self.heading)]

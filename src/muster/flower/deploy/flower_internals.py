@@ -31,7 +31,14 @@ from flwr.app.message import make_message
 from flwr.cli.build import build_fab_from_disk
 from flwr.common.config import get_fused_config_from_fab
 from flwr.common.constant import ErrorCode
-from flwr.common.serde import context_from_proto, fab_to_proto, run_from_proto, user_config_to_proto
+from flwr.common.serde import (
+    context_from_proto,
+    fab_to_proto,
+    recorddict_from_proto,
+    recorddict_to_proto,
+    run_from_proto,
+    user_config_to_proto,
+)
 from flwr.proto.control_pb2 import RegisterNodeRequest, StartRunRequest, StopRunRequest
 from flwr.proto.fleet_pb2 import DeactivateNodeRequest
 from flwr.proto.message_pb2 import ConfirmMessageReceivedRequest
@@ -423,6 +430,22 @@ def error_reply(message: Message, error: Exception) -> Message:
     """What the server gets when the client app raised."""
     reason = f"{type(error).__name__}: {error}"
     return Message(Error(ErrorCode.CLIENT_APP_RAISED_EXCEPTION, reason), reply_to=message)
+
+
+@contextmanager
+def as_a_task() -> Iterator[None]:
+    """Within, messages can be made in this process, as in one that Flower has started for a run."""
+    before = TaskIdentity._task_id, TaskIdentity._run_id, TaskIdentity._node_id
+    TaskIdentity._task_id = TaskIdentity._run_id = TaskIdentity._node_id = 1
+    try:
+        yield
+    finally:
+        TaskIdentity._task_id, TaskIdentity._run_id, TaskIdentity._node_id = before
+
+
+def over_the_wire(content: RecordDict) -> RecordDict:
+    """Records as they arrive elsewhere."""
+    return recorddict_from_proto(recorddict_to_proto(content))
 
 
 @contextmanager
