@@ -333,11 +333,14 @@ BUFFERED = {"method": "buffered", "in_flight": 10}
     [
         ({"selection": {"method": "terraform", "clients_per_round": 10}}, "trains more than once in a round"),
         ({"selection": {"method": "fedpns", "clients_per_round": 5}}, "which of its updates are used"),
-        ({"selection": {"method": "probe-fairness", "clients_per_round": 5}}, "train on from what they did"),
+        (
+            {"selection": {"method": "probe-fairness", "clients_per_round": 5}},
+            "continue training from what they did",
+        ),
         ({"selection": {"method": "feddiverse", "clients_per_round": 5}}, "another aggregation"),
         ({"algorithm": {"method": "scaffold"}, "aggregation": {"method": "scaffold"}}, "must move together"),
         ({"algorithm": {"method": "feddyn"}, "aggregation": {"method": "feddyn"}}, "must move together"),
-        ({"devices": {}}, "nobody takes any time"),
+        ({"devices": {}}, "they take no time"),
         ({"devices": {}, "pacing": {}, "availability": {"method": "rhythm"}}, "without devices no time passes"),
         ({"pacing": {"method": "bufered"}}, "buffered"),
         ({"pacing": {"method": "buffered", "in_flight": 5, "k": 6}}, "in_flight"),

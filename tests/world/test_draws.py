@@ -39,6 +39,7 @@ def test_words_are_those_of_the_derived_generators():
     for client, row in zip(clients.tolist(), found, strict=True):
         expected = generator(3, "anything", 5, client).bit_generator.seed_seq.generate_state(4, np.uint64)
         np.testing.assert_array_equal(row, expected)
+    np.testing.assert_array_equal(draws.words(3, "anything", 5, clients=clients, count=2), found[:, :2])
 
 
 def test_pieces_do_not_show(monkeypatch):

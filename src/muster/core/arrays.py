@@ -21,7 +21,7 @@ Array = TypeVar("Array", bound=np.ndarray[Any, Any])
 
 
 def plain(value: Any) -> Any:
-    """The same with lists and Python numbers in the place of arrays, as JSON needs it."""
+    """The same with lists and Python numbers in place of arrays, as JSON needs it."""
     match value:
         case dict():
             return {str(key): plain(item) for key, item in value.items()}

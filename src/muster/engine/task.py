@@ -31,7 +31,7 @@ Present: TypeAlias = "np.ndarray[Any, np.dtype[np.object_]]"
 
 
 def present_of(lengths: Sequence[dict[str, int]]) -> Present | None:
-    """None where nobody has any."""
+    """None where no client has any."""
     if not any(lengths):
         return None
     present = np.empty(len(lengths), dtype=object)
@@ -41,7 +41,7 @@ def present_of(lengths: Sequence[dict[str, int]]) -> Present | None:
 
 @dataclass(frozen=True)
 class ClientTask:
-    """One or several clients' part in an exchange, one row a client; the parameters travel separately."""
+    """One or several clients' part in an exchange, one row per client; the parameters travel separately."""
 
     verb: Literal["ask", "train"]
     clients: Ints
@@ -53,7 +53,7 @@ class ClientTask:
     pull_factors: Floats
     #: Where each client's vectors lie in shared memory, if that is where they are.
     slots: Ints | None = None
-    #: What each client keeps between exchanges, as it lies there. None: nobody keeps anything.
+    #: What each client keeps between exchanges, as it lies there. None: no client keeps anything.
     present: Present | None = None
     with_broadcast: bool = False
     #: Of the generators that make the order of each client's mini-batches, where they were made for all together.

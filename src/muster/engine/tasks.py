@@ -143,7 +143,7 @@ class TaskRunner:
         return self.ask_all(task) if task.slots is None else self.ask(task)
 
     def ask_all(self, task: ClientTask) -> list[dict[str, Floats]]:
-        """The answers of each client, by signal; nobody keeps anything between exchanges."""
+        """The answers of each client, by signal; no client keeps anything between exchanges."""
         return [self.runtime.ask(task.row(k), self.memory.origin, {}) for k in range(len(task))]
 
     def ask(self, task: ClientTask) -> tuple[dict[str, Floats], dict[str, int]]:

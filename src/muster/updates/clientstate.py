@@ -62,7 +62,7 @@ class ClientStore:
         return result
 
     def put(self, name: str, client: int, vector: Vector) -> None:
-        """Keep a copy of the client's vector in the place of an earlier one."""
+        """Keep a copy of the client's vector, replacing an earlier one."""
         table = self._tables.setdefault(name, _Table(np.empty((0, len(vector)), dtype=np.float32)))
         if table.rows.shape[1] != len(vector):
             raise ValueError(f"'{name}' holds vectors of length {table.rows.shape[1]}, not {len(vector)}")

@@ -18,7 +18,7 @@ from muster.updates.table import Updates
 @filters.register("clip")
 @dataclass(frozen=True)
 class Clip(Filter):
-    """Shortens the trainable part of movements that are longer than `norm`; running statistics stay."""
+    """Shortens the trainable part of movements that are longer than `norm`; running statistics are left alone."""
 
     norm: float
     side: Side = "server"

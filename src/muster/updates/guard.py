@@ -1,4 +1,4 @@
-"""The guard: looks at every update before it may touch the global model."""
+"""The guard: checks every update before it may change the global model."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ _SAFE_SQUARE = 1e-30
 class Guard(Filter):
     """Refuses updates with a wrong shape, non-finite values, or a norm beyond a bound."""
 
-    #: Longest movement of the trainable parameters that is let through; None: any length.
+    #: Longest movement of the trainable parameters that is accepted; None: any length.
     max_norm: float | None = None
-    #: After so many rounds in a row without a single valid update the run stops.
+    #: After this many rounds in a row without a single valid update the run stops.
     max_failed_rounds: int = 10
 
     changes: ClassVar[bool] = False

@@ -69,7 +69,7 @@ def _default(name: str, rows: int) -> Column:
 
 @dataclass(frozen=True)
 class Updates:
-    """Answers to a training, rows aligned. What clients sent comes first, what the server knows of it after.
+    """Answers to a training, rows aligned. What clients sent comes first, what the server adds follows.
 
     >>> from dataclasses import replace
     >>> sent = Updates.of(3, 50, np.zeros(2, dtype=np.float32), {"steps": 5, "samples": 50, "credited_steps": 0})
@@ -82,8 +82,8 @@ class Updates:
     #: Training samples n_k.
     sizes: Ints
     #: w_k − w^v, clients × parameters, with w^v the model that the client started from. Counters (`spec.counted`)
-    #: hold the client's own values. Running statistics are estimates, which are averaged and not added up: in the
-    #: hands of an aggregator they are seen from the current model, whatever the client started from. It may live
+    #: hold the client's own values. Running statistics are estimates, which are averaged and not added up: an
+    #: aggregator gets them relative to the current model, whatever the client started from. It may live
     #: in shared memory: valid until the next part is drawn, unless the whole matrix was asked for.
     movements: Vector
     #: The columns of `ANSWER_FIELDS`.
@@ -98,7 +98,7 @@ class Updates:
     multiplicity: Ints = field(default_factory=lambda: _ONE)
     #: Relative weights that the selector asked for; None: the aggregator decides.
     weights: Floats | None = None
-    #: Learning rate of each local training, and how many times the round's rate that is.
+    #: Learning rate of each local training, and its ratio to the round's rate.
     lr: Floats = field(default_factory=lambda: _NO_RATE)
     lr_factors: Floats = field(default_factory=lambda: _FACTOR)
     #: The version of the global model that each client started from: how many aggregations came before it.
@@ -167,7 +167,7 @@ class Updates:
 
     @classmethod
     def concatenated(cls, parts: Sequence[Updates]) -> Updates:
-        """The rows of all parts, one after the other; all have the same columns. No parts: an empty table."""
+        """The rows of all parts in sequence; all have the same columns. No parts: an empty table."""
         if not parts:
             nobody = np.empty(0, dtype=np.int64)
             numbers = {name: np.empty(0, dtype=f.dtype) for name, f in ANSWER_FIELDS.items()}
@@ -187,7 +187,7 @@ class Updates:
         return steps
 
     def report(self, name: str) -> Floats:
-        """What a signal of one number says, one entry a client."""
+        """What a signal of one number says, one entry per client."""
         return self.reports[name].reshape(len(self))
 
     def rows(self, which: Ints | Bools | slice) -> Updates:
@@ -229,7 +229,7 @@ class Updates:
     def shares(
         self, kind: Literal["samples", "equal"], discount: Floats | None = None, most: float | None = None
     ) -> Floats:
-        """Normalised weights: as the selector asked, else by sample counts or equal; multiplicities counted.
+        """Normalised weights: as the selector asked, otherwise by sample counts or equal; multiplicities counted.
 
         `discount`: a factor of each, for what it has missed. `most`: the largest share that one client may have.
         """
@@ -238,7 +238,7 @@ class Updates:
         return capped(normalised(weights if discount is None else weights * discount), most)
 
     def drift_rows(self, part: slice) -> tuple[Vector, Ints]:
-        """The drifts that these rows have, one row a version, and which of them each row has (−1: none)."""
+        """The drifts that these rows have, one row per version, and which of them each row has (−1: none)."""
         stale = self.staleness > 0
         versions, which = np.unique(self.version[stale], return_inverse=True)
         rows = np.empty((len(versions), part.stop - part.start), dtype=np.float32)
@@ -265,14 +265,14 @@ _COLUMNS = tuple(f.name for f in fields(Updates) if f.name != "drifts")
 
 
 def normalised(weights: Floats) -> Floats:
-    """Weights that sum to 1. Weights that are all zero are an error: equal ones would be another method."""
+    """Weights that sum to 1. Weights that are all zero are an error: equal ones would be a different method."""
     return weights / total_of(weights)
 
 
 def capped(weights: Floats, most: float | None) -> Floats:
     """Weights with the same sum of which none is more than the share `most` of it.
 
-    What is above the cap goes to the others in proportion to their weights, until nobody is above it (water
+    What is above the cap goes to the others in proportion to their weights, until none is above it (water
     filling). Where so few clients take part that they cannot all stay below, all weights that are not zero are
     equal. None: the weights as they are.
 
@@ -300,7 +300,7 @@ def capped(weights: Floats, most: float | None) -> Floats:
 
 
 def total_of(weights: Floats) -> float:
-    """The sum of weights that something can be divided by."""
+    """The sum of weights, if it can be divided by."""
     total = float(weights.sum())
     if 0 < total < math.inf:
         return total

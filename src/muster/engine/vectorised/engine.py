@@ -60,7 +60,7 @@ class VectorisedEngine(LocalEngine):
                     crashed.append(task.clients)
                 else:
                     yield Failed(task.client, answer.reason)
-            # One client's crash is not its neighbours': each of them is tried alone, after everybody else.
+            # One client's crash is not its neighbours': each of them is tried alone, after all others.
             parts, longest = [client for part in crashed for client in part[:, None]], 1
         self._store.drop(*PROBES)
 

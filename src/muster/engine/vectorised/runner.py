@@ -31,7 +31,7 @@ Numbers: TypeAlias = Mapping[str, Column]
 
 @dataclass(frozen=True)
 class _Velocity:
-    """SGD's velocity that trainings go on with: clients × trained numbers, and who has one."""
+    """SGD's velocity that trainings continue with: clients × trained numbers, and which clients have one."""
 
     values: torch.Tensor
     known: Bools
@@ -39,7 +39,7 @@ class _Velocity:
 
 @dataclass(frozen=True)
 class _Work:
-    """What the clients of a slice have done, one number a client."""
+    """What the clients of a slice have done, one number per client."""
 
     outcomes: Outcomes
     #: Steps of probes, and after how many steps the optimiser forgot its velocity.
@@ -94,7 +94,7 @@ class SliceRunner(TaskRunner):
         training, algorithm, layout = self.runtime.training, self.runtime.algorithm, self._chain.layout
         probed, skips = self._probes(task)
         sizes = self.runtime.data.sizes[task.clients]
-        # Clients that go on from a probe have fewer steps left; the trainer wants the longest first.
+        # Clients that continue from a probe have fewer steps left; the trainer wants the longest first.
         left = np.array([training.steps_for(size) for size in sizes.tolist()]) - skips
         order = np.argsort(-left, kind="stable")
         task = task.rows(order)
@@ -150,7 +150,7 @@ class SliceRunner(TaskRunner):
         )
 
     def _told(self, task: ClientTask, measured: dict[str, Floats]) -> dict[str, Floats]:
-        """What the clients say after they have measured."""
+        """What the clients report after they have measured."""
         if not self.runtime.lies or not measured:
             return measured
         rows = [
@@ -192,7 +192,7 @@ class SliceRunner(TaskRunner):
         return probes[:, 0], probes[:, 1]
 
     def _velocity(self, states: States) -> _Velocity | None:
-        """What the probes' optimisers go on with, zero for clients without; None where nobody has any."""
+        """What the probes' optimisers continue with, zero for clients without; None where no client has any."""
         kept = [state.pop(PROBE_VELOCITY, None) for state in states]
         known = np.array([flat is not None for flat in kept])
         if not known.any():
@@ -259,7 +259,7 @@ class SliceRunner(TaskRunner):
             return {}
         trainings = self._trainings(work, task)
         one_by_one = [task.row(k) for k in range(len(task))]
-        # One stream a client: the signals of a report draw from it one after the other.
+        # One stream per client: the signals of a report draw from it in turn.
         rngs = [self.runtime.report_rng(row) for row in one_by_one]
         found: dict[str, Floats] = {}
         for signal in task.signals:

@@ -12,9 +12,9 @@ from muster.training.base import LocalTraining
 
 #: Largest share of the computed samples that may be padding (clients in a slice end their epochs at other steps).
 PADDING_SHARE = 0.25
-#: Bytes of parameters that are worked at together: more would not stay in a core's cache between two steps.
+#: Bytes of parameters that are worked on together: more would not stay in a core's cache between two steps.
 CACHED_BYTES = 4 * 1024**2
-#: More clients than this save nothing any more.
+#: More clients than this gain nothing.
 MOST_CLIENTS = 64
 #: A request with enough clients is cut into this many slices at least, so that all workers have something to do.
 FEWEST_SLICES = 4

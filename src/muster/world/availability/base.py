@@ -1,8 +1,8 @@
 """Who can be reached: a pure function of seed and moment, so a resumed run sees the same clients.
 
 Some methods follow rounds, others follow time. Both answer the same three questions about a *moment*, and say with
-`timed` what a moment is to them: the round, or the seconds on the virtual clock. Who asks needs no other
-distinction: `availability.moment(round, now)` gives each method what it wants.
+`timed` what a moment is to them: the round, or the seconds on the virtual clock. Callers need not distinguish
+them: `availability.moment(round, now)` gives each method the right one.
 """
 
 from __future__ import annotations
@@ -21,11 +21,22 @@ from muster.world import draws
 #: (moment, clients) → whether each of them is there, and when that changes.
 Follower: TypeAlias = Callable[[float, Ints], tuple[Bools, Floats]]
 
+_LAST_SECOND = float(np.iinfo(np.uint32).max)
+
 
 class Availability(Component):
-    """Decides which clients can be reached. Implementations are frozen dataclasses without state."""
+    """Decides which clients can be reached. Implementations are frozen dataclasses without state.
 
-    #: Whether moments are seconds on the virtual clock; else they are rounds, 0-based.
+    >>> class EveryOther(Availability):
+    ...     '''Clients with even ids in even rounds, the others in odd ones.'''
+    ...
+    ...     def available(self, moment, clients, seed):
+    ...         return np.arange(int(moment) % 2, clients, 2)
+    >>> EveryOther().available(3, clients=6, seed=0).tolist()
+    [1, 3, 5]
+    """
+
+    #: Whether moments are seconds on the virtual clock; otherwise they are rounds, 0-based.
     timed: ClassVar[bool] = False
 
     def moment(self, round: int, now: float) -> float:
@@ -37,13 +48,13 @@ class Availability(Component):
         """The ids of the clients that can be reached at `moment`, ascending; may be empty."""
 
     def until(self, moment: float, who: Ints, seed: int) -> Floats:
-        """Seconds until each of `who` is gone (0: it is not there). By rounds: nobody leaves during a round."""
+        """Seconds until each of `who` is gone (0: it is not there). By rounds: no client leaves during a round."""
         return np.full(len(who), np.inf)
 
     def next_start(self, moment: float, clients: int, seed: int) -> float:
-        """The first moment, from this one on, at which somebody is there; inf: nobody will ever be.
+        """The first moment, from this one on, at which a client is there; inf: never.
 
-        By rounds it is `moment` itself: waiting brings nobody, only the next round does.
+        By rounds it is `moment` itself: waiting brings no one, only the next round does.
         """
         return moment
 
@@ -53,7 +64,7 @@ LOOKS_AHEAD = 16
 
 
 class TimedAvailability(Availability):
-    """Clients come and go on the virtual clock. A method says one thing: who is there, and when that changes."""
+    """Clients come and go on the virtual clock. A method only says who is there, and when that changes."""
 
     timed: ClassVar[bool] = True
 
@@ -62,7 +73,7 @@ class TimedAvailability(Availability):
         """Whether each of `who` is there at `now`, and the time after `now` at which that changes (inf: never)."""
 
     def follower(self, clients: int, seed: int) -> Follower:
-        """Says what `states` says to somebody who asks about moments that go forward, perhaps more quickly."""
+        """Answers as `states` does for moments that only move forward, which may be quicker."""
         return lambda now, who: self.states(now, who, seed)
 
     def available(self, now: float, clients: int, seed: int) -> Ints:
@@ -78,8 +89,8 @@ class TimedAvailability(Availability):
     def presence(self, begin: float, end: float, who: Ints, seed: int) -> Floats:
         """The share of the time from `begin` to `end` during which each of `who` expects to be there.
 
-        An estimate such as a device can make of itself: it knows when its present session or gap is over, and
-        takes it that the next one lasts.
+        An estimate that a device can make: it knows when its present session or gap ends, and
+        assumes that the next one lasts.
         """
         there, changes = self.states(begin, who, seed)
         until_change = np.clip(changes - begin, 0.0, end - begin) / (end - begin)
@@ -96,10 +107,11 @@ class TimedAvailability(Availability):
 
 
 class Watch:
-    """Follows everybody through time: looks again only at the clients whose state has changed since the last look.
+    """Follows everybody through time: looks again only at those whose state may have changed meanwhile.
 
-    Says the same as `available`, `until` and `next_start`, in a few milliseconds for a million clients when the
-    clock has moved on a little. It holds nothing that a checkpoint would need: a new watch says the same.
+    Gives the same answers as `available`, `until` and `next_start`, in a few milliseconds for a million clients
+    when the clock has advanced a little. It holds nothing that a checkpoint would need: a new watch answers the
+    same.
     """
 
     def __init__(self, availability: TimedAvailability, clients: int, seed: int) -> None:
@@ -127,13 +139,17 @@ class Watch:
 
     def until(self, now: float, who: Ints) -> Floats:
         self._look(now)
-        return np.where(self._there[who], self._changes[who] - now, 0.0)
+        there, changes = self._states(now, who)
+        return np.where(there, changes - now, 0.0)
 
     def next_start(self, now: float) -> float:
         self._look(now)
         if self._there.any():
             return now
-        return float(self._changes.min(initial=np.inf))
+        if not self.clients:
+            return np.inf
+        _, changes = self._states(now, np.flatnonzero(self._quiet == self._quiet.min()))
+        return float(changes.min())
 
     def _look(self, now: float) -> None:
         if now == self._now:
