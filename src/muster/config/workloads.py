@@ -53,7 +53,7 @@ def _known(name: str) -> _Workload:
 @cache
 def _workloads() -> dict[str, _Workload]:
     found: dict[str, _Workload] = {}
-    # A paper's workloads lie in its room, beside its published numbers: data, found without importing that room.
+    # A paper's workloads are in its room, beside its published numbers: data, found without importing that room.
     for room in sorted((resources.files("muster") / "papers").iterdir(), key=lambda entry: entry.name):
         file = room / "workloads.toml"
         if file.is_file():

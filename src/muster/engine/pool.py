@@ -50,7 +50,7 @@ class Crashed:
 class _Worker:
     process: BaseProcess
     connection: Connection
-    #: Tasks sent to it; the first one is being worked at.
+    #: Tasks sent to it; it is working on the first.
     outstanding: deque[int] = field(default_factory=deque)
     #: For how long its answer to that one has been waited for.
     waited: float = 0.0

@@ -46,6 +46,20 @@ class Buffered(Pacing):
             )
         check_limit(self.max_staleness)
 
+    def cautions(self, population: Population) -> list[str]:
+        cohort = population.cohort
+        if cohort is None or cohort > self.in_flight:
+            return []
+        # Cohorts start whole: room that is smaller than a cohort stays empty.
+        most = self.in_flight // cohort * cohort
+        if most > (self.k or cohort):
+            return []
+        return [
+            f"buffered pacing is synchronous here: cohorts of {cohort} start whole, so at most {most} of "
+            f"{self.in_flight} clients are under way, and all of them are waited for; for asynchrony take "
+            f"in_flight ≥ {(self.k or cohort) + cohort}, or smaller cohorts (selection.clients_per_round)"
+        ]
+
     def wait(self, started: int, durations: Floats) -> Wait:
         return Wait(self.k or started, own=False)
 

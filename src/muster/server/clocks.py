@@ -1,7 +1,7 @@
-"""The clock as the server uses it: when trainings have ended, and how the answers are got.
+"""The clock as the server uses it: when trainings have ended, and how the answers are obtained.
 
-Here time is virtual: when a training ends is known when it begins, and clients train when the server goes on with
-their answers. On a federation in real time (`server.real_time`) trainings end when they end; in a repetition
+Here time is virtual: when a training ends is known when it begins, and clients train when the server moves on with
+their answers. On a federation in real time (`server.real_time`) trainings end when they end; in a replay
 (`server.recorded_time`) when the record says.
 """
 
@@ -21,13 +21,13 @@ from muster.signals.base import Signal
 from muster.updates.table import Updates
 from muster.world.clock import Clock, Errand, Trips
 
-#: Who of those under way has ended when the server goes on, in that order, and when that is.
+#: Which clients under way have ended when the server moves on, in that order, and when that is.
 Decision: TypeAlias = Callable[[Flights], tuple[Ints, float]]
 
 
 @dataclass(frozen=True)
 class Landed:
-    """Who has ended when the server goes on, as positions in the airspace, in the order in which they did."""
+    """Which have ended when the server moves on, as positions in the airspace, in the order in which they did."""
 
     ended: Ints
     moment: float
@@ -54,7 +54,7 @@ class ServerClock(Clock):
 
     @property
     def observed(self) -> Observed | None:
-        """What this round's record has to hold beside trainings, so that it can be repeated."""
+        """What this round's record has to hold besides trainings, so that it can be repeated."""
         return None
 
     def begin_round(self, round: int, engine: Engine) -> list[Dispatch]:
@@ -62,7 +62,7 @@ class ServerClock(Clock):
         return []
 
     def go_on(self, now: float, airspace: Airspace) -> None:
-        """Go on after a checkpoint, with the clients that were at work then."""
+        """Continue from a checkpoint, with the clients that were working then."""
         self.now = now
 
     def asking(self, errand: Errand) -> Trips:
@@ -70,7 +70,7 @@ class ServerClock(Clock):
         return self.trips(errand)
 
     def asked(self, trips: Trips, silent: list[int]) -> None:
-        """A question has been answered, but by those that are `silent`."""
+        """A question has been answered, except by those that are `silent`."""
         self.advance(float(trips.ends.max(initial=0.0)))
 
     def sending(self, errand: Errand) -> Trips:
@@ -82,7 +82,7 @@ class ServerClock(Clock):
         return
 
     def land(self, airspace: Airspace, decide: Decision) -> Landed:
-        """Wait until the server can go on."""
+        """Wait until the server can move on."""
         return Landed(*decide(airspace.flights))
 
     def collect(self, engine: Engine, orders: Sequence[TrainOrder]) -> Iterator[Updates | Failed]:
@@ -98,7 +98,7 @@ class ServerClock(Clock):
         return flights.answers & (flights.ends <= self.now)
 
     def give_up(self, dispatch: Dispatch, *, answered: bool) -> None:
-        """The answers of these clients are not wanted any more; `answered`: they are there already."""
+        """The answers of these clients are no longer wanted; `answered`: they have already arrived."""
         return
 
     def too_late(self) -> list[TooLate]:

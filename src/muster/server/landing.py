@@ -62,9 +62,9 @@ class Landing:
         self.parts = self._by_request(self.arrived)
         #: Whose answers are there all the same: too old, or seen when the server had just got enough.
         self.came: Bools = self.absent["stale"] | (self.given_up & clock.has_come(self.flights))
-        unwanted = self.absent["stale"] | self.given_up
-        for answered in (False, True):
-            for part in self._by_request(unwanted & (self.came == answered)):
+        for answered in () if self.arrived.all() else (False, True):
+            unwanted = (self.absent["stale"] | self.given_up) & (self.came == answered)
+            for part in self._by_request(unwanted):
                 clock.give_up(part, answered=answered)
         #: What all of them report.
         waited_for = [] if number is None else [airspace.dispatch(number)]

@@ -1,8 +1,9 @@
 """Real time: trainings begin when they are asked for, and end when the answer is seen.
 
-The pacing's rule is the one of virtual time, applied to what has arrived so far: who has not is taken to arrive
-never, and the server goes on as soon as the moment that the rule names is not in the future. So the same rule,
-told later when everybody arrived, makes the same decisions: so a run is repeated (`server.recorded_time`).
+The pacing's rule is that of virtual time, applied to what has arrived so far: clients that have not arrived count
+as never arriving, and the server moves on as soon as the moment that the rule names is not in the future. So the
+same rule, given all arrivals afterwards, makes the same decisions: this is how a run is replayed
+(`server.recorded_time`).
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ class RealClock(ServerClock):
         self._offset = -live.seconds()
         self._seen = -np.inf
         self._observed = Observed()
-        #: Why those have no answer who have arrived without one, until they land.
+        #: Why clients that have arrived without an answer have none, until they land.
         self._problems: dict[tuple[Place, int], Problem] = {}
         #: What those would send who were given up on; not their orders, which hold models.
         self._given_up: dict[tuple[Place, int], TooLate] = {}
@@ -54,7 +55,7 @@ class RealClock(ServerClock):
         return self._send_again(engine)
 
     def go_on(self, now: float, airspace: Airspace) -> None:
-        """Nobody is left who would receive the answers that were under way: their orders are sent once more."""
+        """The answers that were under way have no recipient any more: their orders are sent again."""
         super().go_on(now, airspace)
         self._offset = now - self._live.seconds()
         self._again = airspace if len(airspace) else None
@@ -138,17 +139,17 @@ class RealClock(ServerClock):
         return again
 
     def _look(self) -> float:
-        """What time it is; always later than at the last look, so that what is seen at two looks has an order."""
+        """The time; always later than at the last look, so that what is seen at two looks has an order."""
         self._seen = max(self._offset + self._live.seconds(), float(np.nextafter(self._seen, np.inf)), self.now)
         return self._seen
 
     def _tick(self) -> None:
-        """It is as late as it is: from now on decisions may know."""
+        """Read the clock: from now on decisions may use this time."""
         self.advance(self._look())
         self._observed.moments.append(self.now)
 
 
 def _open(clients: Ints) -> Trips:
-    """Nothing is known yet: nobody has arrived."""
+    """Nothing is known yet: no client has arrived."""
     never = np.full(len(clients), np.inf)
     return Trips(never, np.ones(len(clients), dtype=np.bool_), never)

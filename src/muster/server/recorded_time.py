@@ -1,8 +1,8 @@
 """Recorded time: trainings begin and end when the record of a run says they did.
 
-Only what follows from no description is taken from the record: when trainings ended and how, and of a run in real
-time also who was there, who was asked in vain, and when the server looked at its clock. Everything else (who is
-selected, what is computed, how it is weighted) is done again.
+Only what does not follow from the description is taken from the record: when trainings ended and how, and for a
+run in real time also who was there, who did not answer, and when the server read its clock. Everything else (who
+is selected, what is computed, how it is weighted) is done again.
 """
 
 from __future__ import annotations
@@ -104,13 +104,13 @@ class RecordedClock(ServerClock):
             needed = super().sending(errand).needed
         for row, client in enumerate(clients.tolist()):
             recorded = self._flights.get(client)
-            if not recorded:  # still at work when the run ended
+            if not recorded:  # still working when the run ended
                 continue
             flight = recorded.popleft()
             if flight.started != self.now:
                 raise self._differs(f"tells client {client} to train at {self.now:.6g} s")
             self._under_way[client] = flight
-            if flight.outcome == "late":  # given up on: nobody knows when it would have answered
+            if flight.outcome == "late":  # given up on: when it would have answered is not known
                 continue
             ends[row] = flight.ended
             if self._told is not None:
@@ -122,7 +122,7 @@ class RecordedClock(ServerClock):
     def land(self, airspace: Airspace, decide: Decision) -> Landed:
         ended, moment = decide(airspace.flights)
         if not np.isfinite(moment):
-            raise self._differs("waits for clients that did not answer any more")
+            raise self._differs("waits for clients that never answered")
         clients = airspace.flights.clients
         self._landed = {client: self._under_way[client] for client in clients[ended].tolist()}
         problems = {
@@ -151,7 +151,7 @@ class RecordedClock(ServerClock):
 
     def _tick(self) -> None:
         if not self._moments:
-            raise self._differs("goes on where the record ends")
+            raise self._differs("continues where the record ends")
         self.advance(self._moments.popleft())
 
     def _differs(self, what: str) -> TrainingError:
@@ -164,7 +164,7 @@ class RecordedClock(ServerClock):
 
 @dataclass(frozen=True)
 class AsRecorded(Filter):
-    """Refuses what was refused: a client that sent something else than was computed is not computed again."""
+    """Refuses what was refused: what a client sent instead of what it computed cannot be computed again."""
 
     clock: RecordedClock
 

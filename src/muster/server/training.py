@@ -36,7 +36,7 @@ _NOBODY: Ints = np.empty(0, dtype=np.int64)
 
 @dataclass
 class Aggregation:
-    """Carries out the trainings whose answers have arrived: start, collect, filter, aggregate, settle, book."""
+    """Carries out the trainings whose answers have arrived: start, collect, filter, aggregate, settle, record."""
 
     landed: Landing
     #: The training that waited, and may want to choose among the updates.
@@ -50,7 +50,7 @@ class Aggregation:
         self.talk, server = self.landed.talk, self.landed.talk.server
         self.keep = None if self.request is None else self.request.keep
         self.aggregator = aggregator_for(self.request, server.aggregator)
-        #: Attackers that know all answers act before anybody else sees one.
+        #: Attackers that know all answers act before anything else sees one.
         self.collusions = working([step for step in named(server.filters) if step[1].whole], self.talk.round)
         whole = self.keep is not None or self.aggregator.max_weight is not None
         self.streams = isinstance(self.aggregator, StreamingAggregator) and not whole
@@ -136,7 +136,7 @@ class Aggregation:
         """Make an aggregation's result the global model."""
         if not np.isfinite(result.parameters).all():
             raise TrainingError(
-                f"round {self.talk.round + 1}: {type(self.aggregator).__name__} gave parameters "
+                f"round {self.talk.round + 1}: {type(self.aggregator).__name__} returned parameters "
                 "that are not finite",
                 fix="lower aggregation.server_lr; the model of the round before is in the checkpoint",
             )
@@ -145,12 +145,8 @@ class Aggregation:
         server.version += 1
         ranks = np.argsort(result.clients)
         self.record.clients = result.clients[ranks].tolist()
-        stated, counted = server.engine.population.sizes[result.clients], self.talk.counted_sizes(result.clients)
-        self.talk.record.events += [
-            f"client {result.clients[row]} states {stated[row]:,} samples and counts as {counted[row]:,}"
-            for row in ranks[(counted < stated)[ranks]].tolist()
-        ]
         self.record.weights = result.weights[ranks].tolist()
+        self.talk.record.events += self.talk.sizes_that_do_not_count(result.clients[ranks])
 
     # --- which answers count -----------------------------------------------------------------------------
 
@@ -185,7 +181,7 @@ class Aggregation:
                 yield usable
 
     def _plotted(self, draws: Callable[[str], Draws]) -> Iterator[Updates | Failed]:
-        """All answers as one table, after attackers that know each other's and everybody's have changed theirs."""
+        """All answers as one table, after attackers that know all of them have changed theirs."""
         parts = list[Updates]()
         for answers in self._answers():
             if isinstance(answers, Failed):
@@ -200,7 +196,7 @@ class Aggregation:
         yield replace(plotted, reports=self._seen_in_updates(plotted))
 
     def _seen_in_updates(self, answers: Updates) -> dict[str, Floats]:
-        """The reports, with those that the server computes from updates computed from what it has got."""
+        """The reports; those that the server computes from updates are computed from what it received."""
         known = self.known.rows(np.searchsorted(self.clients, answers.clients))
         nothing = np.full(len(answers), np.nan)
         trainings = Trainings(
@@ -226,7 +222,7 @@ class Aggregation:
         return server.clock.collect(server.engine, orders)
 
     def _what_is_known(self) -> Updates:
-        """What the server knows of the answers before they are there: a table without vectors, by id."""
+        """What the server knows about the answers before they arrive: a table without vectors, by id."""
         server, landed, clients = self.talk.server, self.landed, self.clients
         by_id = np.flatnonzero(landed.arrived)[np.argsort(landed.flights.clients[landed.arrived])]
         parts = [self._of_request(part) for part in self.parts]
@@ -300,10 +296,11 @@ class Aggregation:
 
 
 def _statistics_from_current(updates: Updates, spec: ParameterSpec) -> Updates:
-    """Running statistics of answers to older models, seen from the current one.
+    """Running statistics of answers to older models, relative to the current one.
 
-    They are estimates that are averaged. Were their movements added up instead, ten clients that started together
-    and answer one by one would move them ten times as far as each of them found right: a variance below zero.
+    They are estimates that are averaged. If their movements were added up instead, ten clients that started
+    together and answer one by one would move them ten times as far as each of them estimated: a variance below
+    zero.
     """
     buffers = buffers_of(spec)
     if buffers.start == buffers.stop or not updates.staleness.any():
@@ -314,6 +311,6 @@ def _statistics_from_current(updates: Updates, spec: ParameterSpec) -> Updates:
 
 
 def _write_back(filtered: Updates, arrived: Updates) -> None:
-    """Put what filters made of rows where the engine's matrix has them: a filter may have worked on a copy."""
+    """Put filtered rows where the engine's matrix has them: a filter may have worked on a copy."""
     if filtered.movements is not arrived.movements:
         arrived.movements[positions(arrived.clients, filtered.clients)] = filtered.movements

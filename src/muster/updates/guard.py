@@ -49,7 +49,8 @@ class Guard(Filter):
             )
         if movements.dtype != np.float32:
             return dict.fromkeys(range(len(movements)), f"wrong type {movements.dtype}, expected float32")
-        found = dict.fromkeys(np.flatnonzero(~np.isfinite(lengths(movements))).tolist(), "non-finite values")
+        finite = np.isfinite(lengths(movements))
+        found = {} if finite.all() else dict.fromkeys(np.flatnonzero(~finite).tolist(), "non-finite values")
         if self.max_norm is not None:
             # Running statistics move on a scale of their own and would drown the weights; counters only grow.
             norms = lengths(movements[:, spec.trainable])

@@ -9,12 +9,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from functools import lru_cache
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-from muster.core.arrays import Bools, Floats, Ints, Vector
+from muster.core.arrays import Bools, Floats, Ints, Vector, read_only
 from muster.core.errors import TrainingError
 from muster.training.base import LocalAlgorithm, LocalTraining
 
@@ -43,21 +44,34 @@ ANSWER_FIELDS: dict[str, AnswerField] = {
 }
 
 
-#: Columns that the server fills in, beside sizes and weights: one entry a client, or their one default.
-OF_THE_SERVER = ("multiplicity", "lr", "lr_factors", "version", "staleness", "arrived")
-
 # Defaults of whole columns, one entry each.
 _ONE: Ints = np.ones(1, dtype=np.int64)
 _NONE: Ints = np.zeros(1, dtype=np.int64)
 _FACTOR: Floats = np.ones(1)
 _NO_TIME: Floats = np.zeros(1)
 _NO_RATE: Floats = np.full(1, math.nan)
+#: Columns that the server fills in, beside sizes and weights, with their defaults.
+_OF_THE_SERVER: dict[str, Column] = {
+    "multiplicity": _ONE,
+    "lr": _NO_RATE,
+    "lr_factors": _FACTOR,
+    "version": _NONE,
+    "staleness": _NONE,
+    "arrived": _NO_TIME,
+}
+
+
+@lru_cache(maxsize=64)
+def _default(name: str, rows: int) -> Column:
+    """A whole column: one array for all tables of this length, because engines make many that are filled later."""
+    return read_only(np.full(rows, _OF_THE_SERVER[name][0]))
 
 
 @dataclass(frozen=True)
 class Updates:
     """Answers to a training, rows aligned. What clients sent comes first, what the server adds follows.
 
+    >>> from dataclasses import replace
     >>> sent = Updates.of(3, 50, np.zeros(2, dtype=np.float32), {"steps": 5, "samples": 50, "credited_steps": 0})
     >>> both = Updates.concatenated([sent, replace(sent, clients=np.array([1]))])
     >>> both.by_client().clients.tolist(), both.steps.tolist()
@@ -100,10 +114,11 @@ class Updates:
     def __post_init__(self) -> None:
         # A column that was left out has its one default for everybody.
         rows = len(self.clients)
-        for name in OF_THE_SERVER:
+        for name, default in _OF_THE_SERVER.items():
             column = getattr(self, name)
             if len(column) != rows:
-                object.__setattr__(self, name, np.full(rows, column[0]))
+                filled = _default(name, rows) if column is default else np.full(rows, column[0])
+                object.__setattr__(self, name, filled)
 
     @classmethod
     def of(
@@ -202,7 +217,7 @@ class Updates:
             reports={name: self.reports[name] for name in reports},
             weights=None if known.weights is None else known.weights[at],
             drifts=known.drifts,
-            **{name: getattr(known, name)[at] for name in OF_THE_SERVER},
+            **{name: getattr(known, name)[at] for name in _OF_THE_SERVER},
         )
 
     def _having(self, **columns: Any) -> Updates:

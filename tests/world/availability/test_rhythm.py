@@ -185,6 +185,32 @@ def test_a_watch_says_the_same():
         assert watch.next_start(now) == rhythm.next_start(now, 400, 3)
 
 
+class Counted(np.ndarray):
+    """Notes how many entries are compared."""
+
+    seen: list[int] = []  # noqa: RUF012 (of the test)
+
+    def __le__(self, other):
+        self.seen.append(len(self))
+        return np.asarray(self) <= other
+
+
+def test_a_watch_looks_at_everybody_only_now_and_then():
+    rhythm, clients = availabilities.build("rhythm", {}), 3000
+    watch = Watch(rhythm, clients, 3)
+    watch.there(0.0)
+    watch._changes = watch._changes.view(Counted)
+    for now in np.arange(1, 200) * 5.0:
+        assert np.array_equal(np.flatnonzero(watch.there(now)), rhythm.available(now, clients, 3))
+    looks = [count for count in Counted.seen if count == clients]
+    assert len(Counted.seen) >= 199
+    # For every seventeenth look: one to see who has changed, one to see who will.
+    assert len(looks) < 2 * 199 / 10
+    # A jump, and back in time: nothing that was noted misleads.
+    for now in (2e5, 2e5 + 1, 100.0, 101.0, 5e5):
+        assert np.array_equal(np.flatnonzero(watch.there(now)), rhythm.available(now, clients, 3))
+
+
 def test_a_few_clients_may_leave_nobody_there():
     rhythm = availabilities.build("rhythm", {})
     empty = next(now for now in np.arange(0.0, 3e6, 1800.0) if not len(rhythm.available(now, 1, seed=1)))

@@ -20,7 +20,7 @@ from muster.server.ledger import Costs
 from muster.server.record import OUTCOMES, Flown, GroupAccuracy, Observed, Report, RoundRecord, TrainingRecord
 
 COST_COLUMNS = tuple(field.name for field in fields(Costs))
-#: As the table has them: what a run disclosed stands between the first costs and those that came later.
+#: As the table has them: what a run disclosed is between the first costs and those that were added later.
 _LATER_COSTS = ("wasted_trainings", "wasted_bytes", "wasted_seconds")
 _FIRST_COSTS = tuple(name for name in COST_COLUMNS if name not in _LATER_COSTS)
 _COLUMNS_BYTES = 2
@@ -186,7 +186,7 @@ class RecordReader:
         return [json.loads(row["disclosed"]) for row in self._rows["ledger"]]
 
     def _reports(self) -> Iterator[tuple[int, Report]]:
-        """One report an exchange: neighbouring rows that differ in their signal only."""
+        """One report per exchange: neighbouring rows that differ only in their signal."""
         place, values = None, dict[str, Vector]()
         for row in self._rows["reports"]:
             if (row["round"], row["exchange"]) != place:
