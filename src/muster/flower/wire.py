@@ -24,7 +24,7 @@ from muster.signals.base import Signal
 from muster.updates.table import ANSWER_FIELDS, Updates
 
 #: Raised with every change that an older node would misunderstand.
-VERSION = 3
+VERSION = 4
 
 REGISTER, TRAIN, EVALUATE, SIGNALS = "query.register", "train", "evaluate", "query.signals"
 
@@ -181,6 +181,8 @@ class Order:
     probe: str = ""
     #: Version of its state in the server's newest checkpoint, to which the server may have to go back.
     saved: str = ""
+    #: Drawn for this one message; the answer repeats it.
+    challenge: str = ""
 
     @property
     def client(self) -> int:
@@ -205,6 +207,7 @@ class Order:
             "probe": self.probe,
             "saved": self.saved,
             "pull_factor": task.pull_factor,
+            "challenge": self.challenge,
         }
 
     @classmethod
@@ -231,6 +234,7 @@ class Order:
             state=take(record, "state", str),
             probe=take(record, "probe", str),
             saved=take(record, "saved", str),
+            challenge=take(record, "challenge", str),
         )
 
 
