@@ -67,10 +67,13 @@ class EngineOptions:
 
 @dataclass(frozen=True)
 class CheckpointOptions:
-    """How often a run that has an output folder writes its checkpoint."""
+    """How often a run that has an output folder writes its checkpoint, and what is left of the last one."""
 
     #: Every so many rounds, and always after the last.
     every: int = 1
+    #: After the last round: "state": everything, so that the run can be extended; "model": only the model and what
+    #: is known about clients, which takes less space where clients or methods keep much (SCAFFOLD, clustering).
+    final: Literal["state", "model"] = "state"
 
 
 @dataclass
