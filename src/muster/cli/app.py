@@ -158,8 +158,8 @@ def quickstart(
         ("who-was-chosen.png", plot_selection_map(results)),
     ):
         save_figure(figure, folder / name)
-        out.print(f"Picture: {folder / name}", soft_wrap=True)
-    out.print(f"Results: {folder}/*/metrics.csv", soft_wrap=True)
+        out.print(f"Picture: {folder / name}", markup=False, soft_wrap=True)
+    out.print(f"Results: {folder}/*/metrics.csv", markup=False, soft_wrap=True)
 
 
 def list_components(

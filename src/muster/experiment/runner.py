@@ -243,6 +243,12 @@ def run(
 
     With `out`, plain result files are written there; without a `store`, it is the store's folder too.
     """
+    if not isinstance(experiment, Experiment):
+        raise ConfigError(
+            f"the experiment is a {type(experiment).__name__}",
+            expected="a muster.Experiment",
+            fix="read a file with muster.load(path), and settings in a dict with muster.experiment.from_dict",
+        )
     experiment.check()
     if out is not None:
         checked_folder(Path(out))
