@@ -82,7 +82,8 @@ def missing_files(wheel: Path) -> list[str]:
 def build() -> tuple[Path, Path]:
     """(sdist, wheel), the wheel from what is in the sdist, as an installer makes it."""
     shutil.rmtree(BUILD, ignore_errors=True)
-    _run([sys.executable, "-m", "build", "--outdir", str(BUILD / "dist"), str(ROOT)])
+    # Without an environment of its own, which would be made twice: setuptools is one of the tools for developers.
+    _run([sys.executable, "-m", "build", "--no-isolation", "--outdir", str(BUILD / "dist"), str(ROOT)])
     (sdist,), (wheel,) = (list((BUILD / "dist").glob(ending)) for ending in ("*.tar.gz", "*.whl"))
     return sdist, wheel
 

@@ -20,8 +20,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 _BLOCK = re.compile(r"((?:^ *<!--[^\n]*-->\n)*)^( *)```(python|sh)\n(.*?)^\2```", re.MULTILINE | re.DOTALL)
 _MARK = re.compile(r"<!-- not run(?:, ([^:]+))?: (.+?) -->")
-#: A fence without a language, and what stands in it.
-_PLAIN = re.compile(r"^```\n(.*?)^```", re.MULTILINE | re.DOTALL)
+#: Any block: its language, which may be missing, and what stands in it.
+_FENCED = re.compile(r"^ *```([^\n]*)\n(.*?)^ *```", re.MULTILINE | re.DOTALL)
 _BETWEEN = "\x1f"
 
 
@@ -73,8 +73,9 @@ def examples(page: Path) -> list[Example]:
 
 def hidden_commands(page: Path) -> list[str]:
     """Commands in blocks without a language, where nobody would run them."""
-    blocks = _PLAIN.findall(page.read_text(encoding="utf-8"))
-    return [line for block in blocks for line in block.splitlines() if line.startswith(("muster ", "$ muster "))]
+    fenced = _FENCED.findall(page.read_text(encoding="utf-8"))
+    plain = [line for language, text in fenced if not language.strip() for line in text.splitlines()]
+    return [line for line in plain if line.startswith(("muster ", "$ muster "))]
 
 
 def expanded(script: str) -> list[list[str]]:

@@ -73,6 +73,7 @@ def parsed(words: list[str]) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)  # on a machine that has other things to do
 @pytest.mark.parametrize("page", WITH_EXAMPLES, ids=name_of)
 def test_examples_run(page, tmp_path, monkeypatch):
     for folder in ("examples", "studies"):
