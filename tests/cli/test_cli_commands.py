@@ -104,7 +104,7 @@ def test_rounds_extends_a_run_or_says_why_not(here):
     Path("c.toml").write_text("rounds = 2\n")
     call("run", "c.toml", "-w", "0")
     longer = call("run", "c.toml", "-w", "0", "--rounds", "4")
-    assert "goes on after round 2 of run" in longer
+    assert "continues after round 2 of run" in longer
     assert "(2 of 2 rounds)" in longer
     call("run", "c.toml", "-w", "0", "--set", "training.schedule=cosine")
     anew = call("run", "c.toml", "-w", "0", "--set", "training.schedule=cosine", "--rounds", "4")
@@ -118,12 +118,12 @@ def test_resume_says_when_there_is_nothing_to_go_on_with(here):
     assert "--resume:" not in call("run", "c.toml", "-w", "0")
     assert "--resume:" not in call("run", "c.toml", "-w", "0", "--resume")
     longer = call("run", "c.toml", "-w", "0", "--resume", "--set", "rounds=3")
-    assert "goes on after round 2 of run" in longer
+    assert "continues after round 2 of run" in longer
     shorter = call("run", "c.toml", "-w", "0", "--resume", "--set", "rounds=1")
-    assert "starts at round 1; with another number of rounds it is another run" in shorter
+    assert "starts at round 1; with a different number of rounds it is a different run" in shorter
     assert "with 2 of 2 rounds" in shorter
     other = call("run", "c.toml", "-w", "0", "--resume", "--set", "seed=5")
-    assert "has nothing to go on with, so this starts at round 1\n" in other
+    assert "has nothing to continue, so this starts at round 1\n" in other
 
 
 def test_quickstart_compares_and_draws(here):

@@ -66,7 +66,7 @@ def test_a_table_of_samples_with_its_own_names():
         ("c.json", "[[1, 2]]", ["--set", "seed=1"], ConfigError, "has no settings"),
         ("c.json", "[[1, 2], [0, 0]]", [], DataError, "no samples"),
         ("c.json", "[[1, 2], [3, 4]]", ["--cohort", "5"], ConfigError, "cohort of 5"),
-        ("c.toml", "", ["--client", "x"], ConfigError, "is no table"),
+        ("c.toml", "", ["--client", "x"], ConfigError, "is not a table"),
     ],
 )
 def test_mistakes(name, content, options, error, message):

@@ -33,7 +33,7 @@ def read_toml(path: Path, what: str, *, fix: str = "check the path") -> dict[str
 
 
 def to_toml(values: Mapping[str, Any]) -> str:
-    """A document: plain keys first, then one table a section. None, which TOML does not have, is left out."""
+    """A document: plain keys first, then one table per section. None, which TOML does not have, is left out."""
     return _lists_on_one_line(tomli_w.dumps(_without_none(values)))
 
 

@@ -39,7 +39,7 @@ class Beginning:
         name = f"run {self.run.fingerprint[:8]} ({self.run.done} of {self.run.rounds} rounds)"
         if self.hindrance:
             return f"{name} cannot be extended, because {self.hindrance}"
-        return f"goes on after round {self.run.done} of {name}"
+        return f"continues after round {self.run.done} of {name}"
 
 
 def find_beginning(experiment: Experiment, store: Store) -> Beginning | None:

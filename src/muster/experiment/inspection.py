@@ -25,11 +25,11 @@ def inspect_source(
     names = names or ColumnNames()
     if names.given and path.suffix.lower() not in FORMATS:
         raise ConfigError(
-            f"{path} is no table: it has no columns", fix="leave --client, --label and --attribute out"
+            f"{path} is not a table: it has no columns", fix="leave --client, --label and --attribute out"
         )
     if path.is_dir() or path.suffix.lower() in FORMATS:
         if settings:
-            raise ConfigError(f"{path} is no experiment: it has no settings", fix="leave --set out")
+            raise ConfigError(f"{path} is not an experiment: it has no settings", fix="leave --set out")
         return inspect(count_files(path) if path.is_dir() else read_counts(path, names), cohort)
     if path.suffix.lower() != ".toml":
         raise ConfigError(

@@ -63,7 +63,7 @@ EARLIER_CHECKPOINT = "checkpoint.muster"
 
 @dataclass(frozen=True)
 class Ingredients:
-    """What an engine is made of: who has which data, the model, how clients train."""
+    """What an engine is made of: which client has which data, the model, how clients train."""
 
     experiment: Experiment
     data: FederatedData
@@ -188,7 +188,7 @@ def build_ingredients(experiment: Experiment) -> Ingredients:
     data = pooled(build_data(experiment)) if training.centralised else build_data(experiment)
     if experiment.devices and not data.clients:
         raise ConfigError(
-            "a model of devices needs clients that are known beforehand",
+            "a model of devices needs clients that are known in advance",
             fix='leave [devices] out where data.source = "own"',
         )
     filters = tuple(step.settled(data.clients, experiment.seed) for step in built if step.side == "client")
@@ -237,8 +237,8 @@ def run(
 ) -> Result:
     """Run an experiment.
 
-    With a `store` (or the folder of one) every round is kept there, with a checkpoint; `resume` goes on where an
-    earlier run stopped. `extend` goes on after the rounds of a complete or stopped run of the same experiment with
+    With a `store` (or the folder of one) every round is kept there, with a checkpoint; `resume` continues where an
+    earlier run stopped. `extend` continues after the rounds of a complete or stopped run of the same experiment with
     another number of rounds, if there is one: the result is the same to the bit. `resume` does so, too.
 
     With `out`, plain result files are written there; without a `store`, it is the store's folder too.
@@ -274,7 +274,7 @@ def run(
                 for shorter in store.other_lengths(experiment):
                     store.delete(shorter)
         except MusterError as error:
-            # What went wrong may stand in the rounds before.
+            # The cause may be in the rounds before.
             if out is not None and error.result is not None and not isinstance(error, OutputError):
                 error.result.save(out)
             raise
@@ -315,7 +315,7 @@ def _refuse_other_runs(store: Store, experiment: Experiment, resume: bool, begin
     if (store.folder / EARLIER_CHECKPOINT).exists() and not store.runs(fingerprint=experiment.fingerprint):
         raise CheckpointError(
             f"{store.folder / EARLIER_CHECKPOINT} was written by an earlier version of Muster",
-            fix="finish that run with the version that began it, or choose another output folder",
+            fix="finish that run with the version that started it, or choose another output folder",
         )
     allowed = {experiment.fingerprint}
     if beginning is not None:
@@ -358,7 +358,7 @@ def checked_folder(folder: Path) -> Path:
 
 
 def build_data(experiment: Experiment) -> FederatedData:
-    """The data set, divided over clients."""
+    """The data set, divided among clients."""
     if isinstance(experiment.data, FederatedData | Dataset):
         check_data(experiment.data)
     if isinstance(experiment.data, FederatedData):
@@ -371,7 +371,7 @@ def build_data(experiment: Experiment) -> FederatedData:
     if dataset.name == OWN:
         if validation is not None:
             raise ConfigError(
-                'data.validation with data.source = "own": nothing of the clients\' data is here to be kept back',
+                'data.validation with data.source = "own": none of the clients\' data is here to be held out',
                 fix="leave data.validation out",
             )
         return without_clients(dataset)
@@ -399,7 +399,7 @@ def build_data(experiment: Experiment) -> FederatedData:
 
 
 def build_objective(section: Section | Objective | Callable[..., Any], dataset: Dataset) -> Objective:
-    """What is learnt: an objective, a loss in the place of the task's usual one, or what the task says."""
+    """What is learnt: an objective, a loss that replaces the task's usual one, or what the task says."""
     if isinstance(section, Objective):
         objective = section
     else:
@@ -409,7 +409,7 @@ def build_objective(section: Section | Objective | Callable[..., Any], dataset: 
         raise ConfigError(
             f"the objective {type(objective).__name__} is for {objective.task}, but the task of "
             f"'{dataset.name}' is {dataset.task}",
-            fix="say the task where the data are made: muster.data.from_arrays(…, task=…)",
+            fix="name the task where the data are made: muster.data.from_arrays(…, task=…)",
         )
     return objective.resolve()
 

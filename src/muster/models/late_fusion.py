@@ -56,5 +56,5 @@ def late_fusion(
             expected="image_shape (channels, height, width) or (features,), and positive widths",
         )
     if math.prod(image_shape) + text_width != length:
-        raise unfit("late-fusion", input_shape, f"{math.prod(image_shape)} + {text_width} numbers a sample")
+        raise unfit("late-fusion", input_shape, f"{math.prod(image_shape)} + {text_width} numbers per sample")
     return LateFusion(image_shape, text_width, classes, width)
