@@ -238,8 +238,8 @@ def run(
     """Run an experiment.
 
     With a `store` (or the folder of one) every round is kept there, with a checkpoint; `resume` continues where an
-    earlier run stopped. `extend` continues after the rounds of a complete or stopped run of the same experiment with
-    another number of rounds, if there is one: the result is the same to the bit. `resume` does so, too.
+    earlier run stopped. `extend` continues after the rounds of a complete or stopped run of the same experiment
+    with another number of rounds, if there is one: the result is the same to the bit. `resume` does so, too.
 
     With `out`, plain result files are written there; without a `store`, it is the store's folder too.
     """
