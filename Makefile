@@ -9,7 +9,7 @@ STAMP  := $(VENV)/.ready
 TESTS  := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint types unit slow smoke realdata flower browser coverage bench study studies docs graph clean
+.PHONY: help setup demo test lint types unit slow smoke realdata flower browser coverage bench study studies docs package lowest graph clean
 
 help: ## Show this list
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-9s %s\n", $$1, $$2}'
@@ -68,9 +68,25 @@ study: $(STAMP) ## Run what is missing of a study in studies/ (NAME=…; needs i
 studies: $(STAMP) ## Run what is missing of all studies (hours)
 	@set -e; for sweep in studies/*/*.toml; do $(BIN)/muster sweep "$$sweep"; done
 
-docs: $(STAMP) ## Build the documentation site (build/site) without a warning, run its tutorials, and check links, pages and examples
+docs: $(STAMP) ## Build the documentation site (build/site) without a warning, run its tutorials and examples, check links and pages
 	$(BIN)/python -m sphinx -b html -W --keep-going -q docs build/site
-	$(BIN)/python -m pytest tests/docs -m "slow or not slow"
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/docs -m "slow or not slow"
+	$(BIN)/python tools/doc_blocks.py
+
+package: $(STAMP) ## Build wheel and sdist, install the wheel in a fresh environment, use it outside the clone
+	$(BIN)/python tools/check_package.py
+
+# Libraries that are not in the list come from the usual environment, through a path file. The tests are of the parts
+# that lean on libraries most.
+LOWEST := build/lowest
+lowest: $(STAMP) ## Tests with the lowest versions of libraries that are allowed
+	$(BIN)/python -m venv --clear $(LOWEST)
+	$(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))' > \
+	  $$($(LOWEST)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/libraries.pth
+	grep -v '^torch==' constraints-lowest.txt > $(LOWEST)/lowest.txt
+	$(LOWEST)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps -r $(LOWEST)/lowest.txt
+	PYTHONPATH=src OMP_NUM_THREADS=1 $(LOWEST)/bin/python -m pytest -n 2 --dist worksteal \
+	  tests/core tests/config tests/data tests/models tests/heterogeneity tests/results tests/report tests/cli
 
 graph: $(STAMP) ## Draw the rooms of the package and their imports (docs/contributing/rooms.md)
 	$(BIN)/python tools/draw_rooms.py

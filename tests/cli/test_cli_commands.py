@@ -100,13 +100,28 @@ def test_the_command_to_go_on_with_is_the_one_that_was_stopped(here, monkeypatch
     assert "muster run c.toml --set training.lr=0.1 --out out --resume" in result.output
 
 
+def test_rounds_extends_a_run_or_says_why_not(here):
+    Path("c.toml").write_text("rounds = 2\n")
+    call("run", "c.toml", "-w", "0")
+    longer = call("run", "c.toml", "-w", "0", "--rounds", "4")
+    assert "continues after round 2 of run" in longer
+    assert "(2 of 2 rounds)" in longer
+    call("run", "c.toml", "-w", "0", "--set", "training.schedule=cosine")
+    anew = call("run", "c.toml", "-w", "0", "--set", "training.schedule=cosine", "--rounds", "4")
+    assert "starts at round 1: run" in anew
+    assert "cannot be extended, because training.schedule = 'cosine' ends with the last round" in anew
+    assert "expected" not in call("run", "c.toml", "-w", "0", "--rounds", "3", "--workspace", "empty")
+
+
 def test_resume_says_when_there_is_nothing_to_go_on_with(here):
     Path("c.toml").write_text("rounds = 2\n")
     assert "--resume:" not in call("run", "c.toml", "-w", "0")
     assert "--resume:" not in call("run", "c.toml", "-w", "0", "--resume")
     longer = call("run", "c.toml", "-w", "0", "--resume", "--set", "rounds=3")
-    assert "starts at round 1; with a different number of rounds it is a different run" in longer
-    assert "with 2 of 2 rounds)" in longer
+    assert "continues after round 2 of run" in longer
+    shorter = call("run", "c.toml", "-w", "0", "--resume", "--set", "rounds=1")
+    assert "starts at round 1; with a different number of rounds it is a different run" in shorter
+    assert "with 2 of 2 rounds" in shorter
     other = call("run", "c.toml", "-w", "0", "--resume", "--set", "seed=5")
     assert "has nothing to continue, so this starts at round 1\n" in other
 

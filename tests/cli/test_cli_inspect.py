@@ -51,6 +51,14 @@ def test_a_table_of_counts():
     assert Path("inspection/inspection.html").exists()
 
 
+def test_a_table_of_samples_with_its_own_names():
+    rows = "".join(f"{n}.png;{'Köln' if n % 2 else 'Ulm'};{'ill' if n % 3 else 'well'}\n" for n in range(40))
+    Path("c.csv").write_bytes(f"scan;hospital;diagnosis\n{rows}".encode("latin-1"))
+    text = call("c.csv", "--client", "hospital", "--label", "diagnosis")
+    assert "c.csv: 2 clients, 2 classes" in text
+    assert "is not in UTF-8: it was read as Latin-1" in text
+
+
 @pytest.mark.parametrize(
     ("name", "content", "options", "error", "message"),
     [
@@ -58,6 +66,7 @@ def test_a_table_of_counts():
         ("c.json", "[[1, 2]]", ["--set", "seed=1"], ConfigError, "has no settings"),
         ("c.json", "[[1, 2], [0, 0]]", [], DataError, "no samples"),
         ("c.json", "[[1, 2], [3, 4]]", ["--cohort", "5"], ConfigError, "cohort of 5"),
+        ("c.toml", "", ["--client", "x"], ConfigError, "is not a table"),
     ],
 )
 def test_mistakes(name, content, options, error, message):

@@ -31,11 +31,26 @@ def test_a_sweep_looks_as_people_write_it():
         "cases": [{"name": "x", "selection": {"method": "random"}}],
     }
     assert to_toml(sweep) == (
-        'name = "a b"\nseeds = [0, 1]\n\n[base]\nrounds = 3\n\n[base.training]\nlr = 0.1\n\n'
-        '[[cases]]\nname = "x"\nselection = { method = "random" }\n'
+        'name = "a b"\nseeds = [0, 1]\ncases = [\n    { name = "x", selection = { method = "random" } },\n]\n\n'
+        "[base]\nrounds = 3\n\n[base.training]\nlr = 0.1\n"
     )
 
 
+@settings(max_examples=80, deadline=None)
+@given(values)
+def test_values_are_one_line_and_read_back(value):
+    text = toml_value(value)
+    assert "\n" not in text
+    assert tomllib.loads(f"x = {text}") == {"x": value}
+
+
+def test_values_as_people_write_them():
+    assert toml_value([64, [1, 2]]) == "[64, [1, 2]]"
+    assert toml_value({"method": "random", "none": None}) == '{ method = "random" }'
+    assert toml_value([{"a": [1, 2]}, {"b": "x] , y"}]) == '[{ a = [1, 2] }, { b = "x] , y" }]'
+    assert [toml_value(value) for value in (True, 0.1, "a\nb")] == ["true", "0.1", '"a\\nb"']
+
+
 def test_what_toml_has_no_word_for():
-    with pytest.raises(TypeError, match="TOML has no object"):
+    with pytest.raises(TypeError, match="not TOML serializable"):
         toml_value(object())

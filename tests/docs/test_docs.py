@@ -15,9 +15,12 @@ import muster
 from muster.aggregation.base import aggregators
 from muster.config.experiment import build_filters, from_dict
 from muster.core.registry import build
+from muster.data.partition.base import schemes
+from muster.data.sources.base import sources
 from muster.experiment.runner import build_selector
 from muster.experiment.sweep import load_sweep
 from muster.league.file import from_values as league_from
+from muster.models.base import models
 from muster.selection.base import selectors
 from muster.training.base import LocalTraining, algorithms
 
@@ -77,6 +80,10 @@ def test_toml_examples_are_valid(page):
         if "method" in values.get("selection", {}):
             section = values["selection"]
             build_selector({"clients_per_round": 5} | section if _takes_count(section) else section, clients=100)
+        named = (("data", "source", sources), ("partition", "scheme", schemes), ("model", "name", models))
+        for section, key, known in named:
+            if (name := values.get(section, {}).get(key)) not in (None, "own", "sensors"):
+                known.get(name)
         for section, registry in (("aggregation", aggregators), ("algorithm", algorithms)):
             options = dict(values.get(section, {}))
             if "method" in options:

@@ -1,13 +1,16 @@
 """Tables of counts: from federations and from files, with errors that say what is wrong with a file."""
 
 import json
+import sys
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from muster.core.errors import DataError
 from muster.data.federated import Dataset, FederatedData, Index, Samples
-from muster.heterogeneity.tables import Counts, read_counts
+from muster.heterogeneity.tables import ColumnNames, Counts, read_counts
 
 LONG = "client,class,attribute,count\nA,cat,day,3\nA,dog,night,4\nB,cat,night,5\nA,cat,day,1\n"
 
@@ -41,6 +44,75 @@ def test_wide_csv(tmp_path):
     assert counts.table[:, :, 0].tolist() == [[10, 2], [0, 7]]
     assert counts.clients == ("North", "South")
     assert counts.classes == ("healthy", "ill")
+
+
+SAMPLES = "scan,client,label,age\n1.png,A,ill,30\n2.png,B,healthy,41\n3.png,A,ill,52\n4.png,A,healthy,63\n"
+
+
+def test_a_row_for_each_sample(tmp_path):
+    counts = read_counts(written(tmp_path, "a.csv", SAMPLES))
+    assert counts.table[:, :, 0].tolist() == [[2, 1], [0, 1]]
+    assert (counts.clients, counts.classes, counts.has_attributes) == (("A", "B"), ("ill", "healthy"), False)
+    named = read_counts(written(tmp_path, "a.csv", SAMPLES), ColumnNames(label="client", client="label"))
+    assert named.table[:, :, 0].tolist() == [[2, 0], [1, 1]]
+    groups = read_counts(written(tmp_path, "a.csv", SAMPLES), ColumnNames(attribute="age"))
+    assert groups.table.shape == (2, 2, 4)
+    assert groups.attributes == ("30", "41", "52", "63")
+    with pytest.raises(DataError, match="no column 'hospital'"):
+        read_counts(written(tmp_path, "a.csv", SAMPLES), ColumnNames(client="hospital"))
+
+
+@pytest.mark.parametrize("separator", [";", "\t", "|"])
+def test_other_separators(tmp_path, separator):
+    counts = read_counts(written(tmp_path, "a.csv", LONG.replace(",", separator)))
+    assert counts.table.tolist() == read_counts(written(tmp_path, "b.csv", LONG)).table.tolist()
+    quoted = 'client;class;count\n"A; north";x, or y;3\n'
+    assert read_counts(written(tmp_path, "c.csv", quoted)).clients == ("A; north",)
+    assert read_counts(written(tmp_path, "c.csv", quoted)).classes == ("x, or y",)
+
+
+@pytest.mark.parametrize(
+    ("encoding", "remark"),
+    [
+        ("latin-1", "a.csv is not in UTF-8: it was read as Latin-1"),
+        ("utf-8", ""),
+        ("utf-8-sig", ""),
+        ("utf-16", ""),
+    ],
+)
+def test_other_encodings(tmp_path, encoding, remark):
+    path = tmp_path / "a.csv"
+    path.write_bytes("client;class;count\nKöln;größer;3\nNîmes;größer;4\n".encode(encoding))
+    counts = read_counts(path)
+    assert (counts.clients, counts.classes, counts.remark) == (("Köln", "Nîmes"), ("größer",), remark)
+
+
+def test_parquet(tmp_path):
+    pq.write_table(
+        pa.table({"client": [1, 2, 1], "class": ["x", "y", "y"], "picture": [[1.0], [2.0], [3.0]]}),
+        tmp_path / "a.parquet",
+    )
+    counts = read_counts(tmp_path / "a.parquet")
+    assert counts.table[:, :, 0].tolist() == [[1, 1], [0, 1]]
+    assert counts.clients == ("1", "2")
+    pq.write_table(pa.table({"client": ["A", "B"], "x": [3, 4], "y": [0, 1]}), tmp_path / "wide.parquet")
+    assert read_counts(tmp_path / "wide.parquet").table[:, :, 0].tolist() == [[3, 0], [4, 1]]
+    pq.write_table(pa.table({"client": ["A", None], "class": [1, 2]}), tmp_path / "gap.parquet")
+    with pytest.raises(DataError, match="row 3 has nothing in the column 'client'"):
+        read_counts(tmp_path / "gap.parquet")
+    with pytest.raises(DataError, match="does not hold a table"):
+        read_counts(written(tmp_path, "b.parquet", "no table"))
+
+
+def test_parquet_without_what_reads_it(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    with pytest.raises(DataError, match=r"(?s)pyarrow.*is not installed.*pip install pyarrow"):
+        read_counts(written(tmp_path, "a.parquet", ""))
+
+
+def test_names_are_for_tables(tmp_path):
+    with pytest.raises(DataError, match="no columns"):
+        read_counts(written(tmp_path, "a.json", "[[1, 2]]"), ColumnNames(client="x"))
 
 
 def test_npy_and_json(tmp_path):
@@ -77,8 +149,13 @@ def test_federations():
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("a.txt", "1 2", "ends in .csv, .json, .npy"),
-        ("a.csv", "", "shape"),
+        ("a.txt", "1 2", "ends in .csv, .parquet, .json, .npy"),
+        ("a.csv", "", "it is empty"),
+        ("a.csv", "client,class,count\n", "below the heading there are no rows"),
+        ("a.csv", "client,a,b\n", "below the heading there are no rows"),
+        ("a.csv", "client,a,a\nA,1,2\n", "'a' twice"),
+        ("a.csv", "client;class;count\nA;x;1,5\n", "'1,5' is no number"),
+        ("a.csv", "client,class\nA,x\n,y\n", "row 3 has nothing in the column 'client'"),
         ("a.csv", "client,x\nA,many\n", "many"),
         ("a.csv", "client,x,y\nA,1\n", "row 2 has 2 cells"),
         ("a.csv", "client,count\nA,1\n", "no column 'class'"),

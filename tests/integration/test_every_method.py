@@ -12,6 +12,7 @@ import pytest
 import muster
 from muster.aggregation.base import aggregators
 from muster.core.errors import ConfigError
+from muster.experiment.extension import dependences_on_length
 from muster.selection.base import selectors
 from muster.server.loop import Observer
 from muster.signals.base import signals
@@ -84,6 +85,20 @@ def test_selection_resumes_with_the_same_bits(tiny, method, tmp_path):
     assert np.array_equal(whole.parameters, rest.parameters)
     assert whole.selections == rest.selections
     assert str(whole.metrics) == str(rest.metrics)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", selectors.names())
+def test_selection_is_extended_with_the_same_bits_or_says_why_not(tiny, method, tmp_path):
+    short, made = (experiment(tiny, method, rounds=rounds) for rounds in (2, 5))
+    if dependences_on_length(made):
+        return
+    whole = muster.run(made, workers=0)
+    muster.run(short, workers=0, out=tmp_path)
+    longer = muster.run(experiment(tiny, method, rounds=5), workers=0, out=tmp_path, resume=True)
+    assert np.array_equal(whole.parameters, longer.parameters)
+    assert whole.selections == longer.selections
+    assert str(whole.metrics) == str(longer.metrics)
 
 
 # --- aggregation -----------------------------------------------------------------------------------------

@@ -163,7 +163,7 @@ def test_rounds_wait_for_their_checkpoint(tiny, tmp_path):
 
 def test_there_is_one_checkpoint_and_it_is_small_when_nobody_needs_more(tiny, tmp_path):
     scaffold = {"algorithm": {"method": "scaffold"}, "aggregation": {"method": "scaffold"}}
-    experiment = tiny(**scaffold)
+    experiment = tiny(**scaffold, checkpoint={"final": "model"})
     muster.run(experiment, workers=0, store=tmp_path, observers=[StopAfter(2)])
     (halfway,) = Path(tmp_path / "checkpoints" / experiment.fingerprint).iterdir()
     size = halfway.stat().st_size

@@ -29,7 +29,7 @@ from muster.cli.running import (
     Workspace,
     again,
     conclude,
-    tell_if_anew,
+    tell_beginning,
 )
 from muster.cli.runs import export, runs_app
 from muster.cli.start import init, schema, show
@@ -79,6 +79,14 @@ def run(  # noqa: PLR0917 (the options are what they are)
     config: Config,
     settings: Settings = None,
     resume: Resume = False,
+    rounds: Annotated[
+        int | None,
+        typer.Option(
+            "--rounds",
+            "-n",
+            help="This many rounds instead of the file's; a run that is complete with fewer is extended.",
+        ),
+    ] = None,
     workers: Workers = None,
     folder: Folder = None,
     workspace: Workspace = None,
@@ -95,7 +103,7 @@ def run(  # noqa: PLR0917 (the options are what they are)
     from muster.results.store import plain_folder
     from muster.results.store import workspace as workspace_folder
 
-    experiment = load(config, settings or [])
+    experiment = load(config, [*(settings or []), *([] if rounds is None else [f"rounds={rounds}"])])
     if experiment.centralised:
         unused = ", ".join(f"[{name}]" for name in experiment.unused())
         ignored = f"; not used: {unused}" if unused else ""
@@ -103,14 +111,18 @@ def run(  # noqa: PLR0917 (the options are what they are)
     if track:
         experiment.tracking = {**experiment.tracking, "to": track}
     tracked = [word for name in track or [] for word in ("--track", name)]
-    command = again(["muster", "run", str(config), *tracked], settings, folder, workspace)
+    length = [] if rounds is None else ["--rounds", str(rounds)]
+    command = again(["muster", "run", str(config), *length, *tracked], settings, folder, workspace)
     store = None if folder else workspace_folder(workspace)
     folder = folder or plain_folder(workspace_folder(workspace), experiment)
-    if resume and store is not None:  # a separate folder refuses other runs
-        tell_if_anew(experiment, store)
+    extend = resume or rounds is not None
+    if extend:
+        tell_beginning(experiment, store or folder, resume and store is not None)
     with progress_for(err, experiment.title, json_lines) as progress, StopAfterRound() as stopper:
         observers = [progress, stopper]
-        result = run_experiment(experiment, workers, out=folder, store=store, resume=resume, observers=observers)
+        result = run_experiment(
+            experiment, workers, out=folder, store=store, resume=resume, extend=extend, observers=observers
+        )
     conclude(result, folder, json_lines, command)
 
 
@@ -146,8 +158,8 @@ def quickstart(
         ("who-was-chosen.png", plot_selection_map(results)),
     ):
         save_figure(figure, folder / name)
-        out.print(f"Picture: {folder / name}", soft_wrap=True)
-    out.print(f"Results: {folder}/*/metrics.csv", soft_wrap=True)
+        out.print(f"Picture: {folder / name}", markup=False, soft_wrap=True)
+    out.print(f"Results: {folder}/*/metrics.csv", markup=False, soft_wrap=True)
 
 
 def list_components(

@@ -109,4 +109,4 @@ def compare(  # noqa: PLR0917 (the options are what they are)
     write_comparison(comparison, file)
     for remark in comparison.remarks:
         err.print(f"Note: {remark}", markup=False, soft_wrap=True)
-    out.print(f"Written: {file}", soft_wrap=True)
+    out.print(f"Written: {file}", markup=False, soft_wrap=True)

@@ -54,7 +54,7 @@ def fetch(
             bar.update(tasks[what], completed=done, total=total)
 
         folder = fetch_data(name, data_dir, report)
-    out.print(f"{name}: {folder}", soft_wrap=True)
+    out.print(f"{name}: {folder}", markup=False, soft_wrap=True)
 
 
 @data_app.command()

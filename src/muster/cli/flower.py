@@ -42,6 +42,6 @@ def new(
         except (OSError, UnicodeDecodeError) as error:
             raise ConfigError(f"cannot read the config {config}: {error}") from error
     path = write_app(folder, text, settings or [])
-    out.print(f"App: {path}", soft_wrap=True)
+    out.print(f"App: {path}", markup=False, soft_wrap=True)
     out.print(f"Run it: flwr run {path} CONNECTION --stream", soft_wrap=True, markup=False)
     out.print("CONNECTION is an entry of Flower's config.toml, for a simulation or a SuperLink (docs/flower.md).")

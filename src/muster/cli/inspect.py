@@ -7,16 +7,17 @@ from typing import Annotated
 
 import typer
 
-from muster.console.output import out
+from muster.console.output import err, out
 
 
-def inspect(
+def inspect(  # noqa: PLR0917 (the options are what they are)
     source: Annotated[
         Path,
         typer.Argument(
-            help="An experiment (TOML); a table of counts, clients × classes (× attributes): CSV, JSON or NPY; "
-            "or a folder with files in CLIENT/CLASS or CLIENT/CLASS/ATTRIBUTE.",
-            metavar="CONFIG.toml|COUNTS|FOLDER",
+            help="An experiment (TOML); a table with a row for each sample, or of counts, clients × classes "
+            "(× attributes): CSV, Parquet, JSON or NPY; or a folder with files in CLIENT/CLASS or "
+            "CLIENT/CLASS/ATTRIBUTE.",
+            metavar="CONFIG.toml|TABLE|FOLDER",
         ),
     ],
     settings: Annotated[
@@ -27,6 +28,16 @@ def inspect(
         int | None,
         typer.Option(help="Clients that take part in a round. Default: as the experiment says, else a tenth."),
     ] = None,
+    client: Annotated[
+        str | None, typer.Option(help="The table's column that says whose a sample is. Default: client.")
+    ] = None,
+    label: Annotated[
+        str | None, typer.Option(help="The table's column with its class. Default: class, or label.")
+    ] = None,
+    attribute: Annotated[
+        str | None,
+        typer.Option(help="The table's column with its attribute. Default: attribute, if any."),
+    ] = None,
     folder: Annotated[Path, typer.Option("--out", "-o", help="Where page and pictures go.")] = Path("inspection"),
 ) -> None:
     """Measure class imbalance, attribute imbalance, spurious correlation, label divergence and sizes; advise.
@@ -34,10 +45,13 @@ def inspect(
     Example: `muster inspect examples/digits.toml`
     """
     from muster.experiment.inspection import inspect_source
+    from muster.heterogeneity.tables import ColumnNames
     from muster.report.inspection import inspection_text, save_inspection
 
-    inspection = inspect_source(source, settings or [], cohort)
+    inspection = inspect_source(source, settings or [], cohort, ColumnNames(client, label, attribute))
+    if inspection.counts.remark:
+        err.print(inspection.counts.remark, markup=False, soft_wrap=True)
     out.print(inspection_text(inspection))
     page, *pictures = save_inspection(inspection, folder)
-    out.print(f"Page: {page}", soft_wrap=True)
-    out.print(f"Pictures: {', '.join(map(str, pictures))}", soft_wrap=True)
+    out.print(f"Page: {page}", markup=False, soft_wrap=True)
+    out.print(f"Pictures: {', '.join(map(str, pictures))}", markup=False, soft_wrap=True)

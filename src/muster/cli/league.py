@@ -90,4 +90,4 @@ def _conclude(outcome: Outcome, page: Path) -> None:
     for table in outcome.tables:
         for own in table.comparison.across.values():
             out.print(to_rich(own, out.width))
-    out.print(f"Page: {page}", soft_wrap=True)
+    out.print(f"Page: {page}", markup=False, soft_wrap=True)

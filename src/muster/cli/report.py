@@ -64,7 +64,9 @@ def report(  # noqa: PLR0917 (the options are what they are)
     results = chosen_results(runs or (), where or (), folder=workspace)
     remarks = without_rounds(runs_without_rounds(runs or (), where or (), folder=workspace))
     path = write_report(results, file, options, title=title or ", ".join(runs or ()), remarks=remarks)
-    out.print(f"Report: {path} ({path.stat().st_size / 1e6:.1f} MB, {len(results)} runs)", soft_wrap=True)
+    out.print(
+        f"Report: {path} ({path.stat().st_size / 1e6:.1f} MB, {len(results)} runs)", markup=False, soft_wrap=True
+    )
 
 
 def plot(  # noqa: PLR0917 (the options are what they are)
@@ -101,4 +103,4 @@ def plot(  # noqa: PLR0917 (the options are what they are)
     check_kind(kind, options)
     path = file or Path(f"{kind}.png")
     draw(kind, chosen_results(runs or (), where or (), folder=workspace), path=path, **options)
-    out.print(f"Picture: {path}", soft_wrap=True)
+    out.print(f"Picture: {path}", markup=False, soft_wrap=True)

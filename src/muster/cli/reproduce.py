@@ -79,7 +79,7 @@ def _conclude(outcomes: Sequence[Reproduced], complete: bool, file: Path | None)
         _show(one)
     if file is not None:
         write_pages(pages, file)
-        err.print(f"Written: {file}", soft_wrap=True)
+        err.print(f"Written: {file}", markup=False, soft_wrap=True)
     if not complete:
         err.print("stopped; the same command continues from here")
         raise typer.Exit(130)

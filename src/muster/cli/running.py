@@ -34,6 +34,24 @@ Workspace = Annotated[
 JsonLines = Annotated[bool, typer.Option("--json", help="One JSON object per round, for machines.")]
 
 
+def tell_beginning(experiment: Experiment, folder: Path, resume: bool) -> None:
+    """Where a run does not begin at round 1, or might be expected not to, say where it begins and why."""
+    from muster.experiment.extension import find_beginning
+    from muster.results.store import DATABASE, Store
+
+    beginning = None
+    if (folder / DATABASE).exists():
+        with Store(folder) as store:
+            if any(run.done for run in store.runs(fingerprint=experiment.fingerprint)):
+                return
+            beginning = find_beginning(experiment, store)
+    if beginning is not None:
+        start = "starts at round 1: " if beginning.hindrance else ""
+        err.print(f"{start}{beginning}", soft_wrap=True, markup=False)
+    elif resume:
+        tell_if_anew(experiment, folder)
+
+
 def tell_if_anew(experiment: Experiment, folder: Path) -> None:
     """If `--resume` finds nothing to continue, say so, and which run may have been meant."""
     from muster.results.store import DATABASE, Store

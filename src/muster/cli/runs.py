@@ -158,7 +158,9 @@ def export(  # noqa: PLR0917 (the options are what they are)
         if folder is None:
             return
         files = export_runs(store, runs, folder, form.value)
-    out.print(f"{_count(runs)}: {', '.join(file.name for file in files)} in {folder}", soft_wrap=True)
+    out.print(
+        f"{_count(runs)}: {', '.join(file.name for file in files)} in {folder}", markup=False, soft_wrap=True
+    )
 
 
 def _export_model(store: Store, runs: Sequence[Run], path: Path) -> None:
@@ -171,7 +173,7 @@ def _export_model(store: Store, runs: Sequence[Run], path: Path) -> None:
             fix="choose one with --name, --method, --seed, --sweep or --where",
         )
     save_network(store.result(runs[0]), path)
-    out.print(f"the model of '{runs[0].name}' after {runs[0].done} rounds: {path}", soft_wrap=True)
+    out.print(f"the model of '{runs[0].name}' after {runs[0].done} rounds: {path}", markup=False, soft_wrap=True)
 
 
 def _store(workspace: Path | None) -> Store:

@@ -103,7 +103,7 @@ def show_result(result: Result, folder: Path | None = None) -> None:
     if result.ledger.privacy.spent():
         show_spent(result.ledger.privacy)
     if folder is not None:
-        out.print(f"Files: {folder}", soft_wrap=True)
+        out.print(f"Files: {folder}", markup=False, soft_wrap=True)
 
 
 def show_comparison(results: Sequence[Result]) -> None:

@@ -45,6 +45,10 @@ def ui(
 
     def announce(address: str) -> None:
         out.print(address, soft_wrap=True, markup=False)
-        err.print(f"The page of {folder} is open at this address. Ctrl-C ends it; runs continue.", soft_wrap=True)
+        err.print(
+            f"The page of {folder} is open at this address. Ctrl-C ends it; runs continue.",
+            markup=False,
+            soft_wrap=True,
+        )
 
     serve(page, port, announce=announce, open_browser=open_browser)

@@ -17,6 +17,7 @@ from torch import nn
 
 from muster.aggregation.base import Aggregator
 from muster.config import centralised, identity
+from muster.config.toml import read_toml
 from muster.config.workloads import workload
 from muster.core.component import Component
 from muster.core.errors import ConfigError, nearest
@@ -35,6 +36,9 @@ Section: TypeAlias = dict[str, Any]
 
 #: The keys with which sections name their component.
 NAMING_KEYS = ("method", "name", "scheme", "source")
+
+#: What a store's column of integers holds.
+LARGEST_SEED = 2**63 - 1
 
 
 def _section(**defaults: Any) -> Callable[[], Section]:
@@ -68,10 +72,13 @@ class EngineOptions:
 
 @dataclass(frozen=True)
 class CheckpointOptions:
-    """How often a run that has an output folder writes its checkpoint."""
+    """How often a run that has an output folder writes its checkpoint, and what is left of the last one."""
 
     #: Rounds from one to the next; always after the last round too.
     every: int = 1
+    #: After the last round: "state": everything, so that the run can be extended; "model": only the model and what
+    #: is known about clients, which takes less space where clients or methods keep much (SCAFFOLD, clustering).
+    final: Literal["state", "model"] = "state"
 
 
 @dataclass
@@ -121,8 +128,11 @@ class Experiment:
             "pacing": (Pacing,),
         }
         for name, value in self.to_dict().items():
-            if name in ("seed", "rounds") and not isinstance(value, int | np.integer):
-                raise ConfigError(f"bad value for '{name}': {value!r}", expected="an integer")
+            if name in ("seed", "rounds"):
+                if isinstance(value, bool) or not isinstance(value, int | np.integer):
+                    raise ConfigError(f"bad value for '{name}': {value!r}", expected="an integer")
+                if name == "seed":
+                    _check_seed(int(value))
             if name == "filters":
                 check_list(value)
                 continue
@@ -217,9 +227,15 @@ def from_dict(values: Mapping[str, Any]) -> Experiment:
             raise ConfigError(f"bad value for '{key}': {value!r}", expected=f"a section [{key}] with keys")
     scalars = {k: v for k, v in values.items() if k in ("name", "seed", "rounds")}
     checked: Experiment = build(Experiment, scalars, "experiment")
-    if checked.seed < 0:
-        raise ConfigError(f"bad value for 'seed': {checked.seed}", expected="zero or a positive integer")
+    _check_seed(checked.seed)
     return replace(checked, **{k: v for k, v in values.items() if k not in scalars})
+
+
+def _check_seed(seed: int) -> None:
+    if not 0 <= seed <= LARGEST_SEED:
+        raise ConfigError(
+            f"bad value for 'seed': {seed}", expected=f"zero or a positive integer up to {LARGEST_SEED}"
+        )
 
 
 def _meant(key: str) -> str:
@@ -258,15 +274,7 @@ def _common_options(section: str, values: Mapping[str, Any]) -> Section:
 
 def load(path: Path | str, settings: Iterable[str] = ()) -> Experiment:
     """Read an experiment from a TOML file; `settings` are `section.key=value` overrides."""
-    path = Path(path)
-    try:
-        values = tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise ConfigError(
-            f"cannot read the config {path}: {error.strerror}", fix="check the path, or try `muster quickstart`"
-        ) from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path} is not valid TOML: {error}") from error
+    values = read_toml(Path(path), "config", fix="check the path, or try `muster quickstart`")
     for setting in settings:
         apply_setting(values, setting)
     return from_dict(values)

@@ -1,67 +1,69 @@
-"""Settings as TOML text that `tomllib` reads back as they were."""
+"""Settings from TOML files, with errors that help, and as TOML text that is read back as it was."""
 
 from __future__ import annotations
 
-import json
-import re
-from collections.abc import Iterator, Mapping
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
-_BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
+import tomli_w
+
+from muster.core.errors import ConfigError
+
+
+def read_toml(path: Path, what: str, *, fix: str = "check the path") -> dict[str, Any]:
+    """The content of a file; `what` it is meant to be, and what to do when it is not there, for messages."""
+    try:
+        # Some editors put a mark before the text, which TOML does not have.
+        return tomllib.loads(path.read_text(encoding="utf-8-sig"))
+    except OSError as error:
+        raise ConfigError(f"cannot read the {what} {path}: {error.strerror}", fix=fix) from error
+    except UnicodeDecodeError as error:
+        raise ConfigError(
+            f"{path} is not valid TOML: byte {error.start} is not UTF-8",
+            expected=f"the {what} as text in UTF-8",
+            fix="save it as UTF-8 in your editor",
+        ) from error
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(
+            f"{path} is not valid TOML: {error}",
+            fix="look at that line: texts need quotes, and a key stands once in its section",
+        ) from error
 
 
 def to_toml(values: Mapping[str, Any]) -> str:
     """A document: plain keys first, then one table per section. None, which TOML does not have, is left out."""
-    return "\n".join(_lines(values, ())).strip() + "\n"
+    return _lists_on_one_line(tomli_w.dumps(_without_none(values)))
 
 
 def toml_value(value: Any) -> str:
     """One value on one line."""
-    match value:
-        case bool():
-            return "true" if value else "false"
-        case str():
-            # JSON's strings are TOML's, except for DEL, which TOML wants escaped.
-            return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
-        case Mapping():
-            inside = ", ".join(f"{_key(key)} = {toml_value(item)}" for key, item in values_of(value))
-            return f"{{ {inside} }}" if inside else "{}"
-        case list() | tuple():
-            return f"[{', '.join(toml_value(item) for item in value)}]"
-        case float() | int():
-            return repr(value)
-    raise TypeError(f"TOML has no {type(value).__name__}")
+    # In a list of lists nothing becomes a table of its own.
+    text = tomli_w.dumps({"x": [[_without_none(value)]]})
+    return _lists_on_one_line(text, of_tables=True).removeprefix("x = [[").removesuffix("]]\n")
 
 
-def values_of(values: Mapping[str, Any]) -> list[tuple[str, Any]]:
-    return [(key, value) for key, value in values.items() if value is not None]
+def _without_none(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _without_none(item) for key, item in value.items() if item is not None}
+    return [_without_none(item) for item in value] if isinstance(value, list | tuple) else value
 
 
-def _lines(values: Mapping[str, Any], path: tuple[str, ...]) -> Iterator[str]:
-    kept = values_of(values)
-    plain = [(key, value) for key, value in kept if not isinstance(value, Mapping) and not _is_rows(value)]
-    if path and (plain or not kept):
-        yield f"[{_joined(path)}]"
-    yield from (f"{_key(key)} = {toml_value(value)}" for key, value in plain)
-    yield ""
-    for key, value in kept:
-        if isinstance(value, Mapping):
-            yield from _lines(value, (*path, key))
-        elif _is_rows(value):
-            for row in value:
-                yield f"[[{_joined((*path, key))}]]"
-                yield from (f"{_key(name)} = {toml_value(item)}" for name, item in values_of(row))
-                yield ""
-
-
-def _is_rows(value: Any) -> bool:
-    """A list of tables."""
-    return isinstance(value, list) and bool(value) and all(isinstance(item, Mapping) for item in value)
-
-
-def _joined(path: tuple[str, ...]) -> str:
-    return ".".join(map(_key, path))
-
-
-def _key(key: str) -> str:
-    return key if _BARE_KEY.fullmatch(key) else toml_value(key)
+def _lists_on_one_line(text: str, of_tables: bool = False) -> str:
+    """Lists of numbers and words as people write them, and on request those of tables: tomli-w gives every item
+    a line of its own. Only such lines are indented, or begin with `]`."""
+    lines: list[str] = []
+    # Not `splitlines`, which also splits at characters that texts may have.
+    for line in text.split("\n"):
+        inner = line.lstrip(" ")
+        ends_tables = line.startswith("]") and lines[-1].startswith(" ")
+        if not of_tables and (inner.startswith("{") or ends_tables):
+            lines.append(line)
+        elif inner.startswith("]"):
+            lines[-1] = lines[-1].removesuffix(",") + inner
+        elif inner != line:
+            lines[-1] += inner if lines[-1].endswith("[") else f" {inner}"
+        else:
+            lines.append(line)
+    return "\n".join(lines)

@@ -61,6 +61,13 @@ class Component:
         """
         return []
 
+    def depends_on_length(self) -> str:
+        """Why its decisions depend on how many rounds the run is planned for, as the end of "because …".
+
+        Empty: they do not, so the first rounds of a longer run are those of a shorter one, which can be extended.
+        """
+        return ""
+
     def needs_classes(self) -> bool:
         """Whether it makes sense only where every sample has one class."""
         return False

@@ -189,9 +189,12 @@ def _checked(value: Any, hint: Any, where: str) -> Any:
     except pydantic.PydanticSchemaGenerationError:
         return value  # a type that only Python code can pass, such as a selector inside another
     try:
-        return adapter.validate_python(value)
+        checked = adapter.validate_python(value)
     except pydantic.ValidationError as error:
         raise from_validation(error, where) from None
+    if isinstance(value, bool) and type(checked) in (int, float):  # for pydantic, true is 1
+        raise ConfigError(f"bad value for '{where}': {value!r}", expected="a number")
+    return checked
 
 
 def from_validation(error: pydantic.ValidationError, section: str = "") -> ConfigError:

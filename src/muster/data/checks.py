@@ -145,9 +145,15 @@ def _check_class_type(labels: npt.NDArray[Any], what: str) -> None:
     fix = "labels.astype(int), if they are classes; task='regression', if they are numbers to predict"
     if labels.dtype.kind == "f" and not np.isfinite(labels).all():
         _check_finite(labels, what)
+    if labels.dtype.kind == "f" and _is_one_hot(labels):
+        _check_one_class(labels, what)
     if labels.dtype.kind != "f":
         fix = "muster.data.from_arrays numbers the classes of words"
     raise DataError(f"the {what} are of type {labels.dtype}", expected="classes as integers from 0", fix=fix)
+
+
+def _is_one_hot(labels: npt.NDArray[Any]) -> bool:
+    return labels.ndim == 2 and bool(((labels == 0) | (labels == 1)).all() and (labels.sum(axis=1) == 1).all())
 
 
 def _check_one_class(labels: npt.NDArray[Any], what: str) -> None:
@@ -155,8 +161,7 @@ def _check_one_class(labels: npt.NDArray[Any], what: str) -> None:
         return
     if labels.ndim == 2 and labels.shape[1] == 1:
         raise DataError(f"the {what} have the shape {labels.shape}", expected="one axis", fix="labels[:, 0]")
-    one_hot = labels.ndim == 2 and bool(((labels == 0) | (labels == 1)).all() and (labels.sum(axis=1) == 1).all())
-    if one_hot:
+    if _is_one_hot(labels):
         raise DataError(
             f"the {what} are one-hot (shape {labels.shape})",
             expected="the number of the class",

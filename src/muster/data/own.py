@@ -288,6 +288,8 @@ def without_clients(dataset: Dataset) -> FederatedData:
 def _given(features: Any, labels: Any, task: Task, split: str) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
     """Features and labels of a split as arrays of equal length."""
     found = _array(features, f"{split} features")
+    if found.ndim and not len(found):
+        raise DataError(f"there are no {split} samples", expected="one or more", fix="look at what was read")
     check_features(found, f"{split} features")
     if found.dtype == np.float64:
         with np.errstate(over="ignore"):

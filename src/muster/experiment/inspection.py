@@ -11,20 +11,30 @@ from muster.core.errors import ConfigError
 from muster.experiment.runner import build_data
 from muster.heterogeneity.folders import count_files
 from muster.heterogeneity.inspection import Inspection, inspect
-from muster.heterogeneity.tables import FORMATS, Counts, read_counts
+from muster.heterogeneity.tables import FORMATS, ColumnNames, Counts, read_counts
 from muster.selection.base import Selector
 
 
-def inspect_source(path: Path, settings: Sequence[str] = (), cohort: int | None = None) -> Inspection:
-    """Inspect an experiment (.toml), a table of counts (.csv, .json, .npy) or a folder (CLIENT/CLASS/files)."""
+def inspect_source(
+    path: Path, settings: Sequence[str] = (), cohort: int | None = None, names: ColumnNames | None = None
+) -> Inspection:
+    """Inspect an experiment (.toml), a table (.csv, .parquet, .json, .npy) or a folder (CLIENT/CLASS/files).
+
+    `names`: what the columns of a table are called.
+    """
+    names = names or ColumnNames()
+    if names.given and path.suffix.lower() not in FORMATS:
+        raise ConfigError(
+            f"{path} is not a table: it has no columns", fix="leave --client, --label and --attribute out"
+        )
     if path.is_dir() or path.suffix.lower() in FORMATS:
         if settings:
             raise ConfigError(f"{path} is not an experiment: it has no settings", fix="leave --set out")
-        return inspect(count_files(path) if path.is_dir() else read_counts(path), cohort)
+        return inspect(count_files(path) if path.is_dir() else read_counts(path, names), cohort)
     if path.suffix.lower() != ".toml":
         raise ConfigError(
             f"cannot inspect {path}",
-            expected=f"an experiment (.toml), a table of counts ({', '.join(FORMATS)}) or a folder",
+            expected=f"an experiment (.toml), a table ({', '.join(FORMATS)}) or a folder",
         )
     return inspect_experiment(load(path, settings), cohort)
 

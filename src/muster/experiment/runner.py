@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import inspect
+import logging
 import math
 import os
 from collections.abc import Callable, Sequence
@@ -33,6 +34,7 @@ from muster.engine.base import Engine
 from muster.engine.choice import choose_engine
 from muster.engine.local import LocalEngine
 from muster.experiment.dry_batch import check_dry_batch
+from muster.experiment.extension import Beginning, find_beginning, go_on_from
 from muster.models.base import build_model
 from muster.models.flops import training_flops
 from muster.pacing import Pacing, Synchronous, pacings
@@ -53,6 +55,8 @@ from muster.updates.filters import Filter
 from muster.updates.guard import Guard
 from muster.world.availability import Availability, availabilities
 from muster.world.devices import Devices, from_config
+
+log = logging.getLogger("muster")
 
 T = TypeVar("T")
 
@@ -230,32 +234,48 @@ def run(
     out: Path | str | None = None,
     store: Store | Path | str | None = None,
     resume: bool = False,
+    extend: bool = False,
     observers: Sequence[Observer] = (),
     make_engine: EngineFactory | None = None,
 ) -> Result:
     """Run an experiment.
 
     With a `store` (or the folder of one) every round is kept there, with a checkpoint; `resume` continues where an
-    earlier run stopped. With `out`, plain result files are written there; without a `store`, it is the store's
-    folder too.
+    earlier run stopped. `extend` continues after the rounds of a complete or stopped run of the same experiment
+    with another number of rounds, if there is one: the result is the same to the bit. `resume` does so, too.
+
+    With `out`, plain result files are written there; without a `store`, it is the store's folder too.
     """
+    if not isinstance(experiment, Experiment):
+        raise ConfigError(
+            f"the experiment is a {type(experiment).__name__}",
+            expected="a muster.Experiment",
+            fix="read a file with muster.load(path), and settings in a dict with muster.experiment.from_dict",
+        )
     experiment.check()
     if out is not None:
         checked_folder(Path(out))
     if store is None and out is None:
         return _run(experiment, workers, observers, make_engine)
+    # Clients of a real federation are not what they were: whoever wants more rounds of it begins anew.
+    extend = (extend or resume) and make_engine is None
     with ExitStack() as stack:
+        of_its_own = store is None
         if not isinstance(store, Store):
-            of_its_own = store is None
             store = stack.enter_context(Store(checked_folder(Path(store or str(out)))))
-            if of_its_own:
-                _refuse_other_runs(store, experiment, resume)
+        begun = any(run.done for run in store.runs(fingerprint=experiment.fingerprint))
+        beginning = find_beginning(experiment, store) if extend and not begun else None
+        if of_its_own and not begun:
+            _refuse_other_runs(store, experiment, resume, beginning)
         recorder = stack.enter_context(store.recorder(experiment, resume))
         observers = (*observers, StopOnRequest(store.folder, experiment.fingerprint))
         result = recorder.complete_result()
         try:
             if result is None:
-                result = _run(experiment, workers, observers, make_engine, recorder)
+                result = _run(experiment, workers, observers, make_engine, recorder=recorder, beginning=beginning)
+            if of_its_own:  # the folder belongs to one run: what was extended is part of it
+                for shorter in store.other_lengths(experiment):
+                    store.delete(shorter)
         except MusterError as error:
             # The cause may be in the rounds before.
             if out is not None and error.result is not None and not isinstance(error, OutputError):
@@ -272,11 +292,17 @@ def _run(
     workers: int | None,
     observers: Sequence[Observer],
     make_engine: EngineFactory | None,
+    *,
     recorder: Recorder | None = None,
+    beginning: Beginning | None = None,
 ) -> Result:
     trackers = tracking(experiment)
     parts = build_parts(experiment, workers, make_engine)
     server = parts.server((*observers, trackers))
+    if recorder is not None and beginning is not None:
+        log.log(logging.WARNING if beginning.hindrance else logging.INFO, "%s", beginning)
+        if not beginning.hindrance:
+            go_on_from(beginning, server, recorder, experiment.rounds)
     try:
         with parts.engine, trackers:
             result = _named(server.run(experiment.rounds, recorder), experiment)
@@ -287,14 +313,22 @@ def _run(
         raise
 
 
-def _refuse_other_runs(store: Store, experiment: Experiment, resume: bool) -> None:
+def _refuse_other_runs(store: Store, experiment: Experiment, resume: bool, beginning: Beginning | None) -> None:
     """An output folder belongs to one experiment: plain files of a second one would replace the first one's."""
     if (store.folder / EARLIER_CHECKPOINT).exists() and not store.runs(fingerprint=experiment.fingerprint):
         raise CheckpointError(
             f"{store.folder / EARLIER_CHECKPOINT} was written by an earlier version of Muster",
             fix="finish that run with the version that started it, or choose another output folder",
         )
-    if any(run.done and run.fingerprint != experiment.fingerprint for run in store.runs()):
+    allowed = {experiment.fingerprint}
+    if beginning is not None:
+        if beginning.hindrance:
+            raise CheckpointError(
+                f"{store.folder} holds a run with another number of rounds: {beginning}",
+                fix="choose another output folder, and the run begins at round 1 there",
+            )
+        allowed.add(beginning.run.fingerprint)
+    if any(run.done and run.fingerprint not in allowed for run in store.runs()):
         problem = f"{store.folder} holds a run of another experiment (another config, seed or number of rounds)"
         if resume:
             raise CheckpointError(problem, fix="resume with the config that started it, or use another --out")

@@ -15,13 +15,13 @@ selection = { method = "terraform", clients_per_round = 10 }
 from __future__ import annotations
 
 import itertools
-import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from muster.config.experiment import NAMING_KEYS, Experiment, copied, from_dict, merged, on_workload
+from muster.config.toml import read_toml
 from muster.core.errors import ConfigError, nearest
 
 _KEYS = ("name", "base", "seeds", "repeats", "grid", "cases")
@@ -92,13 +92,13 @@ class Sweep:
 def load_sweep(path: Path | str) -> Sweep:
     """Read a sweep from a TOML file; `base = "file.toml"` is relative to it."""
     path = Path(path)
-    content = _read(path)
+    content = read_toml(path, "sweep")
     for key in content:
         if key not in _KEYS:
             raise ConfigError(f"unknown key '{key}' in the sweep {path}", expected=nearest(key, _KEYS))
     base = content.get("base", {})
     if isinstance(base, str):
-        base = _read(path.parent / base)
+        base = read_toml(path.parent / base, "base of the sweep")
     if not isinstance(base, dict):
         raise ConfigError(f"bad value for 'base': {base!r}", expected="the name of a file, or a section [base]")
     return Sweep(
@@ -108,15 +108,6 @@ def load_sweep(path: Path | str) -> Sweep:
         grid=dict(_flat(content.get("grid", {}))),
         cases=_cases(content.get("cases", [])),
     )
-
-
-def _read(path: Path) -> dict[str, Any]:
-    try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise ConfigError(f"cannot read {path}: {error.strerror}", fix="check the path") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{path} is not valid TOML: {error}") from error
 
 
 def _seeds(content: Mapping[str, Any], base: Mapping[str, Any]) -> tuple[int, ...] | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,10 +11,14 @@ from typing import Any
 import numpy as np
 
 from muster.core.arrays import Ints
-from muster.core.errors import DataError
+from muster.core.errors import DataError, nearest
 from muster.data.federated import FederatedData
+from muster.heterogeneity.columns import Columns, read_csv, read_parquet
 
-FORMATS = (".csv", ".json", ".npy")
+FORMATS = (".csv", ".parquet", ".json", ".npy")
+#: The usual names of columns: of counts, and of classes.
+COUNT = "count"
+LABELS = ("class", "label")
 _SHAPES = "(clients, classes) or (clients, classes, attribute values)"
 
 
@@ -31,6 +34,8 @@ class Counts:
     classes: tuple[str, ...] = ()
     attributes: tuple[str, ...] = ()
     has_attributes: bool = True
+    #: What people should know about how they were read.
+    remark: str = ""
 
     @classmethod
     def of(cls, fed: FederatedData) -> Counts:
@@ -72,16 +77,41 @@ def _names_of(fed: FederatedData) -> tuple[str, ...]:
     return names if natural else ()
 
 
-def read_counts(path: Path) -> Counts:
-    """Read a table of counts: .csv, .json or .npy (docs/inspect.md says how they look)."""
-    readers = {".csv": _read_csv, ".json": _read_json, ".npy": _read_npy}
-    if path.suffix.lower() not in readers:
+@dataclass(frozen=True)
+class ColumnNames:
+    """What the columns of a table are called, where they have not the usual names; None: as usual."""
+
+    client: str | None = None
+    label: str | None = None
+    attribute: str | None = None
+
+    @property
+    def given(self) -> bool:
+        return any((self.client, self.label, self.attribute))
+
+
+def read_counts(path: Path, names: ColumnNames = ColumnNames()) -> Counts:  # noqa: B008 (frozen)
+    """Read a table: .csv, .parquet, .json or .npy (docs/inspect.md says how they look).
+
+    `names` of columns are for tables with a row for each sample, or for each cell.
+    """
+    ending = path.suffix.lower()
+    if ending not in FORMATS:
         raise DataError(f"cannot read counts from {path}", expected=f"a file that ends in {', '.join(FORMATS)}")
+    if names.given and ending in (".json", ".npy"):
+        raise DataError(f"{path} has no columns that could have names", fix="leave the names of columns out")
+    remark = ""
     try:
-        values, names = readers[path.suffix.lower()](path)
+        if ending in (".json", ".npy"):
+            values, named = (_read_json if ending == ".json" else _read_npy)(path)
+        else:
+            columns = (read_csv if ending == ".csv" else read_parquet)(path)
+            remark, (values, named) = columns.remark, _counted(columns, names)
         table = np.array(values, dtype=np.float64)
     except OSError as error:
-        raise DataError(f"cannot read the counts {path}: {error.strerror or error}") from error
+        raise DataError(
+            f"cannot read the counts {path}: {error.strerror or error}", fix="check the path"
+        ) from error
     except (ValueError, TypeError, EOFError) as error:
         raise DataError(
             f"{path} does not hold a table of counts: {error}", expected=f"numbers, {_SHAPES}"
@@ -90,10 +120,10 @@ def read_counts(path: Path) -> Counts:
         raise DataError(f"the counts in {path} have the shape {table.shape}", expected=_SHAPES)
     has_attributes = table.ndim == 3
     table = table if has_attributes else table[:, :, None]
-    for axis, (kind, given) in enumerate(names.items()):
+    for axis, (kind, given) in enumerate(named.items()):
         if given and len(given) != table.shape[axis]:
             raise DataError(f"{path} names {len(given)} {kind}, but its counts have {table.shape[axis]}")
-    return Counts(path.name, _whole(table), **names, has_attributes=has_attributes)
+    return Counts(path.name, _whole(table), **named, has_attributes=has_attributes, remark=remark)
 
 
 _Read = tuple[Any, dict[str, tuple[str, ...]]]
@@ -120,32 +150,48 @@ def _read_json(path: Path) -> _Read:
     return content["counts"], _names(*(content.get(key, ()) for key in ("clients", "classes", "attributes")))
 
 
-def _read_csv(path: Path) -> _Read:
-    with path.open(newline="", encoding="utf-8-sig") as file:
-        header, *rows = [row for row in csv.reader(file) if any(cell.strip() for cell in row)] or [[]]
-    header = [name.strip() for name in header]
-    for number, row in enumerate(rows, start=2):
-        if len(row) != len(header):
-            raise ValueError(f"row {number} has {len(row)} cells, the heading has {len(header)}")
-    if "count" in header:
-        return _long_csv(header, rows)
-    clients = [row[0].strip() for row in rows]
-    return [[float(cell) for cell in row[1:]] for row in rows], _names(clients, header[1:])
+def _counted(columns: Columns, names: ColumnNames) -> _Read:
+    """Columns as a table of counts, whichever of the three forms they have."""
+    if columns.names and not len(columns):
+        raise ValueError("below the heading there are no rows")
+    client = names.client or "client"
+    label = names.label or next((name for name in LABELS if name in columns.names), LABELS[0])
+    attribute = names.attribute or ("attribute" if "attribute" in columns.names else None)
+    by_name = client in columns.names and label in columns.names
+    if names.given or by_name or COUNT in columns.names:
+        keys = [client, label, *([attribute] if attribute else [])]
+        for key in keys:
+            if key not in columns.names:
+                raise ValueError(f"there is no column '{key}'; {nearest(key, columns.names)}")
+        return _long(columns, keys)
+    if not columns.names:
+        raise ValueError("it is empty")
+    first, *classes = columns.names
+    cells = [[_number(cell) for cell in columns.cells[name]] for name in classes]
+    return np.array(cells).T, _names(columns.cells[first], classes)
 
 
-def _long_csv(header: list[str], rows: list[list[str]]) -> _Read:
-    """One row per cell; cells that do not occur are empty, names keep the order in which they appear."""
-    keys = ["client", "class", *(["attribute"] if "attribute" in header else [])]
+def _long(columns: Columns, keys: list[str]) -> _Read:
+    """A row for each cell, with its count, or for each sample; names keep the order in which they appear."""
     for key in keys:
-        if key not in header:
-            raise ValueError(f"there is a column 'count' but no column '{key}'")
-    columns = [[row[header.index(key)].strip() for row in rows] for key in keys]
-    names = [list(dict.fromkeys(column)) for column in columns]
-    positions = [{name: place for place, name in enumerate(known)} for known in names]
-    places = tuple(np.array([at[cell] for cell in column]) for at, column in zip(positions, columns, strict=True))
-    table = np.zeros([len(known) for known in names])
-    np.add.at(table, places, [float(row[header.index("count")]) for row in rows])
-    return table, _names(*names)
+        if "" in columns.cells[key]:
+            raise ValueError(f"row {columns.cells[key].index('') + 2} has nothing in the column '{key}'")
+    found = [list(dict.fromkeys(columns.cells[key])) for key in keys]
+    positions = [{name: place for place, name in enumerate(known)} for known in found]
+    places = tuple(
+        np.array([at[cell] for cell in columns.cells[key]]) for at, key in zip(positions, keys, strict=True)
+    )
+    table = np.zeros([len(known) for known in found])
+    counts = [_number(cell) for cell in columns.cells[COUNT]] if COUNT in columns.names else 1.0
+    np.add.at(table, places, counts)
+    return table, _names(*found)
+
+
+def _number(cell: str) -> float:
+    try:
+        return float(cell)
+    except ValueError:
+        raise ValueError(f"'{cell}' is no number") from None
 
 
 def _whole(table: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:

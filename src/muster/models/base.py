@@ -44,7 +44,14 @@ def build_model(
         )
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(randomness.torch_seed(seed, "model"))
-        module = _make(model, input_shape, classes, own)
+        try:
+            module = _make(model, input_shape, classes, own)
+        except (RuntimeError, MemoryError) as error:  # PyTorch has no error of its own for it
+            if isinstance(error, RuntimeError) and "allocate memory" not in str(error):
+                raise
+            raise ConfigError(
+                "the model needs more memory than this machine has", fix="make it smaller, see [model]"
+            ) from error
         if isinstance(module, nn.Module):
             initialise(module, init)
     if not isinstance(module, nn.Module):

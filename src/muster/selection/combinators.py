@@ -35,6 +35,9 @@ class Combinator(Selector):
     def needs_classes(self) -> bool:
         return any(part.needs_classes() for part in self.parts())
 
+    def depends_on_length(self) -> str:
+        return next(filter(None, (part.depends_on_length() for part in self.parts())), "")
+
     def gives_weights(self) -> bool:
         return any(part.gives_weights() for part in self.parts())
 

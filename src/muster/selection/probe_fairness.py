@@ -97,6 +97,11 @@ class ProbeFairness(Selector):
             ),
         )
 
+    def depends_on_length(self) -> str:
+        return (
+            "" if self.gap else "probe-fairness lets nobody wait for a quarter of the rounds (unless gap is set)"
+        )
+
     def round(self, fed: View) -> Plan:
         self.counts = grown(self.counts, fed.clients, 0)
         self.last = grown(self.last, fed.clients, NEVER if self.init_last == "never" else fed.round)

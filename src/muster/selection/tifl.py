@@ -106,6 +106,9 @@ class TiFL(Selector):
         """None: it selects within the round's tier, however many clients it may take."""
         return []
 
+    def depends_on_length(self) -> str:
+        return "" if self.credits is not None else "tifl gives every tier a share of the rounds as its credits"
+
     def needs(self) -> tuple[Signal, ...]:
         return (DeviceTime(), Accuracy()) if self.interval else (DeviceTime(),)
 

@@ -66,6 +66,8 @@ class Observer:
 
 #: Larger federations keep the accuracy of every single client for the last round only.
 MANY_CLIENTS = 2000
+#: The metrics of a round that is not evaluated.
+UNMEASURED = {"accuracy": NAN, "loss": NAN}
 
 
 _DIVERGED = "lower the learning rate, clip gradients, or raise guard.max_norm"
@@ -309,7 +311,7 @@ class Server:
             if last or len(evaluation.client_count) <= MANY_CLIENTS:
                 record.client_accuracy = client_accuracies(evaluation)
         else:
-            record.metrics = {"accuracy": NAN, "loss": NAN}
+            record.metrics = dict(UNMEASURED)
 
     def _nothing_works(self) -> TrainingError | None:
         """The error to stop with, when too many rounds in a row had no valid update."""

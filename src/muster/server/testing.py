@@ -231,8 +231,8 @@ def check_selector(
     """Raise AssertionError when a selector breaks the contract.
 
     `make` builds a fresh selector that trains at most `count` clients at a time. Checked: the number,
-    repeatability, silent clients, values that are NaN, few available clients, newcomers, and state that is
-    saved in the middle of a run and restored in a fresh selector.
+    repeatability, silent clients, values that are NaN, few available clients, newcomers, state that is
+    saved in the middle of a run and restored in a fresh selector, and whether the number of rounds matters.
     """
     new: Callable[..., FakeFederation] = partial(FakeFederation, clients, **federation)
     make().check(new().population)
@@ -246,6 +246,12 @@ def check_selector(
     asked = {signal.name for played in first for request in played.requests for signal in signals_of(request)}
     _check_hard_times(make, new, count, rounds, asked)
     _check_restored(make, new, rounds)
+    if not make().depends_on_length():
+        planned = new().rounds
+        longer = partial(FakeFederation, clients, **{**federation, "rounds": 10 * planned})(seed=1)
+        assert all(a.same_as(b) for a, b in zip(first, longer.run(make(), rounds), strict=True)), (
+            "the number of planned rounds changes the course: say so in depends_on_length()"
+        )
 
 
 def _check_hard_times(

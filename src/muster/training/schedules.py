@@ -121,6 +121,12 @@ class Schedule:
                     expected="0 ≤ lowest ≤ highest < 1, with schedule = 'one-cycle' and schedule_per = 'batch'",
                 )
 
+    def depends_on_length(self) -> str:
+        """Why it depends on how many rounds there are, as the end of "because …"; empty: it does not."""
+        if self.schedule in ("one-cycle", "linear") or (self.schedule == "cosine" and self.period is None):
+            return f"training.schedule = '{self.schedule}' ends with the last round"
+        return ""
+
     def learning_rate(self, round: int, rounds: int, losses: Iterable[float] = ()) -> float:
         """The learning rate of a (0-based) round, after evaluations that measured `losses`."""
         return self.lr * self._share(round, rounds, losses)

@@ -15,7 +15,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.ticker import EngFormatter, FuncFormatter, MaxNLocator, PercentFormatter
 
-from muster.core.errors import OutputError
+from muster.core.errors import ConfigError, OutputError
 from muster.report.style import muster_style
 
 P = ParamSpec("P")
@@ -206,7 +206,18 @@ def spread(items: Sequence[int] | np.ndarray[Any, Any], count: int) -> list[int]
     return [int(items[place]) for place in chosen]
 
 
+def check_picture(path: Path) -> None:
+    """Refuse a file whose ending no picture can have, before it is drawn."""
+    known = FigureCanvasAgg.get_supported_filetypes()
+    if path.suffix[1:].lower() not in known:
+        raise ConfigError(
+            f"cannot draw into {path}: pictures of the kind '{path.suffix}' cannot be written",
+            expected=f"a file that ends in .png, .svg or .pdf; also {', '.join(sorted(known))}",
+        )
+
+
 def save_figure(figure: Figure, path: Path) -> None:
+    check_picture(path)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with muster_style():

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from matplotlib.figure import Figure
 
 from muster.core.errors import ConfigError, nearest
-from muster.report.plots.canvas import save_figure
+from muster.report.plots.canvas import check_picture, save_figure
 from muster.report.plots.cluster_numbers import plot_cluster_numbers
 from muster.report.plots.clusters import plot_clusters
 from muster.report.plots.curves import plot_curves, plot_curves_apart
@@ -64,6 +64,8 @@ def check_kind(kind: str, options: Mapping[str, Any]) -> None:
 def draw(kind: str, results: Sequence[Result], *, path: Path | str | None = None, **options: Any) -> Figure:
     """The picture of a kind; saved when a path is given (PNG, SVG or PDF, by its ending)."""
     check_kind(kind, options)
+    if path is not None:
+        check_picture(Path(path))
     figure = KINDS[kind](results, **options)
     if path is not None:
         save_figure(figure, Path(path))

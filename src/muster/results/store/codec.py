@@ -179,6 +179,10 @@ class RecordReader:
                 _apply_event(records[row["round"]], row)
         return list(records.values())
 
+    def ended(self) -> list[float]:
+        """When each round ended, in seconds since 1970."""
+        return [row["ended"] for row in self._rows["rounds"]]
+
     def costs(self) -> list[Costs]:
         return [Costs(*(row[name] for name in COST_COLUMNS)) for row in self._rows["ledger"]]
 

@@ -17,7 +17,7 @@ import logging
 import os
 import sqlite3
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -49,7 +49,7 @@ ROUND_TABLES = {
     "flights": "round, training",
     "events": "id",
 }
-#: What is left of a finished run's state: nothing continues from it.
+#: What is left of a finished run's state where it is not to be extended.
 _FINAL = ("parameters", "spec", "history", "privacy")
 #: A misspelt config is not a run, unless a sweep has to report it.
 _DELETE_UNLESS_BEGUN_OR_PLANNED = (
@@ -60,9 +60,11 @@ _DELETE_UNLESS_BEGUN_OR_PLANNED = (
 class Recorder(Persistence):
     """Keeps one run in a store, and holds the claim on it until it is left."""
 
-    def __init__(self, store: Store, run: int, fingerprint: str, every: int = 1) -> None:
+    def __init__(
+        self, store: Store, run: int, fingerprint: str, every: int = 1, *, keep_state: bool = True
+    ) -> None:
         self._store, self._connection = store, store.connection
-        self.run, self._fingerprint, self._every = run, fingerprint, every
+        self.run, self._fingerprint, self._every, self._keep_state = run, fingerprint, every, keep_state
         self._folder = store.checkpoint_folder(fingerprint)
         self._waiting: list[tuple[RoundRecord, Costs, dict[str, int], float]] = []
         self._durable_at = float("-inf")
@@ -90,9 +92,22 @@ class Recorder(Persistence):
         self._waiting.append((record, costs, disclosed, time.time()))
         if stage != "running" or record.round % self._every == 0:
             values = state()
-            if stage == "complete":
+            if stage == "complete" and not self._keep_state:
                 values = {key: values[key] for key in _FINAL}
             self._commit(record.round, values, stage)
+
+    @property
+    def begun(self) -> bool:
+        """Whether the run has rounds already."""
+        return bool(self._row()["done"])
+
+    def adopt(self, beginning: Saved, ended: Sequence[float], origin: str) -> None:
+        """Begin with rounds that another run has done, each of which `ended` then; the run must not have begun."""
+        rounds = zip(beginning.records, beginning.costs, beginning.disclosed, ended, strict=True)
+        self._waiting = list(rounds)
+        self._commit(len(beginning.records), beginning.state, "running")
+        with translated(self._store.path), transaction(self._connection):
+            self._event(len(beginning.records), "extended", origin)
 
     def complete_result(self) -> Result | None:
         """The result, if the run is already complete."""

@@ -181,6 +181,7 @@ def open_to_read(path: Path, patience: float = BUSY_SECONDS) -> sqlite3.Connecti
 
 def _prepare(connection: sqlite3.Connection, path: Path) -> None:
     with translated(path):
+        _version(connection, path)  # before anything changes a file that is not ours
         connection.execute("PRAGMA foreign_keys = ON")
         if connection.execute("PRAGMA user_version").fetchone()[0] == 0:
             # Only counts before the first table; lets deleted runs give back their space.

@@ -233,10 +233,22 @@ class Store:
         habits = build(CheckpointOptions, experiment.checkpoint, "checkpoint")
         if habits.every < 1:
             raise ConfigError(f"bad value for 'checkpoint.every': {habits.every}", expected="at least 1")
-        return self.claim(experiment.fingerprint, _described(experiment), every=habits.every, resume=resume)
+        return self.claim(
+            experiment.fingerprint,
+            _described(experiment),
+            every=habits.every,
+            keep_state=habits.final == "state",
+            resume=resume,
+        )
 
     def claim(
-        self, fingerprint: str, description: Mapping[str, Any], *, every: int = 1, resume: bool = False
+        self,
+        fingerprint: str,
+        description: Mapping[str, Any],
+        *,
+        every: int = 1,
+        keep_state: bool = True,
+        resume: bool = False,
     ) -> Recorder:
         """As `recorder`, for a run that has no `Experiment`: `description` has name, seed, rounds and config."""
         with translated(self.path), transaction(self.connection):
@@ -256,7 +268,7 @@ class Store:
             except BaseException:
                 self.claims.release(row["id"])
                 raise
-        return Recorder(self, row["id"], fingerprint, every)
+        return Recorder(self, row["id"], fingerprint, every, keep_state=keep_state)
 
     def delete(self, run: Run) -> None:
         """Remove a run, its rounds and its checkpoint; plain result files stay where they are."""
