@@ -82,6 +82,8 @@ class Dataset:
     owner_names: tuple[str, ...] = ()
     #: Features are token ids: kept as integers, not normalised.
     tokens: bool = False
+    #: Tells apart which tokens the ids stand for; "": nobody says.
+    vocabulary: str = ""
     #: Where the data came from, for reports.
     origin: str = ""
     #: What a sample's target is. Where it is no class, `classes` is the number of outputs that a model has.

@@ -48,7 +48,7 @@ def load_weights(model: nn.Module, weights: str) -> None:
     if unused:
         log.warning("weights '%s': the statistics of batch normalisation are dropped, the model has none", weights)
         given = {name: tensor for name, tensor in given.items() if name not in unused}
-    _check_match(weights, given, wanted)
+    check_match(weights, given, wanted)
     model.load_state_dict(given, strict=False)
 
 
@@ -57,7 +57,8 @@ def _current_name(name: str) -> str:
     return re.sub(r"(denselayer\d+\.(?:norm|conv))\.(\d)\.", r"\1\2.", name)
 
 
-def _check_match(weights: str, given: Mapping[str, torch.Tensor], wanted: Mapping[str, torch.Tensor]) -> None:
+def check_match(weights: str, given: Mapping[str, torch.Tensor], wanted: Mapping[str, torch.Tensor]) -> None:
+    """Refuse a state dict that is not exactly the one that is wanted."""
     both = given.keys() & wanted.keys()
     problems = {
         # Checkpoints from before PyTorch 0.4.1 have no counters of batches.
@@ -102,19 +103,32 @@ def read_state(path: Path) -> dict[str, torch.Tensor]:
     """The state dict in a file; never runs code from it."""
     if path.suffix == ".safetensors":
         try:
+            from safetensors import SafetensorError
             from safetensors.torch import load_file
         except ImportError:
             raise ConfigError(
                 f"cannot read '{path}' without the package safetensors", fix="pip install safetensors"
             ) from None
-        content: Any = load_file(path)
+        try:
+            content: Any = load_file(path)
+        except (SafetensorError, OSError, ValueError) as error:
+            raise _damaged(path, error) from None
     else:
         try:
             content = torch.load(path, map_location="cpu", weights_only=True)
-        except (pickle.UnpicklingError, RuntimeError, EOFError, ValueError) as error:
-            raise ConfigError(f"'{path}' is not a file of weights: {str(error).splitlines()[0]}") from None
+        except (pickle.UnpicklingError, RuntimeError, EOFError, ValueError, KeyError, OSError) as error:
+            raise _damaged(path, error) from None
     if isinstance(content, dict) and isinstance(content.get("state_dict"), dict):
         content = content["state_dict"]
     if not isinstance(content, dict) or not all(isinstance(v, torch.Tensor) for v in content.values()):
         raise ConfigError(f"'{path}' holds a {type(content).__name__}", expected="a state dict: tensors by name")
     return {str(name).removeprefix("module."): tensor for name, tensor in content.items()}
+
+
+def _damaged(path: Path, error: Exception) -> ConfigError:
+    said = (str(error).splitlines() or [type(error).__name__])[0]
+    return ConfigError(
+        f"'{path}' is not a file of weights: {said}",
+        expected="a whole file with tensors by name",
+        fix="compare its size with the original's, and fetch it again",
+    )

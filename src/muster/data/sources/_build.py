@@ -31,6 +31,7 @@ def labelled(
     *,
     attribute_names: tuple[str, ...] = (),
     tokens: bool = False,
+    vocabulary: str = "",
 ) -> Dataset:
     """A data set from its arrays; names that the arrays carry go before those given."""
     class_names = names(arrays, "class_names") or class_names
@@ -50,6 +51,7 @@ def labelled(
         attribute_names=attribute_names,
         owner_names=names(arrays, "owner_names"),
         tokens=tokens,
+        vocabulary=vocabulary,
         origin=str(folder),
     )
 
