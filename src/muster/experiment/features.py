@@ -25,6 +25,8 @@ log = logging.getLogger(__name__)
 
 #: Samples that run through the network together: fixed, so that features do not depend on how work is divided.
 BLOCK = 32
+#: More than this is not kept on disk.
+MOST_BYTES = 4 * 1024**3
 _SPLITS = ("train", "test")
 
 
@@ -39,9 +41,7 @@ def with_features(
     parts = split(module)
     if parts is None:
         return data, module
-    if not obstacle and not _agree(data, module, parts):
-        obstacle = "something follows the classification layer, or goes around it"
-    if obstacle:
+    if obstacle := obstacle or _obstacle(data, module, parts):
         log.info("the frozen part of the model is computed again in every training: %s", obstacle)
         return data, module
     arrays = cached(
@@ -62,10 +62,16 @@ def with_features(
     return dataclasses.replace(data, dataset=dataset), parts.rest
 
 
-def _agree(data: FederatedData, module: nn.Module, parts: Split) -> bool:
+@torch.no_grad()
+def _obstacle(data: FederatedData, module: nn.Module, parts: Split) -> str:
+    """Why features cannot stand for samples; "" where they can."""
     few, _ = data.tensors(data.dataset.train, np.arange(min(4, len(data.dataset.train))))
     with single_threaded():
-        return agrees(module, parts, few)
+        if not agrees(module, parts, few):
+            return "something follows the classification layer, or goes around it"
+        width = parts.backbone.eval()(few[:1]).numel()
+    size = 4 * width * (len(data.dataset.train) + len(data.dataset.test))
+    return f"features would take {size / 1e9:.1f} GB" if size > MOST_BYTES else ""
 
 
 def _digest_of_network(module: nn.Module) -> str:
