@@ -18,6 +18,7 @@ from muster.experiment.features import with_features
 from muster.experiment.networks import state_of
 from muster.experiment.runner import build_data, build_ingredients
 from muster.models import build_model
+from muster.models.flops import training_flops
 from muster.models.freezing import agrees, split
 from muster.results.store import Store
 from muster.server.loop import Observer
@@ -80,6 +81,15 @@ def test_older_files_are_understood(tiny_bert, tmp_path):
     (tiny_bert / "model.safetensors").unlink()
     torch.save(older, tiny_bert / "pytorch_model.bin")
     assert torch.equal(build(tiny_bert).eval()(tokens(tiny_bert)), expected)
+
+
+def test_what_a_text_costs_is_counted(tiny_bert):
+    sample = torch.zeros((1, LENGTH), dtype=torch.long)
+    whole, last = (training_flops(build(tiny_bert, **options), sample) for options in ({}, {"trained_layers": 1}))
+    # Of the products of a layer with 16 × 16 (four) and 16 × 32 (two) weights, three layers, three passes.
+    products = 2 * LENGTH * (4 * 16 * 16 + 2 * 16 * 32)
+    assert whole > 3 * 3 * products
+    assert 3 * products + 2 * products < last < whole
 
 
 def test_the_head_is_drawn_from_the_seed_alone(tiny_bert):

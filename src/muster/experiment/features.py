@@ -57,7 +57,7 @@ def with_features(
         for name in _SPLITS
         if len(getattr(data.dataset, name))
     }
-    dataset = dataclasses.replace(data.dataset, normalisation=Normalisation(), tokens=False, **made)
+    dataset = dataclasses.replace(data.dataset, normalisation=Normalisation(), tokens=False, picture=None, **made)
     log.info("the frozen part of the model is computed once: samples are its features, %s", dataset.sample_shape)
     return dataclasses.replace(data, dataset=dataset), parts.rest
 

@@ -40,10 +40,10 @@ class BertEncoder(nn.Module):
     def forward(self, texts: torch.Tensor) -> torch.Tensor:
         if self._given_states:
             mask, given = _trimmed(texts[:, :, -1] > 0, texts[:, :, :-1])
-            found = self.bert(inputs_embeds=given, attention_mask=mask.long())
+            found = self.bert(inputs_embeds=given, attention_mask=_visible(mask))
         else:
             mask, given = _trimmed(texts != self._padding, texts)
-            found = self.bert(input_ids=given, attention_mask=mask.long())
+            found = self.bert(input_ids=given, attention_mask=_visible(mask))
         if self._pooling == "cls":
             first: torch.Tensor = found.pooler_output
             return first
@@ -87,7 +87,7 @@ class LowerHalf(nn.Module):
 
     def forward(self, tokens: torch.Tensor) -> torch.Tensor:
         mask = tokens != self._padding
-        states = self.bert(input_ids=tokens, attention_mask=mask.long()).last_hidden_state
+        states = self.bert(input_ids=tokens, attention_mask=_visible(mask)).last_hidden_state
         return torch.cat([states * mask.unsqueeze(2), mask.unsqueeze(2).float()], dim=2)
 
 
@@ -283,6 +283,11 @@ def add_adapters(
         layers_to_transform=list(layers),
     )
     inject_adapter_in_model(lora, made)
+
+
+def _visible(mask: torch.Tensor) -> torch.Tensor | None:
+    """Which tokens are looked at, as the library wants it; where only shapes are known, it may not be asked."""
+    return None if mask.device.type == "meta" else mask.long()
 
 
 def _trimmed(mask: torch.Tensor, given: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:

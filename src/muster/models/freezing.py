@@ -21,11 +21,13 @@ _ROUNDING = 1e-4
 
 def freeze(module: nn.Module, what: str | Sequence[str]) -> None:
     """Let some parts of a network stay as they are: all but its head (`"backbone"`), or those of these names."""
-    if isinstance(what, str) and what != BACKBONE:
-        what = [what]
+    if what == BACKBONE and (declared := getattr(module, "backbone_parts", ())):
+        what = declared
     if what == BACKBONE:
         _freeze_backbone(module)
         return
+    if isinstance(what, str):
+        what = [what]
     parts = dict(module.named_modules())
     del parts[""]
     for name in what:

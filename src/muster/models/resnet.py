@@ -110,6 +110,8 @@ class ResNet(nn.Module):
                 channels = 4 * filters if bottleneck else filters
             self.add_module(f"layer{number}", nn.Sequential(*stage))
             self.stages.append(f"layer{number}")
+        #: How many numbers the classification layer takes.
+        self.width = channels
         self.fc = nn.Linear(channels, classes)
         initialise_convolutions(self)
 

@@ -87,6 +87,17 @@ def load_weights(model: nn.Module, weights: str) -> Taken:
     return report
 
 
+def load_backbone(model: nn.Module, weights: str, head: str) -> Taken:
+    """Copy pretrained weights into a model that lacks the classification layer `head` of its kind."""
+    given = _in_own_names(model, read_state(locate(weights)))
+    chosen = {name: tensor for name, tensor in given.items() if not name.startswith(f"{head}.")}
+    check_match(weights, chosen, model.state_dict())
+    model.load_state_dict(chosen, strict=False)
+    report = Taken(tuple(sorted(chosen)), tuple(sorted(given.keys() - chosen.keys())), ())
+    log.info("weights '%s': %s", weights, report)
+    return report
+
+
 def _some(names: tuple[str, ...]) -> str:
     return ", ".join(names[:3]) + (", …" if len(names) > 3 else "")
 
