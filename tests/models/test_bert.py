@@ -169,8 +169,8 @@ def test_what_is_frozen_stays_and_is_not_booked(bert_experiment, options):
 
 
 def test_it_learns(bert_experiment):
-    sections = {"rounds": 12, "training": {"lr": 0.01, "optimizer": "adam", "batch_size": 8, "epochs": 3}}
-    result = muster.run(bert_experiment(sections, trained_layers=2), workers=0)
+    sections = {"rounds": 8, "training": {"lr": 0.01, "optimizer": "adam", "batch_size": 8, "epochs": 3}}
+    result = muster.run(bert_experiment(sections), workers=0)
     assert result.final("accuracy") > 0.9
 
 
