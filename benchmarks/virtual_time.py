@@ -104,11 +104,12 @@ def availability(sessions: str) -> Availability | None:
 
 
 def measure(case: Case) -> Measured:
-    begin, timed = time.process_time(), Timed()
+    begin, timed, engine = time.process_time(), Timed(), TrialEngine(case.clients)
+    engine.reachable(0)  # the ids of all clients, made once: with sizes and history, part of the set-up
     server = Server(
         RandomSelection(case.cohort),
         FedAvg(),
-        TrialEngine(case.clients),
+        engine,
         devices=Phones(flops_per_sample=case.flops).draw(case.clients, 0, lambda: case.flops),
         availability=availability(case.sessions),
         pacing=case.pacing,

@@ -37,7 +37,7 @@ BUGS = (
     Bug(
         "misaligned multiplicities",
         "server/flights.py",
-        "at = positions(self.request.clients, clients)",
+        "at = positions(request.clients, clients)",
         "at = np.arange(len(clients))",
         word="multiplicities",
     ),
@@ -100,8 +100,8 @@ BUGS = (
     Bug(
         "refused answers cost no privacy",
         "server/training.py",
-        "talk.books.released(mine.clients, part.order.report)",
-        "talk.books.released(np.array(self.record.clients, dtype=np.int64), part.order.report)",
+        "books.released(answered, report)",
+        "books.released(np.array(self.record.clients, dtype=np.int64), report)",
         word="spent",
     ),
     Bug(

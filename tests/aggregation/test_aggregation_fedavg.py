@@ -2,6 +2,8 @@
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from muster.aggregation._blocks import BLOCK, accumulate, column_blocks, combination, norms
 from muster.aggregation.fedavg import FedAvg
@@ -75,6 +77,24 @@ def test_sums_do_not_depend_on_blocks_or_on_the_number_of_rows_at_once() -> None
     shifted = combination(rows[:, 3:], coefficients)
     np.testing.assert_array_equal(whole[3:], shifted)
     np.testing.assert_allclose(whole, coefficients @ rows.astype(np.float64), atol=1e-12)
+
+
+@given(
+    clients=st.integers(1, 70),
+    columns=st.one_of(st.integers(1, 40), st.sampled_from([610, 4 * BLOCK // 64, 4 * BLOCK // 64 + 1, BLOCK + 1])),
+    seed=st.integers(0, 99),
+)
+@settings(max_examples=60, deadline=None)
+def test_terms_are_added_one_after_the_other_however_many_there_are(clients, columns, seed) -> None:
+    rng = np.random.default_rng(seed)
+    scales = rng.lognormal(0, 6, size=(clients, 1))
+    rows = (scales * rng.normal(size=(clients, columns))).astype(np.float32)
+    coefficients, total = rng.random(clients), rng.normal(size=columns)
+    textbook = total.copy()
+    for row, coefficient in zip(rows, coefficients, strict=True):
+        textbook = textbook + row.astype(np.float64) * coefficient
+    accumulate(total, rows, coefficients)
+    assert total.tobytes() == textbook.tobytes()
 
 
 @pytest.mark.parametrize("order", [1, 2])

@@ -76,7 +76,7 @@ def test_the_largest_losses_and_movements_stay_finite(advance, q) -> None:
 
 
 def test_one_update_that_cannot_be_weighed_is_named(advance) -> None:
-    with pytest.raises(TrainingError, match="client 1: qfedavg cannot weigh its loss of nan"):
+    with pytest.raises(TrainingError, match="client 1: qfedavg cannot weight its loss of nan"):
         advance(QFedAvg(), [0.0, 0.0], MOVEMENTS, reports={"start_loss": np.array([1.0, np.nan, 1.0])})
 
 

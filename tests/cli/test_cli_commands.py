@@ -105,10 +105,10 @@ def test_resume_says_when_there_is_nothing_to_go_on_with(here):
     assert "--resume:" not in call("run", "c.toml", "-w", "0")
     assert "--resume:" not in call("run", "c.toml", "-w", "0", "--resume")
     longer = call("run", "c.toml", "-w", "0", "--resume", "--set", "rounds=3")
-    assert "starts at round 1; with another number of rounds it is another run" in longer
+    assert "starts at round 1; with a different number of rounds it is a different run" in longer
     assert "with 2 of 2 rounds)" in longer
     other = call("run", "c.toml", "-w", "0", "--resume", "--set", "seed=5")
-    assert "has nothing to go on with, so this starts at round 1\n" in other
+    assert "has nothing to continue, so this starts at round 1\n" in other
 
 
 def test_quickstart_compares_and_draws(here):

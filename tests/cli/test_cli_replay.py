@@ -58,8 +58,8 @@ def test_differences_are_told_and_have_an_exit_code(made):
     store.connection.execute("UPDATE metrics SET value = value + 0.5 WHERE name = 'loss' AND round = 2")
     result = CliRunner().invoke(app, ["replay", run.name, "--workers", "0"])
     assert result.exit_code == 1
-    assert "4 rounds repeated, and not the same:\n  round 2: the metrics\n" in result.output
-    assert "It may be because" in result.output
+    assert "4 rounds repeated, with differences:\n  round 2: the metrics\n" in result.output
+    assert "The reason may be" in result.output
 
 
 def test_unknown_runs_are_one_message(made):

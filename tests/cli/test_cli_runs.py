@@ -85,7 +85,7 @@ def test_a_sweep_its_list_and_its_details(done):
     assert len(lines) == 5
     assert all("complete" in line and "mine" in line for line in lines[1:])
     assert len(call("runs", "--method", "random", "--seed", "1").splitlines()) == 2
-    assert "no runs fit" in call("runs", "--status", "failed")
+    assert "no runs match" in call("runs", "--status", "failed")
     assert len(call("runs", "--where", "partition.alpha=0.5", "--sweep", "mine").splitlines()) == 5
     rows = [json.loads(line) for line in call("runs", "--json").splitlines()]
     assert {row["status"] for row in rows} == {"complete"}
@@ -116,7 +116,7 @@ def test_a_part_of_a_sweep_with_another_seed(here):
 def test_a_stopped_sweep_says_the_command_that_goes_on_with_the_same_runs(here, monkeypatch):
     monkeypatch.setattr("muster.experiment.jobs.run_experiments", lambda *_, **__: RunOutcome(stopped=True))
     told = call("sweep", "mine.toml", "--set", "rounds=1", "--seed", "7", "--workspace", "w", code=130)
-    assert "goes on from here: muster sweep mine.toml --set rounds=1 --seed 7 --workspace w" in told
+    assert "continues from here: muster sweep mine.toml --set rounds=1 --seed 7 --workspace w" in told
 
 
 def test_settings_and_failures(here):
@@ -141,7 +141,7 @@ def test_deleting_asks_first(done):
     with pytest.raises(ConfigError, match="nothing was chosen"):
         call("runs", "delete")
     assert "2 runs deleted" in call("runs", "delete", "--sweep", "mine", "--yes")
-    assert "no runs fit" in call("runs")
+    assert "no runs match" in call("runs")
 
 
 @pytest.mark.parametrize("form", ["parquet", "csv"])
@@ -203,7 +203,7 @@ def test_ctrl_c_lets_the_rounds_end_and_the_same_command_goes_on(here):
     os.killpg(process.pid, signal.SIGINT)
     _, message = process.communicate(timeout=120)
     assert process.returncode == 130
-    assert "the same command goes on from here" in message
+    assert "the same command continues from here" in message
     with Store("runs") as store:
         assert {run.status for run in store.runs()} <= {"stopped", "planned", "complete"}
         assert any(run.status == "stopped" for run in store.runs())

@@ -71,7 +71,7 @@ def test_comments_come_from_the_code():
     assert options["min_clients"].comment.startswith("η: the round ends")
     assert options["quartiles"].default == (0.25, 0.75)
     inherited = {option.name: option for option in options_of(sections()["aggregation"][1]["fedavg"])}
-    assert inherited["server_lr"].comment.startswith("How far the server goes")
+    assert inherited["server_lr"].comment.startswith("How far the server moves")
 
 
 def test_options_that_are_described_can_be_given():

@@ -133,7 +133,7 @@ MISTAKES = {
         lambda: from_arrays(FEATURES, LABELS, test=(FEATURES[:, :3], LABELS)),
         r"test sample has the shape \(3,\)",
     ),
-    "test data no pair": (lambda: from_arrays(FEATURES, LABELS, test=FEATURES), "no pair"),
+    "test data no pair": (lambda: from_arrays(FEATURES, LABELS, test=FEATURES), "not a pair"),
     "unknown task": (lambda: from_arrays(FEATURES, LABELS, task="regresion"), "did you mean 'regression'"),
     "multi-label with a two": (
         lambda: from_arrays(FEATURES, np.tile(LABELS[:, None], 2), task="multi-label"),

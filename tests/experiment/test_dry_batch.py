@@ -89,7 +89,7 @@ MISTAKES = {
     ),
     "not finite": ({"model": Explodes}, "is nan"),
     "loss of other arguments": ({"objective": lambda y: y}, "the loss <lambda> fails: TypeError"),
-    "loss as one number": ({"objective": lambda y, t: y.mean()}, "one number a sample"),
+    "loss as one number": ({"objective": lambda y, t: y.mean()}, "one number per sample"),
     "loss without gradient": (
         {"objective": lambda y, t: (y.argmax(1) == t).float()},
         "does not depend on the model",
@@ -163,7 +163,7 @@ def test_single_leftovers_are_told_and_dropped_on_request(engine):
 
 def test_a_client_with_one_sample_needs_another_normalisation():
     described = experiment(data=of_sizes(9, 1), model=normalised(), training={"batch_size": 8, "drop_last": True})
-    with pytest.raises(ConfigError, match=r"(?s)1 of 2 clients.*\(client 1\).*leave clients with one sample out"):
+    with pytest.raises(ConfigError, match=r"(?s)1 of 2 clients.*\(client 1\).*leave out clients with one sample"):
         muster.run(described, workers=0)
 
 

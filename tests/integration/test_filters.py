@@ -179,7 +179,7 @@ def test_a_filter_that_changes_in_secret_is_found_out(tiny):
     class Secret(Noise):
         changes = False
 
-    with pytest.raises(ConfigError, match="changed updates, but says that it does not"):
+    with pytest.raises(ConfigError, match="changed updates, but declares that it does not"):
         muster.run(tiny(filters=[Secret(side="server")]), workers=0)
 
 
@@ -207,7 +207,7 @@ def test_a_client_side_filter_belongs_to_the_engine(tiny):
     from muster.experiment.runner import build_parts
 
     parts = replace(build_parts(tiny(), workers=0), filters=(Clip(1.0, "client"),))
-    with parts.engine, pytest.raises(ConfigError, match="hand it to the engine"):
+    with parts.engine, pytest.raises(ConfigError, match="pass it to the engine"):
         parts.server().run(1)
 
 

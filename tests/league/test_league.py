@@ -171,7 +171,7 @@ def test_mistakes_in_the_file(change, problem):
     [
         ("First", "bad selector 'First'"),
         ("no_such_module:First", "cannot import 'no_such_module'"),
-        ("json:JSONDecoder", "is no selector"),
+        ("json:JSONDecoder", "is not a selector"),
     ],
 )
 def test_guests_that_are_none(word, problem):
@@ -220,7 +220,7 @@ def test_a_league_from_end_to_end(league, tmp_path, guest):
     for words in (
         "## Selection",
         "Mean ranks by unit of work",
-        "Beside accuracy",
+        "Besides accuracy",
         "alpha 1.0: Scores after",
         "Chosen options",
         "`muster league`",
@@ -287,6 +287,6 @@ def test_runs_that_fail_are_named(league, tmp_path):
     (table,) = outcome.tables
     assert [judged.name for judged in table.comparison.judged] == ["alpha 1.0"]
     page = write_page(outcome, tmp_path / "page.md", "muster league").read_text()
-    assert "What is not here" in page
+    assert "What is missing" in page
     assert "random, alpha 0.5, seed 0: " in page
     assert "2 runs of the league have no result" in str(failures(outcome))

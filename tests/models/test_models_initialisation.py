@@ -42,5 +42,5 @@ def test_the_seed_decides_and_the_default_is_the_layers_own():
 def test_refusals():
     with pytest.raises(ConfigError, match=r"model\.init.*'xavir'"):
         weights("xavir")
-    with pytest.raises(ConfigError, match="made already"):
+    with pytest.raises(ConfigError, match="already exists"):
         build_model(nn.Linear(4, 3), (4,), 3, {"init": "xavier"})

@@ -94,6 +94,22 @@ def test_buffered_is_what_a_slow_simulation_of_events_gives(k):
     np.testing.assert_allclose(result.parameters, model, atol=1e-4)
 
 
+def test_nobody_looks_twice_at_the_same_clients_at_the_same_moment(monkeypatch):
+    server = Server(InTurn(), FedAvg(), trial(), devices=devices(), pacing=Buffered(12, k=3))
+    looks: list[tuple[int, float, tuple[int, ...]]] = []
+    usual = server.clock.reachable
+
+    def reachable(round, clients):
+        looks.append((round, server.clock.now, tuple(server.airspace.flights.clients.tolist())))
+        return usual(round, clients)
+
+    monkeypatch.setattr(server.clock, "reachable", reachable)
+    server.run(10)
+    # In the first step four cohorts set out, and whether there is room for a fifth needs no look.
+    assert len(looks) == 4 + 9
+    assert len(set(looks)) == len(looks)
+
+
 @pytest.mark.parametrize("aggregator", [FedAvg, SimProx])
 def test_with_equal_devices_and_as_many_in_flight_as_taken_buffered_is_synchronous(aggregator):
     runs = []
@@ -146,6 +162,16 @@ def test_over_selection_takes_the_fastest_and_books_the_rest():
     assert costs.bytes_down == 6 * server.engine.population.spec.bytes
     assert costs.bytes_up == 3 * server.engine.population.spec.bytes
     assert costs.wasted_bytes == 3 * server.engine.population.spec.bytes
+
+
+def test_who_answers_at_the_moment_at_which_the_server_goes_on_has_sent_its_answer():
+    world = devices(equal=True)
+    world.speed[5] /= 2
+    server = Server(InTurn(6), FedAvg(), trial(equal=True), devices=world, pacing=OverSelect(2.0))
+    costs, model = server.run(1).ledger.total(), server.engine.population.spec.bytes
+    assert (costs.client_trainings, costs.wasted_trainings) == (3, 3)
+    assert costs.bytes_up == 5 * model
+    assert costs.wasted_bytes == (3 + 2) * model
 
 
 def test_a_deadline_that_nobody_meets_is_recorded_and_then_stops_the_run():
@@ -307,11 +333,14 @@ BUFFERED = {"method": "buffered", "in_flight": 10}
     [
         ({"selection": {"method": "terraform", "clients_per_round": 10}}, "trains more than once in a round"),
         ({"selection": {"method": "fedpns", "clients_per_round": 5}}, "which of its updates are used"),
-        ({"selection": {"method": "probe-fairness", "clients_per_round": 5}}, "train on from what they did"),
+        (
+            {"selection": {"method": "probe-fairness", "clients_per_round": 5}},
+            "continue training from what they did",
+        ),
         ({"selection": {"method": "feddiverse", "clients_per_round": 5}}, "another aggregation"),
         ({"algorithm": {"method": "scaffold"}, "aggregation": {"method": "scaffold"}}, "must move together"),
         ({"algorithm": {"method": "feddyn"}, "aggregation": {"method": "feddyn"}}, "must move together"),
-        ({"devices": {}}, "nobody takes any time"),
+        ({"devices": {}}, "they take no time"),
         ({"devices": {}, "pacing": {}, "availability": {"method": "rhythm"}}, "without devices no time passes"),
         ({"pacing": {"method": "bufered"}}, "buffered"),
         ({"pacing": {"method": "buffered", "in_flight": 5, "k": 6}}, "in_flight"),

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import traceback
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -99,6 +103,59 @@ def test_stopped_in_mid_flight_and_resumed(tiny, tmp_path, pacing, selection):
         assert max(versions) >= 2  # clients at work on several versions
     resumed = muster.run(experiment, workers=0, out=tmp_path, resume=True)
     assert everything(resumed) == everything(whole)
+
+
+class Killed(Observer):
+    """`kill -9` for this process and all that it has started, while a round's answers come in."""
+
+    def __init__(self, after: int) -> None:
+        self.after = after
+
+    def answered(self, answers: object) -> None:
+        if self.after <= 0:
+            os.killpg(0, signal.SIGKILL)
+
+    def round_ended(self, record: object, ledger: object) -> None:
+        self.after -= 1
+
+
+def run_and_be_killed(experiment: muster.Experiment, out: Path, *, workers: int, after: int) -> int:
+    """The signal that ended a process which began or resumed this run."""
+    child = os.fork()
+    if not child:
+        try:
+            os.setsid()
+            muster.run(experiment, workers=workers, out=out, resume=True, observers=[Killed(after)])
+        except BaseException:
+            traceback.print_exc()
+        os._exit(1)  # it was not killed
+    return os.WTERMSIG(os.waitpid(child, 0)[1])
+
+
+#: Numbers of workers of the process that is not killed, and of those that are.
+KILLED = {"inline": (0, 0, 0), "processes": (1, 2, 3), "vectorised": (0, 2, 1)}
+
+
+def check_kills(tiny, out: Path, pacing: str, selection: str, kind: str) -> None:
+    """Killed in two different rounds, and resumed with other numbers of workers each time."""
+    experiment, (last, *killed) = timed(tiny, pacing, selection, rounds=6, engine={"kind": kind}), KILLED[kind]
+    for workers, after in zip(killed, (2, 1), strict=True):
+        assert run_and_be_killed(experiment, out, workers=workers, after=after) == signal.SIGKILL
+    resumed = muster.run(experiment, workers=last, out=out, resume=True)
+    assert everything(resumed) == everything(muster.run(experiment, workers=last))
+
+
+@pytest.mark.parametrize("kind", KILLED)
+def test_killed_while_answers_come_in(tiny, tmp_path, kind):
+    check_kills(tiny, tmp_path, "buffered", "oort", kind)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", KILLED)
+@pytest.mark.parametrize("selection", SELECTIONS)
+@pytest.mark.parametrize("pacing", PACINGS)
+def test_killed_at_any_time(tiny, tmp_path, pacing, selection, kind):
+    check_kills(tiny, tmp_path, pacing, selection, kind)
 
 
 @pytest.mark.parametrize("kind", ["inline", "vectorised"])

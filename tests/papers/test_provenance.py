@@ -140,7 +140,7 @@ def test_the_heading_lists_all_options_of_every_row(example):
     fedavg = next(line for line in lines if line.startswith("options: aggregation fedavg (one): weights equal; "))
     assert "by default clip_norm none, server_lr 1" in fedavg
     assert "max_weight none" in fedavg
-    assert "staleness" in fedavg
+    assert "staleness" not in fedavg, "no answer of a synchronous run is late"
     nova = next(line for line in lines if "fednova" in line)
     assert "momentum 0.5" in nova
     assert "effective normalisers" in nova
@@ -175,12 +175,19 @@ def test_defaults_that_a_table_names_are_told_too(example):
         ("model", {"name": "resnet18"}, {"groups"}),
         ("data", {"source": "banking77"}, {"width", "length"}),
         ("training", {"optimizer": "adam"}, {"momentum", "nesterov"}),
+        ("aggregation", {"method": "fedavg"}, {"staleness", "staleness_a", "staleness_b"}),
         ("selection", {"method": "feddiverse", "estimate": "true"}, {"biased_steps", "gce_q", "degenerate"}),
     ],
 )
 def test_options_that_do_nothing_are_not_told(section, values, idle):
     assert idle <= set(defaults_of(section, values))
     assert not idle & set(left_open(section, values))
+
+
+def test_every_entry_is_synchronous_so_no_answer_is_late():
+    for entry in entries().values():
+        for run in plan(entry, "smoke", seeds=1, here=everything).runs:
+            assert "pacing" not in run.experiment.described(), entry.id
 
 
 def test_options_that_act_are_told():

@@ -7,7 +7,13 @@ import math
 import pytest
 
 from muster.report.compare import Options, compare
-from muster.report.headline import headline, standings
+from muster.report.headline import headlines, standings
+
+
+def headline(comparison):
+    """What is said of the only problem."""
+    (said,) = headlines(comparison)
+    return said
 
 
 def runs(made, scores):
@@ -90,6 +96,21 @@ def test_at_equal_work_the_headline_says_what_the_tables_say(unequal_work):
     assert [standing.score for standing in standings(comparison.alone, options)] == pytest.approx(
         [cell.value for cell in scores]
     )
+
+
+def test_of_several_problems_each_says_how_sure_it_is(made):
+    found = [
+        made(name, seed, [0.1, end], selection={"method": name}, partition={"alpha": alpha})
+        for alpha, best in ((0.1, "oort"), (1.0, "random"))
+        for seed in range(2)
+        for name in ("random", "oort")
+        for end in [0.7 if name == best else 0.6]
+    ]
+    first, second = headlines(compare(found))
+    assert first[0].endswith("0.1: oort is best with 70.0 % accuracy, 10.0 points ahead of random.")
+    assert second[0].endswith("1.0: random is best with 70.0 % accuracy, 10.0 points ahead of oort.")
+    assert first[-1] == "Ahead of random in 2 of 2 seeds: too few to be sure, it takes at least 6."
+    assert second[-1] == "Ahead of oort in 2 of 2 seeds: too few to be sure, it takes at least 6."
 
 
 def test_sorted_cases_without_a_score_come_last(made):

@@ -16,7 +16,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.console import Console
 
-from muster.report.render import cell_text, escape_latex, to_csv, to_data, to_html, to_latex, to_markdown, to_rich
+from muster.report.compare import compare
+from muster.report.render import (
+    cell_text,
+    escape_latex,
+    marked_texts,
+    to_csv,
+    to_data,
+    to_html,
+    to_latex,
+    to_markdown,
+    to_rich,
+)
 from muster.report.tables import (
     Better,
     Cell,
@@ -209,6 +220,22 @@ def test_latex_compiles(tmp_path):
     command = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "t.tex"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, timeout=120, check=False)
     assert done.returncode == 0, done.stdout.decode(errors="replace")[-2000:]
+
+
+def test_pages_and_notebooks_show_intervals_where_the_notes_speak_of_them(made):
+    found = [
+        made(name, seed, [0.1, 0.5 + seed / 10], selection={"method": name})
+        for name in ("random", "oort")
+        for seed in range(4)
+    ]
+    comparison = compare(found)
+    scores = comparison.tables["scores"]
+    assert scores.intervals
+    shown = cell_text(scores.column("accuracy")[0], scores.columns[2], intervals=True)
+    assert "[" in shown
+    assert shown in to_html(scores)
+    assert shown in comparison._repr_html_()
+    assert shown in [text for text, _ in marked_texts(scores)[0]]
 
 
 def test_html():

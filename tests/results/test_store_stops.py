@@ -51,7 +51,7 @@ def test_a_request_is_for_one_run(tmp_path):
 
 @pytest.mark.parametrize("word", ["", "..", "../../etc/passwd", "abc", "A" * 16, "a" * 16 + "/x", "a" * 65])
 def test_no_name_leads_out_of_the_workspace(tmp_path, word):
-    with pytest.raises(OutputError, match="is no fingerprint"):
+    with pytest.raises(OutputError, match="is not a fingerprint"):
         stop_file(tmp_path, word)
 
 

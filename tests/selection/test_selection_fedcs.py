@@ -96,7 +96,7 @@ def test_side_by_side_everybody_fits_who_is_fast_enough_alone():
     assert side_by_side(EXAMPLE, 13.5, 2, rng).tolist() == [0, 2]
     assert side_by_side(EXAMPLE, 8.0, 2, rng).tolist() == []
     drawn = {tuple(side_by_side(np.ones((4, 3)), 5.0, 2, rng).tolist()) for _ in range(60)}
-    assert len(drawn) == 6, "of equally fast clients the lot says who goes"
+    assert len(drawn) == 6, "of equally fast clients, chance decides which go"
 
 
 @settings(max_examples=40, deadline=None)

@@ -287,6 +287,6 @@ def test_bad_options(federation, options):
 
 
 def test_without_devices_it_is_refused_before_round_1(tiny):
-    with pytest.raises(ConfigError, match="nobody takes any time") as error:
+    with pytest.raises(ConfigError, match="clients take no time") as error:
         run(tiny(selection={"method": "pisces", "clients_per_round": 3}), workers=0)
     assert "[devices]" in str(error.value)

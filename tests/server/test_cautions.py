@@ -101,6 +101,19 @@ def test_an_aggregation_that_is_another_one(tiny, aggregation, reference):
     np.testing.assert_allclose(same.parameters, other.parameters, atol=2e-6)
 
 
+def test_a_buffer_of_one_cohort_is_synchronous(tiny):
+    timed = {"devices": {"method": "lognormal"}, "selection": RANDOM}
+    buffered = tiny(**timed, pacing={"method": "buffered", "in_flight": 7, "k": 4})
+    (text,) = cautions(buffered)
+    assert text.startswith("buffered pacing is synchronous here: cohorts of 4 start whole, so at most 4 of 7")
+    assert "in_flight ≥ 8" in text
+    same, other = muster.run(buffered, workers=0), muster.run(tiny(**timed), workers=0)
+    assert same.selections == other.selections
+    np.testing.assert_array_equal(same.parameters, other.parameters)
+    assert not cautions(tiny(**timed, pacing={"method": "buffered", "in_flight": 8, "k": 4}))
+    assert not cautions(tiny(**timed, pacing={"method": "buffered", "in_flight": 7, "k": 3}))
+
+
 def test_the_median_of_two_is_their_mean(tiny):
     two = {"method": "random", "clients_per_round": 2}
     assert cautions(tiny(selection=two, aggregation={"method": "median"}))
@@ -187,7 +200,7 @@ def test_pretraining_takes_everybody(tiny):
     for method in ("feddiverse", "feddiverse-qp"):
         selector = _built({"method": method, "clients_per_round": 3, "pretraining_rounds": 2})
         federation = FakeFederation(6, rounds=2)
-        assert "everybody trains" in " ".join(selector.cautions(federation.population))
+        assert "every client trains" in " ".join(selector.cautions(federation.population))
         assert [len(federation.play(selector).trained) for _ in range(2)] == [6, 6]
 
 

@@ -20,11 +20,11 @@ def often(rows):
         ("terraform", {}),  # looks only at what is in the update
         ("fedcbs", {"label_histogram": "once"}),
         ("feddiverse", {"heterogeneity_triplet": "once"}),
-        ("high-loss", {"loss": "every round, of everybody"}),
-        ("power-of-choice", {"loss": "every round, of candidates"}),
+        ("high-loss", {"loss": "every round, from every client"}),
+        ("power-of-choice", {"loss": "every round, from candidates"}),
         ("oort", {"squared_loss": "with every update"}),
         ("hcsfed", {"compressed_update": "with a client's first update"}),
-        ("fedcor", {"loss": "in 28 of 40 rounds, of everybody"}),
+        ("fedcor", {"loss": "in 28 of 40 rounds, from every client"}),
         ("within", {"–": "as they do"}),
     ],
 )

@@ -15,6 +15,7 @@ from muster.selection.base import Train
 from muster.server.flights import Airspace, Dispatch
 from muster.server.ledger import Load
 from muster.server.real_time import RealClock
+from muster.world.clock import Errand
 
 POLL = 0.25
 
@@ -51,7 +52,7 @@ def airspace_of(clock: RealClock, clients: int) -> Airspace:
     everybody = np.arange(clients)
     airspace = Airspace()
     order = TrainOrder(everybody, np.zeros(1, np.float32), Place(0, 0, 0), 0.1)
-    trips = clock.sending(everybody, 0, 0, 0, exchange=(0, 0))
+    trips = clock.sending(Errand(everybody, 0, 0, 0, (0, 0)))
     ties = np.random.default_rng(clients).random(clients)
     airspace.take_off(Dispatch(Train(everybody), order, 0, Load(0, 0)), clock.now, trips, ties)
     return airspace

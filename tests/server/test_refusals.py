@@ -72,7 +72,7 @@ def run(tiny, aggregator: Aggregator, value: float | None, options: dict, engine
 def test_a_loss_without_use_is_left_out_of_qfedavg(tiny, loss, q, options, engine) -> None:
     result = run(tiny, QFedAvg(q=q), loss, options, engine)
     for record in result.records:
-        why = "cannot weigh its loss" if loss < math.inf else "its 'start_loss' is"
+        why = "cannot weight its loss" if loss < math.inf else "its 'start_loss' is"
         assert why in record.trainings[0].rejected[SPOILED]
         assert record.trainings[0].clients == [0, 1, 3]
     without = run(tiny, QFedAvg(q=q), None, options, engine)
@@ -114,7 +114,7 @@ def test_weights_that_are_all_zero_are_the_same_error_everywhere(tiny, method) -
     [
         ({"optimizer": "adam"}, "plain", "fednova .* adam has no such number"),
         ({"optimizer": "adam"}, "fedprox", "fednova .* adam has no such number"),
-        ({"momentum": 0.9}, "continued", "momentum goes on from their last training"),
+        ({"momentum": 0.9}, "continued", "momentum continues from their last training"),
     ],
 )
 def test_fednova_refuses_optimisers_it_cannot_count(tiny, training, algorithm, message) -> None:

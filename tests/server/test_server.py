@@ -175,7 +175,7 @@ def test_an_aggregate_that_is_not_finite_never_becomes_the_model(tiny):
     made = server(tiny, Fixed((0, 1), {}), FedAvg(server_lr=1e300))
     before = made.parameters.copy()
     with (
-        pytest.raises(TrainingError, match="FedAvg gave parameters that are not finite"),
+        pytest.raises(TrainingError, match="FedAvg returned parameters that are not finite"),
         np.errstate(over="ignore"),
     ):
         made.run(1)
@@ -315,7 +315,7 @@ def test_a_round_that_is_no_generator_is_told_so(tiny):
         def round(self, fed):
             return Train([0])
 
-    with pytest.raises(ConfigError, match=r"Returns\.round gave a Train"):
+    with pytest.raises(ConfigError, match=r"Returns\.round returned a Train"):
         server(tiny, Returns()).run(1)
 
 

@@ -188,5 +188,5 @@ def test_wrong_functions_are_told(options, message):
 @pytest.mark.parametrize("given", [lambda y, t: y.mean(), lambda y, t: 1.0, lambda y, t: y[:1, 0]])
 def test_a_loss_must_have_one_number_a_sample(given):
     outputs, targets = drawn("classification", 8, np.random.default_rng(9))
-    with pytest.raises(ConfigError, match="one number a sample"):
+    with pytest.raises(ConfigError, match="one number per sample"):
         Classification(loss=given).losses(outputs, targets)

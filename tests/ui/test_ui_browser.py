@@ -347,3 +347,24 @@ def test_a_store_that_goes_away_is_told_and_comes_back(browser, tmp_path):
     finally:
         server.kill()
         server.wait()
+
+
+def test_long_names_are_not_cut_to_the_same_beginning(browser, tmp_path):
+    for seed, alpha in enumerate((0.3, 3.0)):
+        name = f"diversity-score, alpha={alpha}"
+        muster.run(muster.Experiment(name=name, rounds=1, seed=seed), 0, store=tmp_path)
+    command = [sys.executable, "-m", "muster.cli.main", "ui", "--workspace", str(tmp_path)]
+    server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    try:
+        page = browser.new_page(viewport={"width": 1280, "height": 900})
+        page.goto(server.stdout.readline().strip())
+        page.get_by_role("link", name="diversity-score").first.wait_for()
+        cut = page.evaluate(
+            "() => [...document.querySelectorAll('.grid tbody td')]"
+            ".filter((e) => e.scrollWidth > e.clientWidth).map((e) => e.textContent)"
+        )
+        assert cut == []
+        page.close()
+    finally:
+        server.kill()
+        server.wait()

@@ -201,7 +201,8 @@ def test_the_comparison_is_that_of_the_tables(page, results):
     same = [run for run in results.values() if not run.config["devices"]]
     table = compare(same).tables["scores"]
     texts = [
-        [cell_text(cell, column) for cell, column in zip(row, table.columns, strict=True)] for row in table.rows
+        [cell_text(cell, column, table.intervals) for cell, column in zip(row, table.columns, strict=True)]
+        for row in table.rows
     ]
     ours = [[cell["text"] for cell in row] for row in found["problems"][0]["tables"]["scores"]["rows"]]
     assert sorted(ours) == sorted(texts)

@@ -14,7 +14,7 @@ from muster.core.component import Population, state
 
 
 def adaptive_step(first: Floats, second: Floats, tau: float) -> Floats:
-    """First moment over the root of the second; τ keeps still coordinates still."""
+    """First moment over the root of the second; τ keeps coordinates that do not move at rest."""
     return first / (np.sqrt(second) + tau)
 
 
@@ -22,7 +22,7 @@ def adaptive_step(first: Floats, second: Floats, tau: float) -> Floats:
 class AdaptiveAggregator(FedAvg):
     """Scales the server's step in each coordinate by how much this coordinate has moved so far.
 
-    The mean movement stands in the place of a negative gradient. Only trainable parameters take part.
+    The mean movement takes the place of a negative gradient. Only trainable parameters take part.
     """
 
     server_lr: float = 0.1
@@ -48,7 +48,7 @@ class AdaptiveAggregator(FedAvg):
         """The next second moment from the square of the mean movement."""
 
     def correction(self) -> float:
-        """Factor of the step against the start of the moments at zero."""
+        """Factor of the step that corrects for moments starting at zero."""
         return 1.0
 
     def step(self, mean: Floats) -> Floats:

@@ -29,6 +29,9 @@ def cached_width(rows: int) -> int:
 
 def accumulate(total: Floats, rows: Vector, coefficients: Floats) -> None:
     """Add Σ coefficients[k] · rows[k] to `total`."""
+    if len(total) > 1 and (len(rows) + 1) * len(total) <= 4 * BLOCK:
+        _accumulate_small(total, rows, coefficients)
+        return
     scratch = np.empty(min(BLOCK, len(total)))
     for block in column_blocks(len(total)):
         part = total[block]
@@ -37,6 +40,16 @@ def accumulate(total: Floats, rows: Vector, coefficients: Floats) -> None:
             np.copyto(product, row)
             np.multiply(product, coefficient, out=product)
             np.add(part, product, out=part)
+
+
+def _accumulate_small(total: Floats, rows: Vector, coefficients: Floats) -> None:
+    """The same for a matrix of which a float64 copy fits into the cache: with many short rows, calls cost most."""
+    terms = np.empty((len(rows) + 1, len(total)))
+    terms[0] = total
+    np.copyto(terms[1:], rows)
+    np.multiply(terms[1:], coefficients[:, None], out=terms[1:])
+    # Along the first axis NumPy adds row after row. (A single column it would add pairwise.)
+    np.add.reduce(terms, axis=0, out=total)
 
 
 def combination(rows: Vector, coefficients: Floats) -> Floats:

@@ -33,7 +33,7 @@ _ROWS = 64
 
 @dataclass(frozen=True)
 class Shifts:
-    """Where rows are seen from, if not all from the same point: row k has shift `which[k]` added (−1: none)."""
+    """What rows are relative to, if not all to the same point: row k has shift `which[k]` added (−1: none)."""
 
     vectors: Vector
     which: Ints
@@ -130,7 +130,7 @@ def _trustworthy(gram: Floats, columns: int) -> bool:
 
 
 def _apart(gram: Floats, scale: Floats | None = None) -> bool:
-    """Whether all rows are so far apart that float32 knows their distances."""
+    """Whether all rows are far enough apart for float32 to resolve their distances."""
     scale = np.diagonal(gram) if scale is None else scale
     smallest = squared_distances(gram) + np.diag(np.full(len(gram), np.inf))
     return bool((smallest >= CANCELLED * np.add.outer(scale, scale)).all())
@@ -144,7 +144,7 @@ def squared_distances(gram: Floats, scale: Floats | None = None) -> Floats:
     squares = np.diagonal(gram)
     sums = np.add.outer(squares, squares)
     distances = sums - 2 * gram
-    # What is left of a difference of equal rows is rounding, which must not pass for a distance.
+    # What is left of a difference of equal rows is rounding, which must not count as a distance.
     rounding = RESOLUTION * (sums if scale is None else np.add.outer(scale, scale))
     distances[distances < rounding] = 0.0
     np.fill_diagonal(distances, 0.0)

@@ -8,7 +8,7 @@ statistics) are estimates, not parameters: they take the plain average of the cl
 are copied from the client with the largest weight.
 
 With asynchrony, answers may belong to older models (see docs/staleness.md). Every aggregator declares in `stale`
-what it makes of them; one that declares nothing is not given any.
+how it treats them; one that declares nothing is not given any.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from muster.signals.base import Signal
 from muster.training.base import LocalAlgorithm, LocalTraining
 from muster.updates.table import Updates, capped, total_of
 
-#: What an aggregator makes of an answer to an older model: it looks at the movement alone, or at the model that
+#: How an aggregator treats an answer to an older model: it looks at the movement alone, or at the model that
 #: the client sent, which is known from the drift of its version.
 StaleUse: TypeAlias = Literal["movements", "models"]
 
@@ -64,7 +64,7 @@ class Aggregator(Component):
 
     #: Movements longer than this are shortened to it before anything else; None: never.
     clip_norm: float | None = None
-    #: How far the server goes towards the aggregate: 1 goes all the way.
+    #: How far the server moves towards the aggregate: 1 is all the way.
     server_lr: float = 1.0
     #: No client has more than this share of the weights, whatever sample count or loss it states; None: any share.
     max_weight: float | None = None
@@ -73,19 +73,19 @@ class Aggregator(Component):
     streaming: ClassVar[bool] = False
     #: Understands multiplicities (sampling with replacement).
     honours_multiplicity: ClassVar[bool] = True
-    #: Weighs clients by what they state, so that `max_weight` means something.
+    #: Weights clients by what they state, so that `max_weight` applies.
     bounds_weights: ClassVar[bool] = False
     #: Understands weights that a selector asks for.
     honours_weights: ClassVar[bool] = True
-    #: Compares clients with a training on data of the server's own, which `trust` hands over.
+    #: Compares clients with a training on the server's own data, which `trust` passes in.
     needs_root: ClassVar[bool] = False
     #: Names of the local algorithms that it works with; None: all.
     requires_algorithm: ClassVar[tuple[str, ...] | None] = None
-    #: What it makes of answers to older models; None: it cannot use them, and a pacing that lets late answers in
+    #: How it treats answers to older models; None: it cannot use them, and a pacing that lets late answers in
     #: is refused before round 1.
     stale: ClassVar[StaleUse | None] = None
     #: Why it cannot, for the message.
-    not_stale: ClassVar[str] = "it does not say what it makes of answers to older models"
+    not_stale: ClassVar[str] = "it does not say how it treats answers to older models"
     #: Keeps the updates of single clients between rounds, so that sums of them are not enough.
     keeps_updates: ClassVar[bool] = False
 
@@ -95,7 +95,7 @@ class Aggregator(Component):
         self.require("max_weight", self.max_weight is None or 0 < self.max_weight <= 1, "above 0, at most 1")
         if self.max_weight is not None and not self.bounds_weights:
             raise ConfigError(
-                f"{type(self).__name__}: max_weight is {self.max_weight}, but the method does not weigh clients "
+                f"{type(self).__name__}: max_weight is {self.max_weight}, but the method does not weight clients "
                 "by what they state",
                 fix="leave max_weight out",
             )
@@ -118,7 +118,7 @@ class Aggregator(Component):
         return ()
 
     def check_training(self, training: LocalTraining, algorithm: LocalAlgorithm) -> None:
-        """Refuse ways of local training that the method would misunderstand."""
+        """Refuse kinds of local training that the method would misunderstand."""
 
     def objections(self, updates: Updates) -> dict[int, str]:
         """Why the method cannot use rows, by row, judged by their numbers.
@@ -128,7 +128,7 @@ class Aggregator(Component):
         return {}
 
     def trust(self, movement: Vector) -> None:
-        """Before each aggregation, where the method `needs_root`: what a training on the server's data made."""
+        """Before each aggregation, if the method `needs_root`: the movement of a training on the server's data."""
 
     def broadcast(self, spec: ParameterSpec) -> Vector | None:
         """A second vector that every training client receives (for example the server's control variate)."""
@@ -141,8 +141,8 @@ class Aggregator(Component):
     def moved(
         self, current: Vector, step: Floats, spec: ParameterSpec, updates: Updates, weights: Floats
     ) -> Aggregated:
-        """The result of going `step` (all entries but counters) from the current parameters."""
-        # The step is the caller's to give away: changing it in place saves a float64 copy of the model.
+        """The result of moving by `step` (all entries but counters) from the current parameters."""
+        # The caller gives up the step: changing it in place saves a float64 copy of the model.
         step[spec.trainable] *= self.server_lr
         parameters = np.empty(spec.size, dtype=np.float32)
         np.add(current[spec.averaged], step, out=parameters[spec.averaged], casting="same_kind")
@@ -191,7 +191,7 @@ class StreamingAggregator(Aggregator):
 
     @abstractmethod
     def add(self, updates: Updates) -> None:
-        """Take some updates in, row by row; their vectors are not to be kept."""
+        """Add some updates, row by row; their vectors are not to be kept."""
 
     @abstractmethod
     def finish(self) -> Aggregated:
@@ -212,7 +212,7 @@ class MeanAggregator(StreamingAggregator):
     """Averages the movements with weights and makes a server step with the mean. Most methods are of this kind.
 
     A subclass gives `weight`, and where it differs from the mean, `scale` and `step`. Sums are kept in float64,
-    and rows enter them one after the other: the result does not depend on how answers were divided into parts.
+    and rows are added one at a time: the result does not depend on how answers were divided into parts.
     """
 
     bounds_weights: ClassVar[bool] = True
@@ -294,5 +294,5 @@ def buffers_of(spec: ParameterSpec) -> slice:
 
 
 def running_sum(start: float, values: Floats) -> float:
-    """`start` plus all values, one after the other: the same bits however the values were divided into parts."""
+    """`start` plus all values, one at a time: the same bits however the values were divided into parts."""
     return float(np.cumsum(np.concatenate([[start], values]))[-1])

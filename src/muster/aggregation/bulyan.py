@@ -19,7 +19,7 @@ from muster.updates.table import Updates
 
 
 def chosen_by_krum(squared_distances: Floats, attackers: int, count: int) -> Ints:
-    """Rows that Krum takes one after the other, each time among those that are left; ascending.
+    """Rows that Krum takes one at a time, each time among those that are left; ascending.
 
     When few are left, scores look at one neighbour only, and two that are each other's nearest are always tied:
     then the one with the lower score among all clients is taken.
@@ -37,7 +37,7 @@ def chosen_by_krum(squared_distances: Floats, attackers: int, count: int) -> Int
 def mean_around_median(rows: Vector, count: int) -> Floats:
     """Of each column the mean of the `count` values that are closest to its median.
 
-    In sorted order the closest values are neighbours, so that the best of few windows is looked for.
+    In sorted order the closest values are neighbours, so only a few windows need comparing.
     """
     result = np.empty(rows.shape[1])
     for block in column_blocks(rows.shape[1], cached_width(len(rows))):
@@ -80,7 +80,7 @@ class Bulyan(Aggregator):
             raise TrainingError(
                 f"Bulyan: {len(updates)} updates came, too few to withstand {self.attackers} attackers",
                 expected=f"at least 4f + 3 = {4 * self.attackers + 3}",
-                fix="select more clients a round, or lower `attackers`",
+                fix="select more clients per round, or lower `attackers`",
             )
         distances = inner_products(updates.movements[:, spec.trainable]).squared_distances
         chosen = chosen_by_krum(distances, self.attackers, len(updates) - 2 * self.attackers)

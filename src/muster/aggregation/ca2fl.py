@@ -26,7 +26,7 @@ class CA2FL(Aggregator):
 
     v = h̄ + mean over the buffer of (Δ_i − h_i), with h_i the last update of client i that was used (zero before)
     and h̄ the mean of the h_i of all clients of the federation; w ← w + η v, then h_i ← Δ_i. So clients that answer
-    rarely keep their say.
+    rarely keep their influence.
     """
 
     #: Memory for the clients' last updates, before they go to disk.

@@ -16,7 +16,7 @@ from muster.updates.table import Updates, normalised
 
 
 def clipped_mean(rows: Vector, centre: Floats, radius: float, iterations: int) -> tuple[Floats, Floats]:
-    """The centre after so many steps, and the factor by which each row's distance was shortened in the last one.
+    """The centre after `iterations` steps, and the factor by which each row's distance was shortened in the last.
 
     v ← v + mean of (x − v) · min(1, radius/‖x − v‖).
     """
@@ -32,9 +32,9 @@ def clipped_mean(rows: Vector, centre: Floats, radius: float, iterations: int) -
 @aggregators.register("centred-clipping")
 @dataclass
 class CentredClipping(Aggregator):
-    """Mean of the movements, each counted only as far as it is near the last round's step."""
+    """Mean of the movements, each clipped to a radius around the last round's step."""
 
-    #: τ: nobody pulls further than this from the last step.
+    #: τ: no client pulls further than this from the last step.
     radius: float = 10.0
     iterations: int = 3
 

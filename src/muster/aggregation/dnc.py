@@ -30,8 +30,8 @@ def outlier_scores(rows: Floats) -> Floats:
 def inconspicuous(scores: Floats, count: int) -> Bools:
     """The `count` lowest scores, without those that equal one that is not among them.
 
-    Attackers that send the same stand out alike: were ties kept, one more of them than expected would save all.
-    Where everybody would be left out, nobody stands out, and ties are kept.
+    Attackers that send the same stand out equally: if ties were kept, one more of them than expected would save
+    all. If all would be left out, none stands out, and ties are kept.
     """
     ascending = np.sort(scores)
     if count >= len(scores):
@@ -49,7 +49,7 @@ class DivideAndConquer(Aggregator):
 
     #: Clients (f) that may send anything.
     attackers: int = 1
-    #: c: so many times f clients are left out each time.
+    #: c: c times f clients are left out each time.
     filter_factor: float = 1.0
     #: How many draws of coordinates, and how many coordinates each.
     iterations: int = 5
@@ -74,14 +74,14 @@ class DivideAndConquer(Aggregator):
         if left_out and len(updates) <= left_out and len(updates) > 1:
             raise TrainingError(
                 f"DnC: {len(updates)} updates came, and {left_out} are to be left out",
-                fix="select more clients a round, or lower `attackers` or `filter_factor`",
+                fix="select more clients per round, or lower `attackers` or `filter_factor`",
             )
         good = self._good(updates.movements[:, spec.trainable], max(1, len(updates) - left_out))
         self.done += 1
         return self.averaged(current, updates, good / good.sum(), spec)
 
     def _good(self, rows: Vector, count: int) -> Bools:
-        """Who is never left out; where that is nobody, whoever is left out least often."""
+        """Clients that are never left out; if there are none, those that are left out least often."""
         rng = generator(0, "dnc", self.done)
         kept = np.zeros(len(rows), dtype=np.int64)
         for _ in range(self.iterations):

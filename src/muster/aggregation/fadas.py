@@ -21,7 +21,7 @@ Delay = Literal["ignore", "cap", "divide"]
 
 
 def delayed_rate(rate: float, oldest: int, threshold: int = 1, delay: Delay = "divide") -> float:
-    """The server's learning rate for a buffer whose oldest answer has missed so many aggregations.
+    """The server's learning rate for a buffer whose oldest answer has missed `oldest` aggregations.
 
     >>> [delayed_rate(0.5, oldest, threshold=1, delay="divide") for oldest in (0, 1, 2, 4)]
     [0.5, 0.5, 0.25, 0.125]
@@ -38,7 +38,7 @@ def delayed_rate(rate: float, oldest: int, threshold: int = 1, delay: Delay = "d
 class FADAS(FedAvg):
     """AMSGrad on the server: steps scaled by the largest second moment so far, shorter when answers are old.
 
-    The mean movement of the buffer stands in the place of a negative gradient. Only trainable parameters take
+    The mean movement of the buffer takes the place of a negative gradient. Only trainable parameters take
     part.
     """
 

@@ -34,7 +34,7 @@ class FedAtt(Aggregator):
 
     honours_weights: ClassVar[bool] = False
     not_stale: ClassVar[str] = (
-        "it counts models more that are far from the global one, and an older one is far because it is older"
+        "it gives more weight to models far from the global one, and an older one is far because it is older"
     )
 
     def check(self, population: Population) -> None:

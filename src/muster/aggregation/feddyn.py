@@ -19,7 +19,7 @@ class FedDyn(MeanAggregator):
     """Mean of dynamically regularised clients, corrected by the sum of all their movements so far.
 
     The paper's server state h appears only as h/α, so what is kept is −h/α: a sum of movements. The server needs
-    no α of its own.
+    no α.
     """
 
     drift: Floats = state(lambda: np.zeros(0))

@@ -25,7 +25,7 @@ from muster.updates.table import Updates
 class FedNova(FedAvg):
     """Mean of the movements per unit of local work, times the mean amount of work.
 
-    A client that makes more local steps pulls further; a plain mean then optimises another objective than the
+    A client that makes more local steps pulls further; a plain mean then optimises an objective other than the
     weighted sum of the clients' losses. A step with twice the learning rate is twice the work. Clients that made
     no step are refused.
     """
@@ -53,7 +53,7 @@ class FedNova(FedAvg):
         if training.momentum and algorithm.continues_optimiser:
             raise ConfigError(
                 "fednova divides movements by how often this training's gradients are in them, but the clients' "
-                "momentum goes on from their last training",
+                "momentum continues from their last training",
                 fix="set method = 'plain' in the section [algorithm], or training.momentum = 0",
             )
 

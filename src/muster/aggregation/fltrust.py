@@ -1,4 +1,4 @@
-"""FLTrust: clients are trusted as far as they agree with the server's own data (Cao et al., 2021)."""
+"""FLTrust: clients are trusted to the extent that they agree with the server's own data (Cao et al., 2021)."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def trust_scores(rows: Vector, root: Vector) -> Floats:
 class FLTrust(Aggregator):
     """Movements as long as the server's own, weighted by how much they agree with it.
 
-    The server trains on samples of its own: those that `data.validation` keeps back. Where nobody agrees with it,
+    The server trains on the samples that `data.validation` holds out. Where no client agrees with it,
     the model stays as it is.
     """
 
@@ -41,7 +41,7 @@ class FLTrust(Aggregator):
     _root: Vector | None = field(default=None, init=False, repr=False, compare=False)
 
     def trust(self, movement: Vector) -> None:
-        """Take over the movement that the server's own training made, for the next aggregation."""
+        """The movement of the server's own training, for the next aggregation."""
         self._root = movement
 
     def aggregate(self, current: Vector, updates: Updates, spec: ParameterSpec) -> Aggregated:

@@ -22,7 +22,7 @@ def weiszfeld(
 
     Every iterate is a convex combination of the points, so its distances to them follow from their inner products:
     an iteration costs O(points²), whatever their dimension. It ends when the iterate moves less than `tolerance`
-    times the distance to the nearest point (a mean distance would let one far point end it early).
+    times the distance to the nearest point (a mean distance would let one distant point end it early).
     """
     gram = _centred(gram)
     coefficients = weights
@@ -39,7 +39,7 @@ def weiszfeld(
 
 
 def _centred(gram: Floats) -> Floats:
-    """Inner products seen from the point with the smallest sum of distances.
+    """Inner products relative to the point with the smallest sum of distances.
 
     It lies among the honest points: their distances keep all digits, however far away others are.
     """

@@ -59,7 +59,7 @@ class NeighbourAggregator(Aggregator):
         if population.cohort is None or population.cohort >= needed:
             return super().cautions(population)
         what = "is the median here" if self.too_few == "median" else "will stop in round 1"
-        return [f"{name} {what}: {population.cohort} clients a round, and it takes 2f + 3 = {needed}"]
+        return [f"{name} {what}: {population.cohort} clients per round, and it takes 2f + 3 = {needed}"]
 
     @abstractmethod
     def kept(self, updates: int) -> int:
@@ -83,7 +83,7 @@ class NeighbourAggregator(Aggregator):
         return TrainingError(
             f"{type(self).__name__}: {updates} updates came, too few to withstand {self.attackers} attackers",
             expected=f"at least 2f + 3 = {2 * self.attackers + 3}",
-            fix="select more clients a round, lower `attackers`, or set too_few = 'median'",
+            fix="select more clients per round, lower `attackers`, or set too_few = 'median'",
         )
 
 

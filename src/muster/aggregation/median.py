@@ -16,7 +16,7 @@ from muster.updates.table import Updates
 
 
 def coordinate_median(rows: Vector) -> Floats:
-    """The median of each column; between the two middle values when there are two."""
+    """The median of each column; the mean of the two middle values when there are two."""
     result = np.empty(rows.shape[1])
     for block in column_blocks(rows.shape[1], cached_width(len(rows))):
         ordered = np.sort(rows[:, block].T, axis=1)

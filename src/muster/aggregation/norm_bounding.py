@@ -26,7 +26,7 @@ class NormBounding(DiscountingAggregator):
     """Mean of movements that are shortened to a bound, or to the cohort's median length.
 
     A fixed bound for the trainable part does what `clip_norm` does; the median adapts to the stage of training.
-    Running statistics are bounded by their own median length, because they move on another scale.
+    Running statistics are bounded by their own median length, because they move on a different scale.
     """
 
     weights: Literal["samples", "equal"] = "samples"

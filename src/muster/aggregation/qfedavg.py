@@ -63,7 +63,7 @@ class QFedAvg(MeanAggregator):
         powers = self.q * np.log10(np.clip(losses, SMALLEST_LOSS, LARGEST_LOSS))
         usable = (losses <= LARGEST_LOSS) & (powers <= math.log10(LARGEST_POWER))
         return {
-            row: f"qfedavg cannot weigh its loss of {losses[row]:g} (q = {self.q:g})"
+            row: f"qfedavg cannot weight its loss of {losses[row]:g} (q = {self.q:g})"
             for row in np.flatnonzero(~usable).tolist()
         }
 

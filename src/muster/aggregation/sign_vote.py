@@ -1,4 +1,4 @@
-"""Sign vote: every client has one vote a coordinate (signSGD with majority vote; Bernstein et al., 2019)."""
+"""Sign vote: every client has one vote per coordinate (signSGD with majority vote; Bernstein et al., 2019)."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class SignVote(Aggregator):
 
     #: The length of the step in every coordinate.
     server_lr: float = 0.001
-    #: A coordinate moves only if so large a share of the votes is more for than against; 0: a simple majority.
+    #: A coordinate moves only if the votes for exceed those against by this share of all; 0: a simple majority.
     margin: float = 0.0
 
     honours_multiplicity: ClassVar[bool] = False

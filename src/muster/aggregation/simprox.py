@@ -36,8 +36,8 @@ def weights(  # noqa: PLR0917  the documented order
 ) -> Floats:
     """The weight of each client's model.
 
-    `models` has one row a client, `global_model` is what they started from, `previous` (a row a client, or one for
-    all) is what the change of a client is measured from: the global model, when it is not given.
+    `models` has one row per client, `global_model` is what they started from, `previous` (a row per client, or one
+    for all) is what the change of a client is measured from; by default the global model.
     """
     base = np.asarray(global_model, dtype=np.float64)
     movements = np.asarray(models, dtype=np.float64) - base
@@ -65,7 +65,7 @@ def weights_from(
     closeness = 1 + similarity.sum(axis=1) / (clients - 1)
     # Only ratios survive the normalisation, so the shift is free; without it long changes underflow to 0/0.
     raw = np.exp(-(change - change.min())) * np.maximum(closeness, 0.0)
-    # Nobody resembles anybody (λ = 1, opposite models): then nobody does more than others.
+    # No model resembles another (λ = 1, opposite models): then all count the same.
     shares = normalised(raw) if raw.any() else np.full(clients, 1 / clients)
     if post == "normalise":
         return shares
@@ -104,7 +104,7 @@ def _quotient(numerator: Floats, denominator: Floats) -> Floats:
 
 @dataclass(frozen=True)
 class Received:
-    """The models that clients started from: the current one, or where its versions have been."""
+    """The models that clients started from: the current one, or older versions of it."""
 
     current: Vector
     shifts: Shifts | None
@@ -121,7 +121,7 @@ class Received:
 class SimProx(DiscountingAggregator):
     """Clients whose models resemble the others' and that moved little count more.
 
-    Sample counts play no role, and running statistics neither: they are averaged with the weights that the
+    Neither sample counts nor running statistics play a role: the latter are averaged with the weights that the
     trainable parameters give. The softmax at the end bounds the ratio of two weights by e^(1/temperature).
 
     On a buffer of answers to models of several versions, similarities are between the models that clients sent;
@@ -139,7 +139,7 @@ class SimProx(DiscountingAggregator):
     #: Divides the shares before the softmax: below 1 the weights differ more.
     temperature: float = 1.0
     post: Post = "softmax"
-    #: Similarities from random projections to so many numbers, for large cohorts; None: exact.
+    #: Similarities from random projections to this many numbers, for large cohorts; None: exact.
     sketch: int | None = None
     #: Memory for the clients' last models with prev = "own_last", before they go to disk.
     memory_limit_mb: int = 1024

@@ -1,4 +1,4 @@
-"""How much an answer still counts when the model has moved on: a factor for each staleness (Xie et al., 2019).
+"""How much an answer to an older model counts: a factor for each staleness (Xie et al., 2019).
 
 Staleness τ is the number of aggregations between a client's start and the use of its answer. Every factor is 1 for
 τ = 0, so that none of them changes anything where all answers are fresh.
@@ -15,7 +15,7 @@ from muster.core.arrays import Floats, Ints
 #: How the factor falls with staleness.
 Discount: TypeAlias = Literal["constant", "polynomial", "hinge"]
 
-#: What `a` is where nobody says anything else.
+#: The default of `a`.
 DEFAULT_A: dict[Discount, float] = {"constant": 0.0, "polynomial": 0.5, "hinge": 10.0}
 
 

@@ -53,7 +53,7 @@ class TrimmedMean(Aggregator):
         if population.cohort is not None and not left_out(population.cohort, self.ratio):
             return [
                 f"trimmed-mean is fedavg with equal weights here: {self.ratio:g} of {population.cohort} clients "
-                "is less than one, so nobody is left out"
+                "is less than one, so no client is left out"
             ]
         return super().cautions(population)
 

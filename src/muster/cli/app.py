@@ -68,7 +68,7 @@ def _print_version(asked: bool) -> None:
 def _common(
     version: Annotated[
         bool,
-        typer.Option("--version", help="Print the version and stop.", is_eager=True, callback=_print_version),
+        typer.Option("--version", help="Print the version and exit.", is_eager=True, callback=_print_version),
     ] = False,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Show the log.")] = False,
 ) -> None:
@@ -106,7 +106,7 @@ def run(  # noqa: PLR0917 (the options are what they are)
     command = again(["muster", "run", str(config), *tracked], settings, folder, workspace)
     store = None if folder else workspace_folder(workspace)
     folder = folder or plain_folder(workspace_folder(workspace), experiment)
-    if resume and store is not None:  # a folder of its own refuses other runs
+    if resume and store is not None:  # a separate folder refuses other runs
         tell_if_anew(experiment, store)
     with progress_for(err, experiment.title, json_lines) as progress, StopAfterRound() as stopper:
         observers = [progress, stopper]

@@ -18,17 +18,18 @@ Where = Annotated[
     typer.Option(
         "--where",
         metavar="SECTION.KEY=VALUE",
-        help="Only runs with this setting, by default or not; may be repeated.",
+        help="Only runs with this setting, given or by default; may be repeated.",
     ),
 ]
 Metric = Annotated[str, typer.Option("--metric", help="The metric to compare.")]
 Last = Annotated[int, typer.Option("--last", help="Mean of the last K evaluations.", metavar="K", min=1)]
 Targets = Annotated[
     list[float] | None,
-    typer.Option("--target", help="Value of the metric to be reached. Default: the baseline's mean at the end."),
+    typer.Option("--target", help="Target value of the metric. Default: the baseline's mean at the end."),
 ]
 Baseline = Annotated[
-    str, typer.Option("--baseline", metavar="CASE", help="Tests are against it. Default: random, else the first.")
+    str,
+    typer.Option("--baseline", metavar="CASE", help="The case to test against. Default: random, else the first."),
 ]
 By = Annotated[
     list[str] | None,
@@ -50,6 +51,8 @@ Problem = Annotated[
 Together = Annotated[bool, typer.Option("--together", help="One table for all problems.")]
 Spread = Annotated[
     Literal["interval", "deviation"],
-    typer.Option("--spread", help="Beside a mean: its 95 % interval, or the standard deviation over seeds."),
+    typer.Option(
+        "--spread", help="What to show with a mean: its 95 % interval, or the standard deviation over seeds."
+    ),
 ]
-Unfinished = Annotated[bool, typer.Option("--unfinished", help="Compare unfinished runs, too.")]
+Unfinished = Annotated[bool, typer.Option("--unfinished", help="Compare unfinished runs too.")]

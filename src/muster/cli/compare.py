@@ -38,13 +38,13 @@ def compare(  # noqa: PLR0917 (the options are what they are)
         str,
         typer.Option(
             metavar="UNIT[=N]",
-            help="Scores after so much work: round, client_trainings, bytes or virtual_seconds; "
+            help="Scores after this much work: round, client_trainings, bytes or virtual_seconds; "
             "without N as much as the cheapest run has spent.",
         ),
     ] = "",
     target: Targets = None,
     sustain: Annotated[
-        int, typer.Option(help="A target counts when so many evaluations in a row reach it.", min=1)
+        int, typer.Option(help="A target counts when this many evaluations in a row reach it.", min=1)
     ] = 1,
     baseline: Baseline = "",
     by: By = None,
@@ -64,16 +64,16 @@ def compare(  # noqa: PLR0917 (the options are what they are)
     file: Annotated[
         Path | None,
         typer.Option(
-            "--out", "-o", metavar="FILE", help="Write a .md, .tex, .csv or .json file, instead of showing it."
+            "--out", "-o", metavar="FILE", help="Write a .md, .tex, .csv or .json file, instead of printing."
         ),
     ] = None,
 ) -> None:
     """Compare methods: means over seeds, equal budgets, work to a target, tests, participation and overhead.
 
-    Runs on different data, partitions, models or local training are different problems: each is judged on its own,
+    Runs on different data, partitions, models or local training are different problems: each is judged separately,
     and methods are ranked over all of them.
 
-    Takes sweeps, names or fingerprints of runs, or folders with results; without them all runs of the workspace.
+    Takes sweeps, names or fingerprints of runs, or folders with results; by default all runs of the workspace.
 
     Example: `muster compare digits --last 5 --target 0.9 --out digits.tex`
     """

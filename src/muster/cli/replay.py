@@ -1,4 +1,4 @@
-"""`muster replay`: a run once more, with the arrivals that its record names."""
+"""`muster replay`: a run once more, with its recorded arrivals."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import typer
 from muster.cli.running import Workspace
 from muster.console.output import err, out
 
-#: Differences that are shown; the first ones tell most.
+#: Differences that are shown; the first ones say most.
 _SHOWN = 5
 
 
@@ -28,16 +28,16 @@ def replay(
         typer.Option("--workers", "-w", help="Worker processes; 0: in this process. Default: cores."),
     ] = None,
     folder: Annotated[
-        Path | None, typer.Option("--out", "-o", help="Write plain result files of the repetition there.")
+        Path | None, typer.Option("--out", "-o", help="Folder for plain result files of the repetition.")
     ] = None,
     any_version: Annotated[
-        bool, typer.Option("--any-version", help="Also a run that another version of Muster made.")
+        bool, typer.Option("--any-version", help="Allow a run that another version of Muster made.")
     ] = False,
 ) -> None:
     """Repeat a run of a Flower federation on this machine, in the order in which its answers arrived.
 
     Selections, weights and parameters are compared with what the store has; the exit code is 1 if a bit differs.
-    Runs with simulated devices can be repeated, too.
+    Runs with simulated devices can be repeated too.
 
     Example: `muster replay clinics-out`
     """
@@ -55,11 +55,11 @@ def replay(
     if not done.differences:
         out.print(f"{rounds} rounds repeated: selections, weights and parameters are the same to the bit")
         return
-    out.print(f"{rounds} rounds repeated, and not the same:")
+    out.print(f"{rounds} rounds repeated, with differences:")
     for line in done.differences[:_SHOWN]:
         out.print(f"  {line}", markup=False, soft_wrap=True)
     if len(done.differences) > _SHOWN:
         out.print(f"  and {len(done.differences) - _SHOWN} more")
     for line in done.suspicions:
-        out.print(f"It may be because {line}.", markup=False, soft_wrap=True)
+        out.print(f"The reason may be: {line}.", markup=False, soft_wrap=True)
     raise typer.Exit(1)

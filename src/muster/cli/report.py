@@ -1,4 +1,4 @@
-"""`muster report` and `muster plot`: results for people who were not there."""
+"""`muster report` and `muster plot`: results as a page and as pictures."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def report(  # noqa: PLR0917 (the options are what they are)
     together: Together = False,
     spread: Spread = "interval",
     unfinished: Unfinished = False,
-    title: Annotated[str, typer.Option(help="What stands on top.")] = "",
+    title: Annotated[str, typer.Option(help="The page's title.")] = "",
     file: Annotated[Path, typer.Option("--out", "-o", metavar="FILE", help="The page.")] = Path("report.html"),
 ) -> None:
     """Write one HTML file with tables, pictures, settings, environment, warnings, and how to repeat it all.

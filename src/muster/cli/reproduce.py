@@ -22,7 +22,7 @@ def reproduce(  # noqa: PLR0917 (the options are what they are)
     id: Annotated[
         str | None,
         typer.Argument(
-            help="A table or figure, such as terraform/table2. A paper, or nothing: a list.", metavar="[ID]"
+            help="A table or figure, such as terraform/table2. With a paper, or nothing: a list.", metavar="[ID]"
         ),
     ] = None,
     everything: Annotated[bool, typer.Option("--all", help="All tables and figures.")] = False,
@@ -36,14 +36,16 @@ def reproduce(  # noqa: PLR0917 (the options are what they are)
     workspace: Workspace = None,
     jobs: Annotated[int | None, typer.Option("--jobs", "-j", help="Runs side by side. Default: cores.")] = None,
     workers: Annotated[int | None, typer.Option("--workers", "-w", help="Worker processes of each run.")] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be run, and how it differs.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Show what would be run, and how it differs.")
+    ] = False,
     file: Annotated[
         Path | None, typer.Option("--out", "-o", metavar="FILE.md", help="Also write the comparison as Markdown.")
     ] = None,
 ) -> None:
     """Run a paper's table or figure and show our numbers beside the published ones.
 
-    Runs are kept in the workspace: what is there is not run again, so a large table can be made in pieces.
+    Runs are kept in the workspace: what is complete is not run again, so a large table can be made in pieces.
     Example: `muster reproduce terraform/table2 --cells "1*,4"`
     """
     from muster.papers.entries import entries, entry
@@ -79,7 +81,7 @@ def _conclude(outcomes: Sequence[Reproduced], complete: bool, file: Path | None)
         write_pages(pages, file)
         err.print(f"Written: {file}", soft_wrap=True)
     if not complete:
-        err.print("stopped; the same command goes on from here")
+        err.print("stopped; the same command continues from here")
         raise typer.Exit(130)
     if lacking := sum(len(outcome.missing) for outcome in outcomes):
         raise SweepError(

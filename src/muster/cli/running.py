@@ -1,4 +1,4 @@
-"""What all commands that run an experiment have in common: options, and what is said at the end."""
+"""What all commands that run an experiment have in common: options, and the final message."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Settings = Annotated[
     list[str] | None,
     typer.Option("--set", "-s", metavar="SECTION.KEY=VALUE", help="Change a setting; may be given several times."),
 ]
-Resume = Annotated[bool, typer.Option("--resume", help="Go on where an earlier run stopped.")]
+Resume = Annotated[bool, typer.Option("--resume", help="Continue where an earlier run stopped.")]
 Folder = Annotated[
     Path | None,
     typer.Option("--out", "-o", help="A folder for this run alone. Default: WORKSPACE/NAME-FINGERPRINT."),
@@ -31,11 +31,11 @@ Workspace = Annotated[
         "--workspace", help="The folder with the results store muster.db. Default: MUSTER_WORKSPACE, or runs."
     ),
 ]
-JsonLines = Annotated[bool, typer.Option("--json", help="One JSON object a round, for machines.")]
+JsonLines = Annotated[bool, typer.Option("--json", help="One JSON object per round, for machines.")]
 
 
 def tell_if_anew(experiment: Experiment, folder: Path) -> None:
-    """Where `--resume` finds nothing to go on with, say so, and which run may have been meant."""
+    """If `--resume` finds nothing to continue, say so, and which run may have been meant."""
     from muster.results.store import DATABASE, Store
 
     others = []
@@ -45,9 +45,9 @@ def tell_if_anew(experiment: Experiment, folder: Path) -> None:
                 return
             others = [run for run in store.other_lengths(experiment) if run.done]
     known = ", ".join(f"{run.fingerprint[:8]} with {run.done} of {run.rounds} rounds" for run in others)
-    why = f"; with another number of rounds it is another run ({known})" if others else ""
+    why = f"; with a different number of rounds it is a different run ({known})" if others else ""
     err.print(
-        f"--resume: {folder} has nothing to go on with, so this starts at round 1{why}",
+        f"--resume: {folder} has nothing to continue, so this starts at round 1{why}",
         soft_wrap=True,
         markup=False,
     )
@@ -56,14 +56,14 @@ def tell_if_anew(experiment: Experiment, folder: Path) -> None:
 def again(
     command: Sequence[str], settings: list[str] | None, folder: Path | None, workspace: Path | None
 ) -> list[str]:
-    """The command with the options that it was given, so that people can go on with it."""
+    """The command with the options that it was given, for continuing the run."""
     changed = [word for setting in settings or [] for word in ("--set", setting)]
     place = ["--out", str(folder)] if folder else ["--workspace", str(workspace)] if workspace else []
     return [*command, *changed, *place, "--resume"]
 
 
 def conclude(result: Result, folder: Path, json_lines: bool, command: Sequence[str]) -> None:
-    """Show a result; where the run was stopped, say how to go on, and leave with its exit code."""
+    """Show a result; if the run was stopped, say how to continue, and exit with its code."""
     from muster.cli.show import show_result
     from muster.results.files import to_json
 
@@ -73,7 +73,7 @@ def conclude(result: Result, folder: Path, json_lines: bool, command: Sequence[s
         show_result(result, folder)
     if not result.complete:
         err.print(
-            f"stopped after round {len(result.records)}; go on with: {shlex.join(command)}",
+            f"stopped after round {len(result.records)}; continue with: {shlex.join(command)}",
             soft_wrap=True,
             markup=False,
         )

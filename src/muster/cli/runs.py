@@ -43,7 +43,9 @@ Sweep = Annotated[str | None, typer.Option("--sweep", help="Only runs of this sw
 Name = Annotated[str | None, typer.Option("--name", help="Only runs of this name.")]
 Method = Annotated[str | None, typer.Option("--method", help="Only runs with this selection method.")]
 Seed = Annotated[int | None, typer.Option("--seed", help="Only runs with this seed.")]
-Statuses = Annotated[list[StatusOption] | None, typer.Option("--status", help="Only such runs; may be repeated.")]
+Statuses = Annotated[
+    list[StatusOption] | None, typer.Option("--status", help="Only runs with this status; may be repeated.")
+]
 Ids = Annotated[
     list[str], typer.Argument(help="Beginnings of fingerprints, as in `muster runs`.", metavar="RUN...")
 ]
@@ -59,7 +61,7 @@ def list_runs(  # noqa: PLR0917 (the options are what they are)
     status: Statuses = None,
     where: Where = None,
     workspace: Workspace = None,
-    json_lines: Annotated[bool, typer.Option("--json", help="One JSON object a run, for machines.")] = False,
+    json_lines: Annotated[bool, typer.Option("--json", help="One JSON object per run, for machines.")] = False,
 ) -> None:
     """List the runs of a workspace; options choose among them.
 

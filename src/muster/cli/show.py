@@ -130,8 +130,8 @@ def show_groups(result: Result) -> None:
 
 
 def show_spent(account: PrivacyAccount) -> None:
-    """What the noise guarantees for the client that told most."""
-    table = Table(title="Told with noise (the client that told most)", title_justify="left", box=None)
+    """What the noise guarantees for the client that disclosed most."""
+    table = Table(title="Disclosed with noise (the client that disclosed most)", title_justify="left", box=None)
     for name in ("what", "noise", "answers", "ε, δ in all", "or, advanced composition", "neighbours"):
         table.add_column(name, justify="left" if name in ("what", "noise", "neighbours") else "right")
     for row in account.spent():
@@ -157,7 +157,7 @@ def _guarantee(pair: tuple[float, float]) -> str:
 
 
 def show_privacy(kind: str | None = None) -> None:
-    """Method × what leaves the client beside the model update × how often."""
+    """Method × what leaves the client besides the model update × how often."""
     if kind is not None and kind not in ("methods", *METHODS):
         raise ConfigError(
             f"there is no table of disclosures for '{kind}'", expected=", ".join(("methods", *METHODS))
@@ -166,7 +166,7 @@ def show_privacy(kind: str | None = None) -> None:
         if kind not in (None, "methods", title):
             continue
         table = Table(title=f"What leaves the clients: {title}", title_justify="left", title_style="bold")
-        for name in ("method", "signal", "what it discloses, beside the model update", "how often"):
+        for name in ("method", "signal", "what it discloses, besides the model update", "how often"):
             table.add_column(name, no_wrap=name == "method")
         for name in KINDS[title]:
             rows = disclosures(name) or [Disclosure(name, "–", "nothing", "–")]
@@ -175,7 +175,7 @@ def show_privacy(kind: str | None = None) -> None:
         out.print(table)
     out.print(
         "Every client that trains sends its model update, and the server knows how many samples each client has. "
-        f"'How often' was seen in a trial of {ROUNDS} rounds with default options.",
+        f"'How often' was observed in a trial of {ROUNDS} rounds with default options.",
         style="dim",
         soft_wrap=True,
     )

@@ -20,9 +20,9 @@ _EVENTS_SHOWN = 20
 
 
 def show_runs(runs: Sequence[Run]) -> None:
-    """One line a run."""
+    """One line per run."""
     if not runs:
-        out.print("no runs fit")
+        out.print("no runs match")
         return
     table = Table(box=None, pad_edge=False)
     for name in ("run", "name", "seed", "rounds", "status", "time", "begun", "sweeps"):
@@ -51,7 +51,7 @@ def show_run(store: Store, run: Run) -> None:
         "status": f"{run.status}, {run.done} of {run.rounds} rounds",
         "why": run.error,
         "sweeps": ", ".join(run.sweeps),
-        "begun / ended": f"{moment(run.started)} / {moment(run.ended)}",
+        "started / ended": f"{moment(run.started)} / {moment(run.ended)}",
         "rounds took": readable_time(run.seconds),
         "process": f"{run.pid} on {run.host}" if run.status == "running" else "",
         "version": run.code_version,
@@ -77,4 +77,6 @@ def _show_events(events: Sequence[Event]) -> None:
         table.add_row(moment(event.time), str(event.round), event.kind, client, Text(event.detail))
     out.print(table)
     if len(events) > _EVENTS_SHOWN:
-        out.print(f"and {len(events) - _EVENTS_SHOWN} before; `muster export` writes all of them", style="dim")
+        out.print(
+            f"and {len(events) - _EVENTS_SHOWN} earlier ones; `muster export` writes all of them", style="dim"
+        )

@@ -16,7 +16,9 @@ FILES = ("experiment.toml", "sweep.toml")
 
 
 def init(
-    folder: Annotated[Path, typer.Argument(metavar="[DIR]", help="Where to; it is made if need be.")] = Path(),
+    folder: Annotated[
+        Path, typer.Argument(metavar="[DIR]", help="The folder; it is created if need be.")
+    ] = Path(),
 ) -> None:
     """Write a commented experiment and a sweep to begin with, and the schema with which editors check them.
 
@@ -44,7 +46,7 @@ def init(
 def show(
     name: Annotated[str, typer.Argument(help="A method, data set, partition, model, …: see `muster list`.")],
 ) -> None:
-    """Show what a component is: options with types and defaults, what it costs and discloses, where to read on.
+    """Show what a component is: options with types and defaults, what it costs and discloses, where to read more.
 
     Example: `muster show terraform`
     """

@@ -29,7 +29,7 @@ def sweep(  # noqa: PLR0917 (the options are what they are)
         list[int] | None, typer.Option(help="This seed instead of the file's; may be repeated.")
     ] = None,
     jobs: Annotated[
-        int | None, typer.Option("--jobs", "-j", help="Runs side by side. Default: one a core.", min=1)
+        int | None, typer.Option("--jobs", "-j", help="Runs side by side. Default: one per core.", min=1)
     ] = None,
     workers: Annotated[
         int | None,
@@ -40,7 +40,7 @@ def sweep(  # noqa: PLR0917 (the options are what they are)
         bool, typer.Option("--dry-run", help="Only show what would be run, and about how long it takes.")
     ] = False,
 ) -> None:
-    """Run all combinations of a sweep that are missing; go on with what was interrupted; skip what is complete.
+    """Run all combinations of a sweep that are missing; resume those that were interrupted; skip complete ones.
 
     Example: `muster sweep examples/sweep-digits.toml --dry-run`
     """
@@ -92,7 +92,7 @@ def _conclude(
         err.print(f"failed: {titles[fingerprint]} ({fingerprint[:8]}): {reason}", markup=False, soft_wrap=True)
     if outcome.stopped:
         err.print(
-            f"stopped; the same command goes on from here: {shlex.join(again)}", markup=False, soft_wrap=True
+            f"stopped; the same command continues from here: {shlex.join(again)}", markup=False, soft_wrap=True
         )
         raise typer.Exit(130)
     if outcome.failed:
@@ -132,7 +132,7 @@ def _show_plan(
     rows: dict[tuple[str, int, str], list[Experiment]] = {}
     for experiment in experiments:
         key = experiment.fingerprint
-        what = "complete" if not left[key] else f"go on after round {done[key]}" if done.get(key) else "run"
+        what = "complete" if not left[key] else f"continue after round {done[key]}" if done.get(key) else "run"
         if left[key] and paces[kinds[key]].fails:
             what, left[key] = f"will fail: {paces[kinds[key]].fails}", 0
         rows.setdefault((experiment.title, experiment.rounds, what), []).append(experiment)

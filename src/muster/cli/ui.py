@@ -22,9 +22,9 @@ def ui(
         typer.Option("--embeddable", help="Let pages of this machine, such as notebooks, show it in a frame."),
     ] = False,
 ) -> None:
-    """Open a page on the workspace: what is running, what was run, who was chosen, who is served badly.
+    """Open a page on the workspace: what is running, what was run, which clients were chosen or are served badly.
 
-    Only this machine can reach it, and only with the token in its address. It reads; it never writes the store.
+    Only this machine can reach it, and only with the token in its address. It only reads the store.
 
     Example: `muster ui --open`
     """
@@ -45,6 +45,6 @@ def ui(
 
     def announce(address: str) -> None:
         out.print(address, soft_wrap=True, markup=False)
-        err.print(f"The page of {folder} is open at this address. Ctrl-C ends it; runs go on.", soft_wrap=True)
+        err.print(f"The page of {folder} is open at this address. Ctrl-C ends it; runs continue.", soft_wrap=True)
 
     serve(page, port, announce=announce, open_browser=open_browser)

@@ -1,7 +1,8 @@
-"""Centralised training, the baseline without a federation, as one client that has everybody's data.
+"""Centralised training, the baseline without a federation, as one client that has all the data.
 
-Its optimiser goes on from round to round and the server takes over its model, so a round is an epoch (or as many
-steps as `[training]` says) of plain training; evaluation, records, checkpoints and reports are those of any run.
+Its optimiser's state carries over from round to round and the server takes its model, so a round is an epoch (or
+as many steps as `[training]` says) of plain training; evaluation, records, checkpoints and reports are those of
+any run.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ SECTIONS: dict[str, Any] = {
 
 
 def pooled(data: FederatedData) -> FederatedData:
-    """One client with the training data of all; test data stay with the clients whose they are."""
+    """One client with the training data of all; test data stay with their clients."""
     samples = np.unique(data.train_index.samples)
     index = Index(np.array([0, len(samples)]), samples)
     return FederatedData(data.dataset, index, data.test_index, data.validation)

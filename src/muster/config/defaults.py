@@ -1,4 +1,4 @@
-"""The settings that a run had, said or not: a config's sections with the defaults that they rely on."""
+"""The settings that a run had, given or not: a config's sections with the defaults that they rely on."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ COMPONENTS: dict[str, tuple[str, Registry[Any]]] = {
     "availability": ("method", availabilities),
     "pacing": ("method", pacings),
 }
-#: Sections that count for nothing when they say nothing.
+#: Sections that have no effect when they are empty.
 _ABSENT_IF_EMPTY = ("availability", "devices", "pacing", "privacy")
 
 

@@ -44,7 +44,7 @@ def _section(**defaults: Any) -> Callable[[], Section]:
 class EvaluationOptions:
     """When the global model is evaluated."""
 
-    #: Every so many rounds, and always after the last.
+    #: Rounds from one to the next; always after the last round too.
     every: int = 1
 
 
@@ -69,13 +69,13 @@ class EngineOptions:
 class CheckpointOptions:
     """How often a run that has an output folder writes its checkpoint."""
 
-    #: Every so many rounds, and always after the last.
+    #: Rounds from one to the next; always after the last round too.
     every: int = 1
 
 
 @dataclass
 class Experiment:
-    """One run: data, who has what of it, model, local training, selection, aggregation. The defaults work."""
+    """One run: data, partition, model, local training, selection, aggregation. The defaults work."""
 
     name: str = ""
     seed: int = 0
@@ -103,7 +103,7 @@ class Experiment:
     tracking: Section = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        if isinstance(self.engine, str):  # engine = "vectorised" says as much as the section with that kind
+        if isinstance(self.engine, str):  # engine = "vectorised" is short for the section with that kind
             self.engine = {"kind": self.engine}
         if isinstance(self.filters, tuple):
             self.filters = list(self.filters)
@@ -141,7 +141,7 @@ class Experiment:
         return from_dict(values)
 
     def to_dict(self) -> dict[str, Any]:
-        """The sections as they are; components that were handed over stay objects."""
+        """The sections as they are; components that were passed as objects stay objects."""
         return {f.name: _copied(getattr(self, f.name)) for f in fields(self)}
 
     @property
@@ -150,11 +150,11 @@ class Experiment:
         return isinstance(self.training, dict) and self.training.get("mode") == "centralised"
 
     def as_run(self) -> Experiment:
-        """What is really run: without a federation, sections that only a federation has count for nothing."""
+        """What is really run: without a federation, sections that only a federation has are ignored."""
         return replace(self, **copy.deepcopy(centralised.SECTIONS)) if self.centralised else self
 
     def unused(self) -> list[str]:
-        """The sections that say something which the run does not use."""
+        """The sections with settings that the run does not use."""
         usual, run = Experiment(), self.as_run()
         return [
             name
@@ -163,7 +163,7 @@ class Experiment:
         ]
 
     def described(self) -> dict[str, Any]:
-        """What is run in plain types, for reports and fingerprints; who watches it does not belong to it."""
+        """What is run in plain types, for reports and fingerprints, without trackers."""
         sections = self.as_run().to_dict()
         del sections["tracking"]
         for later in ("filters", "pacing", "limits", "objective"):
@@ -179,7 +179,7 @@ class Experiment:
 
     @property
     def title(self) -> str:
-        """How to call the run in tables."""
+        """The run's name in tables."""
         if self.name:
             return self.name
         if self.centralised:
@@ -217,7 +217,7 @@ def from_dict(values: Mapping[str, Any]) -> Experiment:
 
 
 def _meant(key: str) -> str:
-    """Where a key belongs that stands outside every section; "": nowhere."""
+    """Where a key that is outside every section belongs; "": nowhere."""
     from muster.config.options import sections_with  # which needs experiments itself
 
     found = [f"'{section}.{key}'" for section in sections_with(key)]
@@ -230,7 +230,7 @@ def on_workload(name: str, changes: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def merged(sections: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Sections with changes. A section that names another component starts afresh, but for the options that all
+    """Sections with changes. A section that names another component starts afresh, except for the options that all
     methods of its kind have: they are not the former method's own."""
     result = dict(sections)
     for key, change in changes.items():
@@ -277,7 +277,7 @@ def apply_setting(values: dict[str, Any], setting: str) -> None:
     try:
         value = tomllib.loads(f"value = {text}")["value"]
     except tomllib.TOMLDecodeError:
-        value = text.strip()  # a bare word is a string: nobody wants to quote quotes in a shell
+        value = text.strip()  # a bare word is a string: quoting quotes in a shell is a nuisance
     target = values
     for key in keys[:-1]:
         target = target.setdefault(key, {})

@@ -10,15 +10,15 @@ from muster.core.errors import ConfigError
 
 @dataclass(frozen=True)
 class FlowerOptions:
-    """Patience and habits of the server. The local engine does not look at them."""
+    """How long the server waits, and how it evaluates. The local engine ignores these settings."""
 
-    #: Wait for so many clients before round 1; None: all clients of the partition.
+    #: Wait for this many clients before round 1; None: all clients of the partition.
     nodes: int | None = None
     #: Seconds to wait for them.
     wait: float = 300.0
     #: Seconds that clients have for an answer; messages live twice as long, so that late answers are seen.
     deadline: float = 600.0
-    #: Seconds between two looks for answers.
+    #: Seconds between two checks for answers.
     poll: float = 0.1
     #: Who evaluates the global model: the server on its test data, or the clients on theirs.
     evaluate: Literal["server", "clients"] = "server"

@@ -1,7 +1,7 @@
-"""Which settings determine a result: written here once, for all who must know.
+"""Which settings determine a result: written here once, for everything that depends on it.
 
 A run's fingerprint, the nodes that must agree with their server, the runs that a comparison puts together, and the
-runs whose pace tells how long another will take: all of them follow from what is said here. Functions take what
+runs from whose pace another's time is estimated: all of them follow from what is defined here. Functions take what
 `Experiment.described` gives, which is also what a result and a store keep as the run's config.
 """
 
@@ -36,8 +36,8 @@ METHOD_SECTIONS = (
 #: The sections that centralised training shares with the federation that it is compared with.
 SHARED_WITH_CENTRALISED = ("data", "partition", "model")
 
-#: Defaults that are not what they were when runs were first kept. A config that leaves them open is identified by
-#: what they are now, so that it is not taken for a run of before.
+#: Defaults that have changed since runs were first kept. A config that leaves them open is identified by their
+#: present values, so that it is not taken for an older run.
 CHANGED_DEFAULTS: dict[str, dict[str, Any]] = {"training": {"lr": 0.1, "batch_size": 16}}
 
 #: Kinds of engine that give the same bits; the first stands for all of them.
@@ -75,7 +75,7 @@ def client_fingerprint(config: Mapping[str, Any]) -> str:
     sections = {section: settings[section] for section in CLIENT_SECTIONS}
     if "objective" in settings:
         sections["objective"] = settings["objective"]
-    # Those that do not say that they stand on the server may be the clients'.
+    # Those that do not say that they are on the server may be the clients'.
     filters = [
         step for step in settings.get("filters", ()) if not isinstance(step, dict) or step.get("side") != "server"
     ]
@@ -83,7 +83,7 @@ def client_fingerprint(config: Mapping[str, Any]) -> str:
 
 
 def pace_kind(config: Mapping[str, Any]) -> str:
-    """What runs have in common whose rounds take equally long: all but seed and length, and where clients run."""
+    """What runs whose rounds take equally long have in common: all but seed and length, and where clients run."""
     settings = {key: value for key, value in determining(config).items() if key not in ("seed", "rounds")}
     return _hashed(settings | {key: config.get(key, {}) for key in ("engine", "flower")})
 

@@ -1,4 +1,4 @@
-"""What every section of an experiment file may say: options with types, defaults and the comments of the code.
+"""What every section of an experiment file may contain: options with types, defaults and the comments of the code.
 
 Nothing is written down twice: names, types and defaults are those of the components' constructors, and what an
 option means is the `#:` comment above it.
@@ -25,7 +25,7 @@ from muster.world.devices import device_models
 #: Stands for "has no default: it must be given".
 REQUIRED = inspect.Parameter.empty
 
-#: What a model is told about the data, and no file says.
+#: What a model is told about the data, which no file sets.
 _GIVEN = ("input_shape", "classes")
 
 _FIELD = re.compile(r"    (\w+): [^#]*(?:#(?!:)\s*(.*))?$")
@@ -91,7 +91,7 @@ def _is_model(component: Callable[..., Any]) -> bool:
 
 
 def _default(component: Callable[..., Any], name: str, default: Any) -> Any:
-    """A parameter's default; of a dataclass's field that makes its default anew, what it makes."""
+    """A parameter's default; of a dataclass field with a default factory, what that makes."""
     if dataclasses.is_dataclass(component):
         for field in dataclasses.fields(component):
             if field.name == name and field.default_factory is not dataclasses.MISSING:
@@ -127,7 +127,7 @@ def _commented_fields(cls: type) -> Iterator[tuple[str, str]]:
             above.append(line.strip()[2:].strip())
         elif field := _FIELD.match(line):
             text = " ".join(above) or (field[2] or "")
-            # Markup of the checkers is no comment.
+            # Markers for checkers are not comments.
             yield field[1], "" if text.startswith(("noqa", "type:")) else text
             above = []
         else:
@@ -135,7 +135,7 @@ def _commented_fields(cls: type) -> Iterator[tuple[str, str]]:
 
 
 def readable_type(hint: Any) -> str:
-    """A type hint in words that somebody who writes TOML understands."""
+    """A type hint in words that a writer of TOML understands."""
     if hint is Any:
         return "any"
     if hint is type(None):

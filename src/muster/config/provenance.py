@@ -58,7 +58,7 @@ class Sources:
         return None
 
     def named(self, name: str) -> Provenance | None:
-        """Who decided a setting, if a table has this very name: patterns do not speak of what nobody set."""
+        """Who decided a setting, if a table has this very name: patterns do not cover what is not set."""
         return next((table[name] for table in self.tables if name in table), None)
 
 

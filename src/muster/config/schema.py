@@ -16,10 +16,10 @@ DRAFT = "https://json-schema.org/draft/2020-12/schema"
 
 Schema = dict[str, Any]
 
-#: Keys that a section has beside those of its components.
+#: Keys that a section has besides those of its components.
 BESIDE: dict[str, Schema] = {
     "data": {
-        "validation": {"type": "number", "description": "Share or number of the samples that are kept back."},
+        "validation": {"type": "number", "description": "Share or number of the samples that are held out."},
         "normalise": {"type": "array", "items": {"type": "number"}, "description": "Mean and spread of inputs."},
     },
     "partition": {"seed": {"type": "integer", "minimum": 0, "description": "Default: the experiment's seed."}},
@@ -37,11 +37,11 @@ BESIDE: dict[str, Schema] = {
 
 
 def experiment_schema() -> Schema:
-    """What may stand in an experiment file."""
+    """What an experiment file may contain."""
     known = sections()
     repeated = {"filters"}
     properties: Schema = {
-        "name": {"type": "string", "description": "How the run is called in tables."},
+        "name": {"type": "string", "description": "The run's name in tables."},
         "seed": {"type": "integer", "minimum": 0, "default": 0},
         "rounds": {"type": "integer", "minimum": 1, "default": 20},
         "workload": {
@@ -52,7 +52,7 @@ def experiment_schema() -> Schema:
     for section, (key, components) in known.items():
         described = _section(key, components, BESIDE.get(section, {}))
         properties[section] = {"type": "array", "items": described} if section in repeated else described
-    # engine = "vectorised" says as much as the section with that kind.
+    # engine = "vectorised" is short for the section with that kind.
     properties["engine"] = {"anyOf": [properties["engine"], {"type": "string"}]}
     properties["tracking"] = {"type": "object", "description": "Trackers that follow the run."}
     return {
@@ -68,7 +68,7 @@ def _section(key: str, components: dict[str, Callable[..., Any]], beside: Schema
     if not key:
         return _options(components[""])
     exact = {name: _options(component) for name, component in components.items()}
-    # Editors complete from all keys of all methods; which of them fit is said for each method apart.
+    # Editors complete from all keys of all methods; which of them fit is defined per method.
     everything: Schema = {}
     for described in exact.values():
         everything |= described["properties"]

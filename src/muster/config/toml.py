@@ -11,7 +11,7 @@ _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
 
 
 def to_toml(values: Mapping[str, Any]) -> str:
-    """A document: plain keys first, then one table a section. None, which TOML does not have, is left out."""
+    """A document: plain keys first, then one table per section. None, which TOML does not have, is left out."""
     return "\n".join(_lines(values, ())).strip() + "\n"
 
 
@@ -21,7 +21,7 @@ def toml_value(value: Any) -> str:
         case bool():
             return "true" if value else "false"
         case str():
-            # JSON's strings are TOML's, but for DEL, which TOML wants escaped.
+            # JSON's strings are TOML's, except for DEL, which TOML wants escaped.
             return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
         case Mapping():
             inside = ", ".join(f"{_key(key)} = {toml_value(item)}" for key, item in values_of(value))

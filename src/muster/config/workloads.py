@@ -1,6 +1,6 @@
 """The papers' federations by name: data, partition, model, local training and cohort size as config sections.
 
-They live in TOML files, one a paper. A workload starts from a base of its file and changes some keys. It leaves
+They live in TOML files, one per paper. A workload starts from a base of its file and changes some keys. It leaves
 open which methods select and aggregate: that is what experiments on it compare. Tables called `provenance` say
 who decided each value; those of a workload are asked before those of its base.
 """
@@ -53,7 +53,7 @@ def _known(name: str) -> _Workload:
 @cache
 def _workloads() -> dict[str, _Workload]:
     found: dict[str, _Workload] = {}
-    # A paper's workloads lie in its room, beside its published numbers: data, found without importing that room.
+    # A paper's workloads are in its room, beside its published numbers: data, found without importing that room.
     for room in sorted((resources.files("muster") / "papers").iterdir(), key=lambda entry: entry.name):
         file = room / "workloads.toml"
         if file.is_file():

@@ -1,4 +1,4 @@
-"""What people see: consoles for results and for messages."""
+"""Consoles for results and for messages."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ from muster.updates.table import Updates
 
 
 class _Rate:
-    """Samples per second since the run began or went on."""
+    """Samples per second since the run began or was resumed."""
 
     def __init__(self) -> None:
         self.start, self.samples = time.monotonic(), 0
@@ -39,7 +39,7 @@ class _Rate:
 
 
 class BarProgress(Observer):
-    """A progress bar with round, accuracy, samples a second and time left."""
+    """A progress bar with round, accuracy, samples per second and time left."""
 
     def __init__(self, console: Console, title: str) -> None:
         self._title, self._rate, self._said = title, _Rate(), list[str]()
@@ -82,7 +82,7 @@ class BarProgress(Observer):
 
 
 class LineProgress(Observer):
-    """One plain line a round, for logs and pipes."""
+    """One plain line per round, for logs and pipes."""
 
     def __init__(self, console: Console, title: str) -> None:
         self._console, self._title, self._rate, self._rounds, self._done = console, title, _Rate(), 0, 0
@@ -121,7 +121,7 @@ class LineProgress(Observer):
 
 
 class JsonProgress(Observer):
-    """One JSON object a round on standard output."""
+    """One JSON object per round on standard output."""
 
     def __enter__(self) -> JsonProgress:
         return self
@@ -139,15 +139,16 @@ TIMELY = {"left": "left before they answered", "late": "were late", "stale": "an
 
 
 def _cautions(server: Server, rounds: int, done: int) -> list[str]:
-    """What to know before round 1; a run that goes on has said it."""
+    """What to know before round 1; a resumed run has already said it."""
     return [] if done else server.cautions(rounds)
 
 
 def warnings(record: RoundRecord, said: Sequence[str] = ()) -> list[str]:
-    """What went wrong or was unusual in a round, in words, but for what was `said` already."""
+    """What went wrong or was unusual in a round, in words, except what was already `said`."""
     lines = [f"  round {record.round}: {event}" for event in record.events if event not in said]
     for training in record.trainings:
-        # Who left, was late or too stale is what the pacing is for: they are counted, not named one by one.
+        # Clients that left, were late or too stale are expected with a pacing: they are counted, not named one by
+        # one.
         counts = Counter(how for how in training.flown.outcome if how in TIMELY)
         if counts:
             told = ", ".join(f"{number} {TIMELY[how]}" for how, number in counts.items())
@@ -173,7 +174,7 @@ def progress_for(console: Console, title: str, json_lines: bool) -> BarProgress 
 
 
 class StopAfterRound(Observer):
-    """The first Ctrl-C lets the round end and a checkpoint be written; the second stops at once."""
+    """The first Ctrl-C lets the round end and a checkpoint be written; the second stops immediately."""
 
     def __init__(self) -> None:
         self.asked = False
@@ -190,7 +191,7 @@ class StopAfterRound(Observer):
         if self.asked:
             raise KeyboardInterrupt
         self.asked = True
-        print("\nstopping after this round (press Ctrl-C again to stop at once)", file=sys.stderr)
+        print("\nstopping after this round (press Ctrl-C again to stop immediately)", file=sys.stderr)
 
     def wants_stop(self) -> bool:
         return self.asked

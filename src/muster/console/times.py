@@ -7,7 +7,7 @@ import time
 
 
 def readable_time(seconds: float) -> str:
-    """A duration, as exactly as people plan with it."""
+    """A duration, as precisely as is useful for planning."""
     if math.isnan(seconds):
         return "unknown"
     if seconds < 100:

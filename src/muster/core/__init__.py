@@ -1,1 +1,1 @@
-"""What everything else stands on: arrays, components and their registry, errors, parameters, randomness."""
+"""The foundation of everything else: arrays, components and their registry, errors, parameters, randomness."""

@@ -36,7 +36,7 @@ class Population:
     rounds: int
     attributes: int | None = None
     has_devices: bool = False
-    #: How many clients a round has, where the selection says so beforehand.
+    #: How many clients a round has, where the selection fixes that in advance.
     cohort: int | None = None
     #: Every sample has one class; False: targets are something else (numbers, several labels, texts).
     class_labels: bool = True
@@ -52,10 +52,10 @@ class Component:
     """Hyper-parameters come through the constructor, which only stores them; `check` judges them."""
 
     def check(self, population: Population) -> None:
-        """Raise ConfigError where hyper-parameters are out of range or do not fit this population."""
+        """Raise ConfigError if hyper-parameters are out of range or do not fit this population."""
 
     def cautions(self, population: Population) -> list[str]:
-        """What makes the method another, simpler one in this federation: said before round 1, one sentence each.
+        """What reduces the method to a simpler one in this federation, one sentence each; shown before round 1.
 
         Such options are allowed, and a run with them is sound; but it does not show what the method can do.
         """
@@ -87,7 +87,7 @@ class Component:
 
 
 def grown(array: np.ndarray[Any, Any], clients: int, fill: float) -> np.ndarray[Any, Any]:
-    """`array` with one row a client: extended with `fill` when clients have joined since it was made."""
+    """`array` with one row per client: extended with `fill` when clients have joined since it was made."""
     missing = clients - len(array)
     if missing <= 0:
         return array

@@ -52,7 +52,7 @@ class OutputError(MusterError):
 
 
 class TrainingError(MusterError):
-    """The federation cannot go on: every update was refused, or no client answered, for too long."""
+    """The federation cannot continue: every update was refused, or no client answered, for too long."""
 
     exit_code = 6
 

@@ -1,6 +1,6 @@
-"""A package's modules and names as its attributes, imported the first time that they are used.
+"""A package's modules and names as its attributes, imported when they are first used.
 
-So `muster.selection.terraform` needs no import of its own, and `import muster` does not load PyTorch.
+So `muster.selection.terraform` needs no separate import, and `import muster` does not load PyTorch.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def imported_when_used(package: str, *, classes: bool = False, **exports: str) -
 
 
 def _class_in(package: str, name: str) -> type | None:
-    """The class of this name that one of the package's modules defines: that of its name first."""
+    """The class of this name in one of the package's modules; the module of the same name is tried first."""
     modules = [found.name for found in pkgutil.iter_modules(importlib.import_module(package).__path__)]
     likely = re.sub(r"(?<!^)(?=[A-Z])", "_", name).lower()
     for module in sorted(modules, key=lambda module: (module != likely, module)):
@@ -50,13 +50,13 @@ def _class_in(package: str, name: str) -> type | None:
 
 
 def object_named(name: str, where: str) -> Any:
-    """What "module:name" stands for; modules are also looked for in the current folder. `where` has the name."""
+    """What "module:name" stands for; the current folder is searched too. `where` is the key that has the name."""
     module, colon, path = name.partition(":")
     if not (colon and module and path):
         raise ConfigError(f"bad value for '{where}': {name!r}", expected="module:name, such as mylosses:focal")
     try:
         found: Any = _imported(module)
-    except Exception as error:  # somebody else's module may raise anything
+    except Exception as error:  # third-party code may raise anything
         raise ConfigError(
             f"'{where}': the module {module} cannot be imported ({type(error).__name__}: {error})",
             fix="install its package, or start Muster in the folder that it is in",

@@ -1,4 +1,4 @@
-"""A model's parameters as one flat float32 vector, and the spec that says what lies where.
+"""A model's parameters as one flat float32 vector, and the spec that describes its layout.
 
 Order: trainable parameters, then float buffers (running means), then counters (integer buffers). Aggregation
 averages the first two; counters are copied from one client, because a mean of counters means nothing. What is
@@ -47,7 +47,7 @@ class ParameterSpec:
     parameters: tuple[SpecEntry, ...]
     buffers: tuple[SpecEntry, ...] = ()
     counters: tuple[SpecEntry, ...] = ()
-    #: Name of the classification layer, e.g. "fc2"; its weight has one row a class. "" is the model itself.
+    #: Name of the classification layer, e.g. "fc2"; its weight has one row per class. "" is the model itself.
     final_layer_name: str = ""
     has_final_layer: bool = True
     #: A digest of what is frozen, which all sides must have alike; "": everything is trained.
@@ -213,7 +213,7 @@ def _refuse_what_cannot_be_flat(model: nn.Module) -> None:
         if nn.parameter.is_lazy(tensor):
             raise ConfigError(
                 f"the model's tensor '{name}' is lazy: its shape is not known yet",
-                fix="run one batch through the model before you hand it over, or name the input sizes",
+                fix="run one batch through the model before you pass it, or give the input sizes",
             )
         if tensor.is_complex():
             raise ConfigError(f"the model's tensor '{name}' is complex", expected="real floating-point parameters")
@@ -223,7 +223,7 @@ def _refuse_what_cannot_be_flat(model: nn.Module) -> None:
         raise ConfigError(
             "the model has no trainable parameters",
             expected="at least one parameter with requires_grad",
-            fix="thaw the layers that clients should train",
+            fix="unfreeze the layers that clients should train",
         )
     for name, parameter in model.named_parameters():
         if not parameter.is_floating_point():
@@ -285,7 +285,7 @@ class FlatModel:
         for entry, tensor in self._tensors:
             place = out[entry.slice].view(entry.shape)
             if entry.start < self.spec.averaged.stop:
-                # One pass over memory: for a large model and a short training two would be felt.
+                # One pass over memory: for a large model and a short training two would be noticeable.
                 torch.sub(tensor.to(place.device), origin[entry.slice].view(entry.shape), out=place)
             else:
                 place.copy_(tensor)

@@ -32,15 +32,18 @@ def torch_seed(seed: int, purpose: str, *coordinates: int) -> int:
     return int(_sequence(seed, purpose, coordinates).generate_state(1, np.uint64)[0] >> np.uint64(1))
 
 
-def seeds(seed: int, purpose: str, *coordinates: int, clients: Ids) -> Words:
+def seeds(seed: int, purpose: str, *coordinates: int, clients: Ids, count: int = 4) -> Words:
     """clients × 4: with what `generator(seed, purpose, *coordinates, client)` is seeded, for many clients at once.
+
+    `count`: only so many of the four words.
 
     This is NumPy's SeedSequence for sequences that differ in their last number. It is part of NumPy's promise that
     seeded streams stay the same, and the tests compare them.
     """
     known = [word for number in (seed, zlib.crc32(purpose.encode()), *coordinates) for word in _words(number)]
-    entropy = [np.full(len(clients), word, dtype=np.uint32) for word in known] + [clients.astype(np.uint32)]
-    nothing = np.zeros(len(clients), dtype=np.uint32)
+    # What all clients have in common is computed once, until it is mixed with what they have not.
+    entropy = [np.array([word], dtype=np.uint32) for word in known] + [clients.astype(np.uint32)]
+    nothing = np.zeros(1, dtype=np.uint32)
     mixed, hashed = [], _Hash(0x43B0D7E5, 0x931E8875)
     for position in range(_POOL):
         mixed.append(hashed(entropy[position] if position < len(entropy) else nothing))
@@ -51,17 +54,19 @@ def seeds(seed: int, purpose: str, *coordinates: int, clients: Ids) -> Words:
     for word in entropy[_POOL:]:
         for target in range(_POOL):
             mixed[target] = _mix(mixed[target], hashed(word))
-    drawn = _Hash(0x8B51F9DD, 0x58F38DED)
-    halves = [drawn(mixed[position % _POOL]).astype(np.uint64) for position in range(8)]
-    return np.stack(
-        [low | (high << np.uint64(32)) for low, high in zip(halves[::2], halves[1::2], strict=True)], 1
-    )
+    hashed, drawn = _Hash(0x8B51F9DD, 0x58F38DED), np.empty((len(clients), count), dtype=np.uint64)
+    for number in range(count):
+        low, high = (hashed(mixed[position % _POOL]) for position in (2 * number, 2 * number + 1))
+        drawn[:, number] = high
+        drawn[:, number] <<= np.uint64(32)
+        drawn[:, number] |= low
+    return drawn
 
 
 def seeded(words: Words) -> Iterator[np.random.Generator]:
     """The generators that have these seeds, at a fraction of the cost of making them.
 
-    One object is seeded again and again: each is to be used up before the next one is taken.
+    One object is seeded again and again: finish with each before taking the next.
     """
     bits = np.random.PCG64(0)
     stream, layout = np.random.Generator(bits), bits.state
@@ -78,7 +83,7 @@ _PCG_MULTIPLIER = 0x2360ED051FC65DA44385DF649FCCF645
 
 
 class _Hash:
-    """The hash of SeedSequence, whose constant changes with every use."""
+    """SeedSequence's hash, whose constant changes with every use."""
 
     def __init__(self, constant: int, multiplier: int) -> None:
         self._constant, self._multiplier = constant, multiplier
@@ -86,13 +91,15 @@ class _Hash:
     def __call__(self, value: npt.NDArray[np.uint32]) -> npt.NDArray[np.uint32]:
         value = value ^ np.uint32(self._constant)
         self._constant = self._constant * self._multiplier & 0xFFFFFFFF
-        value = value * np.uint32(self._constant)
-        return value ^ (value >> np.uint32(16))
+        value *= np.uint32(self._constant)
+        value ^= value >> np.uint32(16)
+        return value
 
 
 def _mix(left: npt.NDArray[np.uint32], right: npt.NDArray[np.uint32]) -> npt.NDArray[np.uint32]:
     mixed: npt.NDArray[np.uint32] = left * np.uint32(0xCA01F9DD) - right * np.uint32(0x4973F715)
-    return mixed ^ (mixed >> np.uint32(16))
+    mixed ^= mixed >> np.uint32(16)
+    return mixed
 
 
 def _words(number: int) -> list[int]:

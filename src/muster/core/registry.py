@@ -1,8 +1,8 @@
 """Names for components, and building them from options.
 
 A component registers itself with a decorator in its own file; the registry imports the package's files the
-first time that anybody looks. So a new method is one new file. Installed packages add components with entry points
-in the registry's group (`muster.selectors`, …); they are imported only when they are used.
+first time that a name is looked up. So a new method is one new file. Installed packages add components with entry
+points in the registry's group (`muster.selectors`, …); they are imported only when they are used.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class Registry(Generic[T]):
             importlib.import_module(f"{self.package}.{module.name}")
 
     def _import_by_name(self, name: str) -> None:
-        """Most components live in a file of their name: importing only that one keeps the start quick."""
+        """Most components are in a file of the same name: importing only that one keeps start-up quick."""
         module = f"{self.package}.{name.replace('-', '_')}"
         if name.replace("-", "").isalnum() and importlib.util.find_spec(module) is not None:
             importlib.import_module(module)
@@ -77,7 +77,7 @@ class Registry(Generic[T]):
         entry = self._of_packages()[name]
         try:
             component = entry.load()
-        except Exception as error:  # somebody else's package may raise anything
+        except Exception as error:  # third-party code may raise anything
             raise ConfigError(
                 f"the {self.kind} '{name}' of {_origin(entry)} cannot be imported "
                 f"({type(error).__name__}: {error})",
@@ -118,7 +118,7 @@ class Registry(Generic[T]):
         return self._entries[name]
 
     def name_of(self, component: object) -> str:
-        """The registered name of a component (or its class's name, when a user brought it)."""
+        """The registered name of a component (or its class's name, for a user's own component)."""
         cls = type(component)
         return next((name for name, entry in self._entries.items() if entry is cls), cls.__name__)
 
@@ -135,7 +135,7 @@ class Registry(Generic[T]):
     def build(
         self, name: str, options: Mapping[str, Any], section: str | None = None, beside: Iterable[str] = ()
     ) -> T:
-        """Make the component `name` from options as they stand in a config file, with errors that name the key.
+        """Make the component `name` from options as written in a config file, with errors that name the key.
 
         `beside`: further keys that the section may have, for the hint when one is unknown.
         """

@@ -1,4 +1,4 @@
-"""Weighted sampling that stays correct with zero, non-finite and too few weights, and fast for millions."""
+"""Weighted sampling that is correct with zero, non-finite and too few weights, and fast for millions."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from muster.core.arrays import Floats, Ints
 
 
 def weighted_sample(weights: Floats, count: int, rng: np.random.Generator) -> Ints:
-    """Positions of `count` distinct items, drawn one after the other with probability ∝ weight.
+    """Positions of `count` distinct items, drawn one at a time with probability ∝ weight.
 
     The first `count` arrivals of independent exponential clocks with these rates have exactly that law, so one
     pass over the weights replaces `count` renormalised draws. Non-finite and negative weights count as zero.

@@ -1,4 +1,4 @@
-"""Data sets and their division over clients."""
+"""Data sets and how they are divided among clients."""
 
 from muster.data.federated import Dataset, FederatedData, Index, Normalisation, Samples
 from muster.data.own import from_arrays, from_folder, from_huggingface, from_pandas, from_torch

@@ -1,7 +1,7 @@
 """Decoded arrays on disk: written once as .npy, memory-mapped from then on.
 
 An entry is keyed by the data set's name, the decoding options, the identity (path, size, modification time) of the
-files that it was decoded from and Muster's version, so changed files or decoders never meet stale arrays. Entries
+files that it was decoded from and Muster's version, so changed files or decoders never get stale arrays. Entries
 appear whole or not at all.
 """
 
@@ -32,7 +32,7 @@ Arrays: TypeAlias = dict[str, npt.NDArray[Any]]
 #: Makes an array to fill, from its name, shape and dtype.
 NewArray: TypeAlias = Callable[[str, tuple[int, ...], npt.DTypeLike], npt.NDArray[Any]]
 
-#: Counted up when entries are laid out in another way, so that older ones are not read.
+#: Incremented when the layout of entries changes, so that older ones are not read.
 _FORMAT = 1
 _MANIFEST = "manifest.json"
 _SPOTS, _SPOT_BYTES = 64, 4096
@@ -43,7 +43,7 @@ class DamagedEntryError(Exception):
 
 
 def cache_dir() -> Path:
-    """Where Muster keeps what it can make again: `MUSTER_CACHE`, or the platform's folder for caches."""
+    """Where Muster keeps what it can recreate: `MUSTER_CACHE`, or the platform's cache folder."""
     chosen = os.environ.get("MUSTER_CACHE")
     if chosen:
         return Path(chosen).expanduser()
@@ -98,7 +98,7 @@ def _digest(name: str, files: Sequence[Path], options: Mapping[str, object]) -> 
 
 def _fill(scratch: Path, decode: Callable[[NewArray], Mapping[str, npt.NDArray[Any]]]) -> None:
     def new(key: str, shape: tuple[int, ...], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
-        # Writing to a map of a full disk would end the process without a word.
+        # Writing to a map on a full disk would kill the process without a message.
         _check_space(scratch, math.prod(shape) * np.dtype(dtype).itemsize)
         return np.lib.format.open_memmap(scratch / f"{key}.npy", "w+", np.dtype(dtype), shape)
 
@@ -127,7 +127,7 @@ def _place(scratch: Path, entry: Path) -> None:
     try:
         scratch.rename(entry)
     except OSError:
-        # Where another process placed the same entry meanwhile, its arrays are as good as these.
+        # If another process has placed the same entry meanwhile, its arrays are as good as these.
         if not entry.exists():
             raise
 

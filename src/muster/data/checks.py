@@ -12,14 +12,14 @@ import numpy.typing as npt
 from muster.core.errors import DataError
 from muster.data.federated import TASKS, Dataset, FederatedData, Index
 
-#: Bytes of features that are looked at at once.
+#: Bytes of features that are checked at a time.
 _BLOCK = 64 * 1024**2
 #: Targets of pixels and positions that do not count.
 IGNORED = {"segmentation": 255, "next-token": -100}
 
 
 def check_data(data: Dataset | FederatedData) -> None:
-    """Refuse data that was handed over as an object and cannot be trained on."""
+    """Refuse data that were passed as an object and cannot be trained on."""
     dataset = data.dataset if isinstance(data, FederatedData) else data
     check_dataset(dataset)
     if isinstance(data, FederatedData):
@@ -69,7 +69,7 @@ def check_tokens(dataset: Dataset, vocabulary: str, count: int) -> None:
 
 
 def check_features(features: npt.NDArray[Any], what: str) -> None:
-    """Refuse features that are no finite numbers."""
+    """Refuse features that are not finite numbers."""
     if features.dtype.kind not in "biuf":
         raise DataError(
             f"the {what} are of type {features.dtype}",
@@ -102,7 +102,7 @@ def _check_finite(values: npt.NDArray[Any], what: str) -> None:
     if first is not None:
         sample, position, value = first
         raise DataError(
-            f"the {what}: {wrong:,} of {len(values):,} samples have values that are no finite numbers "
+            f"the {what}: {wrong:,} of {len(values):,} samples have values that are not finite numbers "
             f"(first: {value} in sample {sample}, position {position})",
             fix="fill these values in or leave the samples out (numpy.nan_to_num, pandas' fillna and dropna)",
         )
@@ -181,7 +181,7 @@ def _check_one_class(labels: npt.NDArray[Any], what: str) -> None:
         )
     raise DataError(
         f"the {what} have the shape {labels.shape}",
-        expected="one class a sample",
+        expected="one class per sample",
         fix="task='multi-label', 'segmentation' or 'next-token', if samples have more than one",
     )
 

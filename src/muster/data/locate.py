@@ -1,4 +1,4 @@
-"""Where data sets lie: an option, an environment variable, system packages, the cache, in this order."""
+"""Where data sets are: an option, an environment variable, system packages, the cache, in this order."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Found:
 
 @dataclass(frozen=True)
 class Location:
-    """A folder in which a data set may lie, and why it is looked at."""
+    """A folder in which a data set may be, and why it is searched."""
 
     folder: Path
     why: str
@@ -89,12 +89,12 @@ class DataFiles:
         return arrays, found.folder
 
     def missing(self, data_dir: str | Path | None = None) -> DataError:
-        """The error for a data set that is nowhere: where it was looked for, and how to get it."""
+        """The error for a missing data set: where it was looked for, and how to get it."""
         looked = ", ".join(str(place.folder) for place in places(self.name, data_dir))
         return DataError(
             f"the data set '{self.name}' is not here (looked in: {looked})",
             expected=self.needs,
-            fix=f"{self.how_to_get()}. When it is elsewhere here, set the environment variable MUSTER_DATA "
+            fix=f"{self.how_to_get()}. If it is elsewhere on disk, set the environment variable MUSTER_DATA "
             f"to the folder that contains '{self.name}/', or set 'data.data_dir'",
         )
 

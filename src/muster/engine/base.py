@@ -1,4 +1,4 @@
-"""The Engine protocol: `ask`, `start`, `collect`, `evaluate`, whoever the clients are and wherever they run.
+"""The Engine protocol: `ask`, `start`, `collect`, `evaluate`, whatever the clients are and wherever they run.
 
 Training is `start` and then `collect` of all that were started; afterwards `settle` says whose updates were used.
 """
@@ -93,7 +93,7 @@ class AskOrder:
 
 @dataclass(frozen=True)
 class HeldBack:
-    """Sums over the samples that are kept back for validation."""
+    """Sums over the samples that are held out for validation."""
 
     correct: int
     loss_sum: float
@@ -127,19 +127,19 @@ class Evaluation:
     #: classes × attribute values, where the test data has attributes.
     group_correct: Ints | None = None
     group_count: Ints | None = None
-    #: Metrics that somebody else computed, where there are no such sums (a Flower app of the user's own).
+    #: Metrics that were computed elsewhere, where there are no such sums (a user's own Flower app).
     measured: Mapping[str, float] | None = None
-    #: Where training samples are kept back for validation.
+    #: Where training samples are held out for validation.
     validation: HeldBack | None = None
-    #: What is measured beside predicted classes; where samples have no classes, that is all there is.
+    #: What is measured besides predicted classes; where samples have no classes, that is all there is.
     row_sums: RowSums | None = None
 
 
 def no_root_data() -> ConfigError:
     """The error where a method wants to compare clients with data that the server does not have."""
     return ConfigError(
-        "the aggregation compares clients with a training on data of the server's own, but it has none",
-        fix="keep some samples back, for example validation = 100 in the section [data]",
+        "the aggregation compares clients with a training on the server's own data, but the server has none",
+        fix="hold out some samples, for example validation = 100 in the section [data]",
     )
 
 
@@ -192,7 +192,7 @@ class Engine(ABC):
         return None
 
     def check_signal(self, signal: Signal) -> None:
-        """Refuse a signal that these clients cannot measure, wherever the population is not the reason."""
+        """Refuse a signal that these clients cannot measure, for reasons other than the population."""
         return
 
     @abstractmethod
@@ -213,7 +213,7 @@ class Engine(ABC):
 
     @abstractmethod
     def start(self, order: TrainOrder) -> None:
-        """Set clients to work on a training. Nothing is handed over before `collect`."""
+        """Start clients on a training. Nothing is handed over before `collect`."""
 
     @abstractmethod
     def collect(self) -> Iterator[Updates | Failed]:
@@ -236,7 +236,7 @@ class Engine(ABC):
         """
 
     def check_root(self) -> None:
-        """Refuse methods that need data of the server's own, where it has none."""
+        """Refuse methods that need the server's own data, where it has none."""
         raise no_root_data()
 
     def root_movement(self, parameters: Vector, place: Place, lr: float) -> Vector:
@@ -247,8 +247,8 @@ class Engine(ABC):
     def settle(self, used: Ints, refused: Ints) -> None:
         """After a training: whose updates are part of the global model now, and whose are not, both ascending.
 
-        The server's and the clients' halves of an algorithm must tell the same story. So what a client keeps
-        between trainings (a control variate, its last model) goes on only with an update that was used; otherwise
+        The server's and the clients' halves of an algorithm must agree. So what a client keeps
+        between trainings (a control variate, its last model) changes only with an update that was used; otherwise
         it stays as it was before the training.
         """
 
@@ -257,15 +257,15 @@ class Engine(ABC):
         """Evaluate the global model."""
 
     def begin_round(self, round: int) -> None:
-        """Look who is there: afterwards `population` and `reachable` hold for the whole round."""
+        """Look which clients are there: afterwards `population` and `reachable` hold for the whole round."""
         return
 
     def end_round(self) -> None:
-        """Forget what only lives for a round."""
+        """Forget what only lasts for a round."""
         return
 
     def take_events(self) -> list[str]:
-        """What happened since the last call beside answers, in words: somebody joined, an answer came too late."""
+        """What else happened since the last call, in words: a client joined, an answer came too late."""
         return []
 
     def state_dict(self) -> State:
@@ -306,7 +306,7 @@ def schedule(clients: Ints, sizes: Ints) -> Ints:
 def collect_replies(
     values: dict[int, dict[str, Floats]], signals: tuple[Signal, ...], population: Population
 ) -> tuple[Replies, list[Failed]]:
-    """Answers by client, as aligned arrays, and who sent another number of numbers than was asked for.
+    """Answers by client, as aligned arrays, and which clients sent a wrong number of values.
 
     Signals of one number become one-dimensional.
     """

@@ -29,7 +29,7 @@ def choose_engine(
     objective: Objective = Classification(),  # noqa: B008 (frozen)
     **options: Any,
 ) -> LocalEngine:
-    """The engine that was asked for, or with "auto" the faster one of those that can run this."""
+    """The engine that was asked for, or with "auto" the fastest of those that can run this."""
     if kind == "inline":
         if workers:
             raise ConfigError(

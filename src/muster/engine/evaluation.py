@@ -39,7 +39,7 @@ def plain(objective: Objective) -> bool:
 
 
 def summarise_validation(labels: Ints, predicted: Predictions) -> HeldBack:
-    """Sums over the samples that are kept back."""
+    """Sums over the samples that are held out."""
     correct = 0 if predicted.classes is None else int((predicted.classes == labels).sum())
     total = None if predicted.rows is None else predicted.rows.sum(axis=0)
     return HeldBack(correct, float(predicted.losses.sum()), len(labels), total)
@@ -57,7 +57,7 @@ def summarise(
     test, classes, losses = data.dataset.test, data.classes, predicted.losses
     correct = predicted.classes == test.labels
     confusion = np.bincount(test.labels * classes + predicted.classes, minlength=classes * classes)
-    # Empty where clients have no test data of their own: arrays of zeros for a million of them take their time.
+    # Empty where clients have no test data: arrays of zeros for a million of them take time.
     client_correct, client_count = np.zeros((2, 0), dtype=np.int64)
     client_loss_sum: Floats = np.zeros(0)
     if (index := data.test_index) is not None:

@@ -1,7 +1,7 @@
-"""Clients that work in real time: when they have answered is seen, not computed.
+"""Clients that work in real time: when they answer is observed, not computed.
 
 An engine whose clients train when their answers are collected has no use for this (`Engine.live` is None). One
-whose clients are elsewhere, and take as long as they take, says here who has answered since the last look.
+whose clients are elsewhere, and take as long as they take, says here which have answered since the last look.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Problem:
-    """Why a client has no answer that could be used."""
+    """Why a client has no usable answer."""
 
     reason: str
-    #: The client itself is gone, rather than its answer wrong.
+    #: Whether the client itself is gone, rather than its answer wrong.
     gone: bool = False
 
 
@@ -33,15 +33,15 @@ class Arrival:
 
     place: Place
     client: int
-    #: None: its answer is there.
+    #: None: its answer has arrived.
     problem: Problem | None = None
 
 
 class Live(ABC):
-    """What the server sees of clients that work in real time. Orders go out with `Engine.start`, at once.
+    """What the server sees of clients that work in real time. Orders go out immediately, with `Engine.start`.
 
     Every client of an order arrives exactly once: with an answer, or with the reason why there is none, unless the
-    server gives it up before. Answers that have arrived wait here until they are taken.
+    server gives up on it before. Answers that have arrived wait here until they are taken.
     """
 
     @abstractmethod
@@ -58,15 +58,15 @@ class Live(ABC):
 
     @abstractmethod
     def answers(self, orders: Sequence[TrainOrder]) -> Iterator[Updates | Failed]:
-        """The answers of these orders' clients, who have all arrived, as `Engine.collect` hands them over.
+        """The answers of these orders' clients, which have all arrived, as `Engine.collect` hands them over.
 
         An order may name some of the clients that it was sent to; the others' answers stay where they are.
         """
 
     @abstractmethod
     def give_up(self, order: TrainOrder) -> None:
-        """Nobody waits for these clients any more: should they answer, that is told as an event."""
+        """The server no longer waits for these clients: if they answer, that becomes an event."""
 
     @abstractmethod
     def too_late(self) -> list[tuple[Place, int]]:
-        """Who has answered which order after it was given up, since the last call."""
+        """Which clients have answered which order after it was given up on, since the last call."""

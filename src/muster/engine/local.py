@@ -35,7 +35,7 @@ from muster.engine.pool import Crashed, Handler, Pool, as_muster_error
 from muster.engine.root import RootTrainer
 from muster.engine.runtime import EVALUATION_BATCH
 from muster.engine.task import ClientTask, Place, Predict, present_of
-from muster.engine.tasks import ClientRecipe, SharedVectors, TaskRunner, question_groups
+from muster.engine.tasks import Answered, ClientRecipe, SharedVectors, TaskRunner, question_groups
 from muster.signals.base import Replies
 from muster.training.augmentation import augmenter
 from muster.training.base import LocalAlgorithm, LocalTraining, Plain
@@ -51,7 +51,7 @@ class LocalEngine(Engine):
     """Runs the clients of a partitioned data set on this machine."""
 
     _title: ClassVar[str] = "local engine"
-    #: How results are computed: runs can only go on in the same way to give the same bits.
+    #: How results are computed: a run must continue in the same way to give the same bits.
     arithmetic: ClassVar[str] = "one by one"
     #: Makes what carries out tasks, in each worker.
     _runner: ClassVar[type[TaskRunner]] = TaskRunner
@@ -94,7 +94,7 @@ class LocalEngine(Engine):
         # Workers would find out only when they are first used.
         augmenter(training.augmentation, data.dataset, torch.device("cpu"))
         self._count, self._reason, self._task_deadline = workers, reason, task_deadline
-        #: Clients may say something else than the data that they were given.
+        #: Whether clients may report something other than what their data say.
         self._tampered = any(step.lies or step.poisons for step in filters)
         # Metal cannot be used after a fork, and macOS in general does not promise that forks work.
         self._start_method = "fork" if sys.platform != "darwin" and self._device != "mps" else "spawn"
@@ -160,7 +160,7 @@ class LocalEngine(Engine):
         return self._initial.copy()
 
     def ask(self, order: AskOrder) -> tuple[Replies, list[Failed]]:
-        # What the data alone determines takes one pass over it, whoever is asked.
+        # What the data alone determines takes one pass over it, whichever clients are asked.
         known = tuple(signal for signal in order.signals if signal.of_data and not self._tampered)
         measured = tuple(signal for signal in order.signals if signal not in known)
         clients, failures, columns = np.sort(order.clients), list[Failed](), dict[str, Floats]()
@@ -177,7 +177,7 @@ class LocalEngine(Engine):
         return Replies(clients, {signal.name: columns[signal.name] for signal in order.signals}), failures
 
     def _ask_each(self, order: AskOrder) -> tuple[dict[int, dict[str, Floats]], list[Failed]]:
-        """One task a client: what it keeps between exchanges goes with it."""
+        """One task per client: what it keeps between exchanges goes with it."""
         clients = schedule(order.clients, self._data.sizes)
         memory = self._ready(self._ring)
         memory.send(order.parameters)
@@ -196,7 +196,7 @@ class LocalEngine(Engine):
         return values, failures
 
     def _ask_groups(self, order: AskOrder) -> tuple[dict[int, dict[str, Floats]], list[Failed]]:
-        """Several clients a task: handing tasks over would take longer than most measurements."""
+        """Several clients per task: handing tasks over would take longer than most measurements."""
         memory = self._ready(self._ring)
         memory.send(order.parameters)
         values: dict[int, dict[str, Floats]] = {}
@@ -228,7 +228,7 @@ class LocalEngine(Engine):
     def collect(self) -> Iterator[Updates | Failed]:
         self._provisional.close()
         while self._started:
-            # Removed first: a training that is broken off is not begun again by the next one.
+            # Removed first: a training that is broken off is not restarted by the next one.
             yield from self._trained(self._started.pop(0))
 
     def _trained(self, order: TrainOrder) -> Iterator[Updates | Failed]:
@@ -245,26 +245,33 @@ class LocalEngine(Engine):
             if isinstance(answer, Crashed):
                 yield Failed(int(clients[task]), answer.reason)
             else:
-                numbers, present = answer
-                yield self._handed_over(numbers, slice(slots[task], slots[task] + 1), present)
+                yield self._handed_over(clients[task : task + 1], slice(slots[task], slots[task] + 1), answer)
         self._store.drop(*PROBES)
 
-    def _handed_over(self, numbers: Updates, slots: slice, present: Sequence[dict[str, int]]) -> Updates:
+    def _handed_over(self, clients: Ints, slots: slice, answer: Answered) -> Updates:
         """Answers with their vectors, which lie in neighbouring slots: views, so that filters work in place."""
         assert self._memory is not None
         memory = self._memory
-        for client, slot, lengths in zip(
-            numbers.clients.tolist(), range(slots.start, slots.stop), present, strict=True
-        ):
-            self._take_back(self._provisional, client, slot, lengths)
+        if answer.present is not None:
+            places = range(slots.start, slots.stop)
+            for client, slot, lengths in zip(clients.tolist(), places, answer.present, strict=True):
+                self._take_back(self._provisional, client, slot, lengths)
         extra = {name: memory.extra.numpy()[slots, row] for row, name in enumerate(self._algorithm.extra)}
-        return replace(numbers, movements=memory.movements.numpy()[slots], extra=extra)
+        return Updates(
+            clients,
+            self._data.sizes[clients],
+            memory.movements.numpy()[slots],
+            answer.numbers,
+            answer.reports,
+            extra,
+            answer.changed,
+        )
 
     def matrix(self, clients: Ints) -> Vector:
         assert self._memory is not None
         movements = self._memory.movements.numpy()
         for row, slot in enumerate(np.searchsorted(self._rows, clients)):
-            if row != slot:  # somebody before was refused: move up, rather than make a second matrix
+            if row != slot:  # an earlier one was refused: move up, rather than make a second matrix
                 movements[row] = movements[slot]
         return movements[: len(clients)]
 
@@ -328,9 +335,9 @@ class LocalEngine(Engine):
     def load_state_dict(self, values: State) -> None:
         if values["arithmetic"] != self.arithmetic:
             raise CheckpointError(
-                f"the run was begun by an engine that trains clients {values['arithmetic']}, "
-                f"and would go on with one that trains them {self.arithmetic}",
-                fix="run it on the device and with the version of Muster that began it (engine.device names one)",
+                f"the run was started by an engine that trains clients {values['arithmetic']}, "
+                f"and would continue with one that trains them {self.arithmetic}",
+                fix="run it on the same device (engine.device) and with the same version of Muster as before",
             )
         self._store.load_state_dict(values["clients"])
 
@@ -345,7 +352,7 @@ class LocalEngine(Engine):
         return 3 * self._count + 1
 
     def _ready(self, slots: int) -> SharedVectors:
-        """Memory with at least so many slots, and workers that see it."""
+        """Memory with at least this many slots, and workers that see it."""
         slots = max(slots, self._ring)
         if self._memory is None or self._memory.slots < slots:
             self.close()
@@ -358,7 +365,7 @@ class LocalEngine(Engine):
             else:
                 _load_lazy_parts()
                 self._pool = Pool(self._count, factory, self._start_method, self._task_deadline)
-                # Also when nobody closes the engine: a notebook drops it. Does nothing in forked workers.
+                # Also when the engine is never closed: a notebook drops it. Does nothing in forked workers.
                 self._end_pool = Finalize(self, self._pool.close)
         return self._memory
 
@@ -377,6 +384,8 @@ class LocalEngine(Engine):
 
     def _lent(self, task: ClientTask) -> ClientTask:
         """The task, with what its clients keep between exchanges in their slots."""
+        if self._store.empty:
+            return task
         assert task.slots is not None
         lengths = list(map(self._lend, task.clients.tolist(), task.slots.tolist()))
         return replace(task, present=present_of(lengths))

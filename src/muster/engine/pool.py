@@ -1,7 +1,7 @@
 """Worker processes, one single-threaded process per core, that carry out tasks and hand results back in order.
 
-A worker that dies, or does not answer within a deadline, is replaced; the task it was at is tried once more, then
-given up. Nothing about a result depends on which worker made it.
+A worker that dies, or does not answer within a deadline, is replaced; the task it was working on is tried once
+more, then given up. Nothing about a result depends on which worker made it.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ OUT_OF_MEMORY = 12
 _STOP_SECONDS = 3.0
 #: Where no deadline is set, a worker may take this many times as long as the slowest task so far; and this long.
 PATIENCE, LEAST_SECONDS = 20.0, 300.0
-#: How often workers that owe an answer are looked at.
+#: How often workers that owe an answer are checked.
 _LOOK_SECONDS = 1.0
 
 
@@ -50,7 +50,7 @@ class Crashed:
 class _Worker:
     process: BaseProcess
     connection: Connection
-    #: Tasks sent to it; the first one is being worked at.
+    #: Tasks sent to it; it is working on the first.
     outstanding: deque[int] = field(default_factory=deque)
     #: For how long its answer to that one has been waited for.
     waited: float = 0.0
@@ -64,7 +64,7 @@ class Pool:
     ) -> None:
         """`deadline`: seconds that a task may take; None: many times as long as the slowest so far."""
         self._factory, self._deadline, self._slowest = factory, deadline, 0.0
-        #: What happened to workers that nobody was told of in an answer.
+        #: What happened to workers and was not reported in an answer.
         self.events: list[str] = []
         self._context = mp.get_context(start_method)
         self._workers: list[_Worker] = []
@@ -92,7 +92,8 @@ class Pool:
                 else:
                     self._collect(waiting, answers, crashes)
         finally:
-            # Only after an error or when the caller lost interest: answers to old tasks must not be mistaken.
+            # Only after an error or when the caller lost interest: answers to old tasks must not be mistaken for
+            # new ones.
             for position, worker in enumerate(self._workers):
                 if worker.outstanding:
                     self._replace(position)
@@ -106,7 +107,7 @@ class Pool:
                     self._send(position, waiting, message)
 
     def _send(self, position: int, waiting: list[int], message: Callable[[int], Any]) -> None:
-        """Give the next task to a worker; to its successor, when it died while nobody looked."""
+        """Give the next task to a worker; to its successor, if it died unnoticed."""
         for _ in range(ATTEMPTS + 1):
             worker = self._workers[position]
             task = heapq.heappop(waiting)
@@ -130,7 +131,7 @@ class Pool:
         busy = {w.connection: n for n, w in enumerate(self._workers) if w.outstanding}
         start = time.monotonic()
         ready = wait(list(busy), timeout=_LOOK_SECONDS)
-        # A process that was stopped itself (Ctrl-Z) must not think that it has waited all the while.
+        # A process that was itself stopped (Ctrl-Z) must not count that time as waiting.
         passed = min(time.monotonic() - start, 2 * _LOOK_SECONDS)
         for position in busy.values():
             self._workers[position].waited += passed

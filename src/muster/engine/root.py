@@ -1,4 +1,4 @@
-"""A training on data that the server has itself: what methods compare clients with that trust nobody else."""
+"""A training on the server's own data, for methods that compare clients with it."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from muster.training.base import LocalTraining, Plain
 
 
 class RootTrainer:
-    """Trains on the samples that are kept back (`data.validation`) as a client would, with the same settings."""
+    """Trains on the samples that are held out (`data.validation`) as a client would, with the same settings."""
 
     def __init__(self, data: FederatedData, module: nn.Module, training: LocalTraining, seed: int) -> None:
         if data.validation is None:
             raise no_root_data()
         own = FederatedData(data.dataset, Index.from_lists([data.validation]))
-        # A seed of its own: the server is no client, and must not draw what client 0 draws.
+        # A separate seed: the server is not a client, and must not draw what client 0 draws.
         self._runtime = ClientRuntime(own, copy.deepcopy(module), training, Plain(), seed=torch_seed(seed, "root"))
 
     def movement(self, parameters: Vector, place: Place, lr: float) -> Vector:

@@ -33,7 +33,7 @@ LARGE_OUTPUTS_BATCH = 50
 
 
 class ClientRuntime:
-    """Carries out tasks for any client of a federation, one after the other, on one device."""
+    """Carries out tasks for any client of a federation, one at a time, on one device."""
 
     def __init__(
         self,
@@ -53,10 +53,10 @@ class ClientRuntime:
         allow_fused_steps(module)
         self.model = FlatModel(module, device)
         self.devices = devices
-        #: What happens to an update before it is sent, by the names under which it is booked.
+        #: What happens to an update before it is sent, by the names under which it is recorded.
         self.filters = tuple(named(filters))
         self._liars = tuple(step for step in self.filters if step[1].lies)
-        #: What clients have, and from which round on (counted from 0) they have something else.
+        #: What clients train on, and from which round (counted from 0) it is something else.
         self._data_from = poisoned_from(data, filters)
         self._augmenter = augmenter(training.augmentation, data.dataset, self.model.device)
 
@@ -72,7 +72,7 @@ class ClientRuntime:
     ) -> Updates:
         """Train a client from `origin`: its answer. The movement goes into `out`, its new state into `state`.
 
-        The model itself goes into `trained`, where somebody wants it. Both are as they are sent, after the filters
+        The model itself goes into `trained`, if that is wanted. Both are as they are sent, after the filters
         of the client's side; reports are measured on that too.
         """
         self.enter(task.place.round)
@@ -145,7 +145,7 @@ class ClientRuntime:
     def told(
         self, task: ClientTask, measured: Mapping[str, Floats], occasion: Literal["ask", "report"]
     ) -> dict[str, Floats]:
-        """What one client says after it has measured: the same, unless a filter of its side lies."""
+        """What one client reports after it has measured: the same, unless a filter on its side lies."""
         said, place = dict(measured), task.place
         for name, step in working(self._liars, place.round):
             rng = generator(self.seed, f"lie-{occasion}-{name}", place.round, place.exchange, task.client)
@@ -157,11 +157,11 @@ class ClientRuntime:
 
     @property
     def lies(self) -> bool:
-        """Whether what is measured may not be what is said."""
+        """Whether what is reported may differ from what is measured."""
         return bool(self._liars)
 
     def enter(self, round: int) -> None:
-        """From now on clients have what they have in this round."""
+        """From now on clients train on what they have in this round."""
         self.data = next(data for start, data in reversed(self._data_from) if round >= start)
 
     @torch.no_grad()
@@ -198,7 +198,7 @@ class ClientRuntime:
         )
 
     def report_rng(self, task: ClientTask) -> np.random.Generator:
-        """What reports draw from: a stream of their own, so that asking for one does not change the training."""
+        """What reports draw from: a separate stream, so that asking for one does not change the training."""
         return _drawn(task, lambda: generator(self.seed, "report", *self._coordinates(task)))
 
     def dropout_seed(self, task: ClientTask) -> int:
@@ -232,7 +232,7 @@ class ClientRuntime:
         )
 
     def _augment(self, task: ClientTask) -> Callable[[torch.Tensor, int], torch.Tensor] | None:
-        """Every step draws from a stream of its own, so that a probe's steps may be left out without a trace."""
+        """Every step draws from its own stream, so that leaving out a probe's steps changes nothing else."""
         change = self._augmenter
         if change is None:
             return None
@@ -267,7 +267,7 @@ class ClientRuntime:
 
 
 def poisoned_from(data: FederatedData, filters: Sequence[Filter]) -> list[tuple[int, FederatedData]]:
-    """What clients have, and what they have instead after each filter that poisons it: (first round, data)."""
+    """What clients train on, and what each poisoning filter makes of it: (first round, data)."""
     result = [(0, data)]
     for step in sorted((step for step in filters if step.poisons), key=lambda step: step.from_round):
         result.append((step.from_round - 1, step.poisoned(result[-1][1])))
@@ -275,7 +275,7 @@ def poisoned_from(data: FederatedData, filters: Sequence[Filter]) -> list[tuple[
 
 
 def model_of(movement: torch.Tensor, origin: torch.Tensor, spec: ParameterSpec) -> torch.Tensor:
-    """The model that has moved so far from `origin`; counters are the client's own already."""
+    """The model that has moved this far from `origin`; counters are already the client's own."""
     model = movement.clone()
     model[spec.averaged] += origin[spec.averaged]
     return model
@@ -286,7 +286,7 @@ def _drawn(task: ClientTask, make: Callable[[], np.random.Generator]) -> np.rand
     return make() if any(signal.draws for signal in task.signals) else _NO_DRAWS
 
 
-#: In the place of a generator for signals that declare not to draw: using it is an error.
+#: Instead of a generator, for signals that declare that they do not draw: using it is an error.
 _NO_DRAWS: np.random.Generator = None  # type: ignore[assignment]
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
@@ -31,7 +31,7 @@ Present: TypeAlias = "np.ndarray[Any, np.dtype[np.object_]]"
 
 
 def present_of(lengths: Sequence[dict[str, int]]) -> Present | None:
-    """None where nobody has any."""
+    """None where no client has any."""
     if not any(lengths):
         return None
     present = np.empty(len(lengths), dtype=object)
@@ -41,7 +41,7 @@ def present_of(lengths: Sequence[dict[str, int]]) -> Present | None:
 
 @dataclass(frozen=True)
 class ClientTask:
-    """One or several clients' part in an exchange, one row a client; the parameters travel separately."""
+    """One or several clients' part in an exchange, one row per client; the parameters travel separately."""
 
     verb: Literal["ask", "train"]
     clients: Ints
@@ -53,7 +53,7 @@ class ClientTask:
     pull_factors: Floats
     #: Where each client's vectors lie in shared memory, if that is where they are.
     slots: Ints | None = None
-    #: What each client keeps between exchanges, as it lies there. None: nobody keeps anything.
+    #: What each client keeps between exchanges, as it lies there. None: no client keeps anything.
     present: Present | None = None
     with_broadcast: bool = False
     #: Of the generators that make the order of each client's mini-batches, where they were made for all together.
@@ -95,13 +95,16 @@ class ClientTask:
 
     def rows(self, which: Ints | slice) -> ClientTask:
         """The task of some of the clients, in this order."""
-        return replace(
-            self,
-            clients=self.clients[which],
-            rates=self.rates[which],
-            pull_factors=self.pull_factors[which],
+        return ClientTask(
+            self.verb,
+            self.clients[which],
+            self.place,
+            self.signals,
+            self.rates[which],
+            self.pull_factors[which],
             slots=None if self.slots is None else self.slots[which],
             present=None if self.present is None else self.present[which],
+            with_broadcast=self.with_broadcast,
             seeds=None if self.seeds is None else self.seeds[which],
         )
 

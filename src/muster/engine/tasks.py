@@ -5,9 +5,9 @@ from __future__ import annotations
 import copy
 import math
 import mmap
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -16,11 +16,11 @@ from torch import nn
 from muster.core.arrays import Floats, Ints, Vector
 from muster.data.federated import FederatedData
 from muster.engine.runtime import ClientRuntime
-from muster.engine.task import ClientTask, Predict
+from muster.engine.task import ClientTask, Predict, Present, present_of
 from muster.training.base import LocalAlgorithm, LocalTraining
 from muster.training.objectives import Classification, Objective
 from muster.updates.filters import Filter
-from muster.updates.table import Updates
+from muster.updates.table import Column
 from muster.world.devices import Devices
 
 
@@ -112,6 +112,23 @@ def question_groups(clients: Ints, sizes: Ints) -> list[Ints]:
     return [*groups, clients[start:]]
 
 
+class Answered(NamedTuple):
+    """What comes back for a task beside vectors, which lie in shared memory: one row a client."""
+
+    #: The columns of `ANSWER_FIELDS`.
+    numbers: Mapping[str, Column]
+    reports: Mapping[str, Floats]
+    #: Client-side filter → whether it changed the row.
+    changed: Mapping[str, Ints]
+    #: Which state each client has in its slot now. None: nobody has any.
+    present: Present | None
+
+    def rows(self, which: slice) -> Answered:
+        """The answers of some of the clients."""
+        columns = ({name: rows[which] for name, rows in part.items()} for part in self[:3])
+        return Answered(*columns, None if self.present is None else self.present[which])
+
+
 class TaskRunner:
     """Carries tasks out with a client runtime, on shared memory. Lives in a worker, or in this process."""
 
@@ -126,7 +143,7 @@ class TaskRunner:
         return self.ask_all(task) if task.slots is None else self.ask(task)
 
     def ask_all(self, task: ClientTask) -> list[dict[str, Floats]]:
-        """The answers of each client, by signal; nobody keeps anything between exchanges."""
+        """The answers of each client, by signal; no client keeps anything between exchanges."""
         return [self.runtime.ask(task.row(k), self.memory.origin, {}) for k in range(len(task))]
 
     def ask(self, task: ClientTask) -> tuple[dict[str, Floats], dict[str, int]]:
@@ -134,15 +151,16 @@ class TaskRunner:
         slot, state = self._begin(task)
         return self.runtime.ask(task, self.memory.origin, state), self._keep(slot, state)
 
-    def train(self, task: ClientTask) -> tuple[Updates, Sequence[dict[str, int]]]:
-        """One client's answer, its vectors in its slot, and which state it has there now."""
+    def train(self, task: ClientTask) -> Answered:
+        """One client's answer, its vectors in its slot."""
         memory = self.memory
         slot, state = self._begin(task)
         broadcast = memory.broadcast if task.with_broadcast else None
         answer = self.runtime.train(task, memory.origin, memory.movements[slot], state, broadcast)
         for row, name in enumerate(self.runtime.algorithm.extra):
             memory.extra[slot, row].copy_(torch.from_numpy(answer.extra[name][0]))
-        return answer.without_vectors(), (self._keep(slot, state),)
+        kept = self._keep(slot, state)
+        return Answered(answer.numbers, answer.reports, answer.changed, present_of([kept]))
 
     def _begin(self, task: ClientTask) -> tuple[int, dict[str, Vector]]:
         assert task.slots is not None

@@ -1,4 +1,4 @@
-"""The trial engine: clients that exist only as numbers, for running the real loop without training anybody."""
+"""The trial engine: clients that exist only as numbers, for running the real loop without any training."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from muster.signals.base import Replies, Signal
 from muster.training.base import LocalAlgorithm, LocalTraining, Plain
 from muster.updates.table import ANSWER_FIELDS, Updates
 
-#: Numbers for a signal: one row a client of the whole population, or a function (clients, round) → rows.
+#: Numbers for a signal: one row per client of the whole population, or a function (clients, round) → rows.
 Script = npt.ArrayLike | Callable[[Ints, int], npt.ArrayLike]
 
-#: What every client says of its training.
+#: What every client states about its training.
 _STEPS = 5
 #: Clients whose movements are made at once, where not all are kept.
 _PART = 256
 
 
 class TrialEngine(Engine):
-    """Clients that answer at once, with made-up numbers: the same in every run with the same seed.
+    """Clients that answer immediately, with made-up numbers: the same in every run with the same seed.
 
     >>> from muster.aggregation.fedavg import FedAvg
     >>> from muster.selection.high_loss import HighLoss
@@ -52,7 +52,7 @@ class TrialEngine(Engine):
         training: LocalTraining | None = None,
         algorithm: LocalAlgorithm | None = None,
     ) -> None:
-        """`script` has the numbers of signals by name, `movements` those of updates; else they are made up."""
+        """`script` has the numbers of signals by name, `movements` those of updates; the rest is made up."""
         drawn = generator(seed, "fake sizes").integers(20, 200, clients)
         self._population = Population(
             drawn if sizes is None else np.asarray(sizes, dtype=np.int64),
@@ -122,7 +122,7 @@ class TrialEngine(Engine):
         return self._rows[ranks[np.searchsorted(self._cohort, clients, sorter=ranks)]]
 
     def check_root(self) -> None:
-        """There is as much data on this server as on these clients."""
+        """The server has as much data as these clients: none is needed."""
 
     def root_movement(self, parameters: Vector, place: Place, lr: float) -> Vector:
         everybody = np.arange(self.population.clients)

@@ -1,4 +1,4 @@
-"""An engine around another one: for whatever should happen between the server and any kind of clients."""
+"""An engine around another one, for what is to happen between the server and any kind of clients."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from muster.updates.table import Updates
 
 
 class WrappedEngine(Engine):
-    """Hands everything on to another engine. A subclass overrides what it changes: delays, losses, tampering.
+    """Passes everything on to another engine. A subclass overrides what it changes: delays, losses, tampering.
 
     >>> class Forgetful(WrappedEngine):
     ...     def collect(self):

@@ -1,4 +1,4 @@
-"""Whether a backdoor has opened: how many marked pictures the model takes for the attackers' class."""
+"""Whether a backdoor works: how many marked pictures the model classifies as the attackers' class."""
 
 from __future__ import annotations
 

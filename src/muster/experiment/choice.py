@@ -14,7 +14,7 @@ from muster.results.store import DATABASE, Run, Store, workspace
 from muster.results.store.runs import fits
 from muster.server.result import Result
 
-#: A shorter beginning of a fingerprint is more likely a misspelt name.
+#: A shorter prefix of a fingerprint is more likely a misspelt name.
 _SHORTEST_PREFIX = 4
 
 
@@ -85,7 +85,7 @@ def _from_store(word: str, folder: Path | None) -> dict[str, Result]:
         if runs := _named(store, word):
             return _read(store, runs)
         known = [*store.sweep_names(), *{run.name for run in store.runs()}]
-        problem = f"'{word}' is no folder with results, and no sweep or run in {store.path}"
+        problem = f"'{word}' is neither a folder with results nor a sweep or run in {store.path}"
         raise ConfigError(problem, expected=nearest(word, known))
 
 

@@ -20,7 +20,7 @@ from muster.engine.device import single_threaded
 from muster.training.base import LocalTraining
 from muster.training.objectives import Objective
 
-#: Samples of the batch: what goes wrong with many goes wrong with a few.
+#: Samples of the batch: what fails with many fails with a few.
 SAMPLES = 4
 _HERE = Path(__file__).parents[1]
 
@@ -41,7 +41,7 @@ def check_dry_batch(module: nn.Module, data: FederatedData, training: LocalTrain
             raise ConfigError(
                 f"model and data do not fit: {obstacle}",
                 expected=f"outputs for the task {objective.task}",
-                fix="change the model's last layer, or say the task of the data: from_arrays(…, task=…)",
+                fix="change the model's last layer, or name the task of the data: from_arrays(…, task=…)",
             )
         _check_loss(objective, outputs, targets)
         _attempt("a metric", lambda: objective.rows(outputs.detach(), targets), outputs, targets)
@@ -108,7 +108,7 @@ def _attempt(
 
 
 def _check_single_samples(module: nn.Module, sample: torch.Tensor, sizes: Ints, training: LocalTraining) -> None:
-    """Refuse mini-batches of one sample where batch normalisation cannot have them."""
+    """Refuse mini-batches of one sample where batch normalisation cannot handle them."""
     if not any(isinstance(part, nn.modules.batchnorm._BatchNorm) for part in module.modules()):
         return
     left = single_leftovers(sizes, training)
@@ -127,7 +127,7 @@ def _check_single_samples(module: nn.Module, sample: torch.Tensor, sizes: Ints, 
             f"clients would have (client {some})",
             expected="two samples or more in every mini-batch",
             fix=f'{dropping}use group normalisation (model.norm = "group")'
-            + (", and leave clients with one sample out" if always else ""),
+            + (", and leave out clients with one sample" if always else ""),
         ) from None
 
 

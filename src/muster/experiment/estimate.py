@@ -17,7 +17,7 @@ from muster.results.store import Run
 
 #: The first round of a trial warms up, the second counts.
 TRIAL_ROUNDS = 2
-#: No new trial begins after so many seconds.
+#: No new trial begins after this many seconds.
 TRIAL_SECONDS = 60.0
 
 

@@ -19,7 +19,7 @@ def inspect_source(path: Path, settings: Sequence[str] = (), cohort: int | None 
     """Inspect an experiment (.toml), a table of counts (.csv, .json, .npy) or a folder (CLIENT/CLASS/files)."""
     if path.is_dir() or path.suffix.lower() in FORMATS:
         if settings:
-            raise ConfigError(f"{path} is no experiment: it has no settings", fix="leave --set out")
+            raise ConfigError(f"{path} is not an experiment: it has no settings", fix="leave --set out")
         return inspect(count_files(path) if path.is_dir() else read_counts(path), cohort)
     if path.suffix.lower() != ".toml":
         raise ConfigError(

@@ -1,6 +1,6 @@
-"""Many experiments side by side, each in a process of its own, with the store as the common memory.
+"""Many experiments side by side, each in its own process, with the store as the common memory.
 
-What is complete is not run again, what was interrupted goes on, and what another process is running is left to it:
+Completed runs are not run again, interrupted ones are resumed, and what another process is running is left to it:
 a claim in the store decides, so any number of sweeps may work in one workspace. A run that fails, or whose process
 dies, does not stop the others.
 """
@@ -30,14 +30,14 @@ from muster.server.ledger import Ledger
 from muster.server.loop import Observer, Server
 from muster.server.record import RoundRecord
 
-#: How often to look whether a run that another process had is free or complete.
+#: How often to check whether a run that another process had is free or complete.
 _POLL_SECONDS = 0.5
-#: How long a process may take to end after it was told to stop at once.
+#: How long a process may take to end after it was told to stop immediately.
 _KILL_SECONDS = 5.0
 
 
 class JobObserver:
-    """Is told how a batch of runs goes. Every method may be left out."""
+    """Is told how a batch of runs goes. Every method is optional."""
 
     def planned(self, experiments: Sequence[Experiment], runs: Sequence[Run]) -> None:
         """What is to be done; `runs` says how far each is already."""
@@ -46,13 +46,13 @@ class JobObserver:
         """A process was started for a run."""
 
     def rounds_done(self, experiment: Experiment, done: int) -> None:
-        """A run has so many rounds now."""
+        """A run has this many rounds now."""
 
     def run_ended(self, experiment: Experiment, error: str) -> None:
         """A run ended; `error` is empty when it is complete."""
 
     def wants_stop(self) -> bool:
-        """Asked all the time: True lets the runs finish their rounds and ends the batch."""
+        """Asked repeatedly: True lets the runs finish their rounds and ends the batch."""
         return False
 
 
@@ -102,9 +102,9 @@ def run_experiments(
 ) -> RunOutcome:
     """Run what is missing of `experiments` in a store; with a `sweep_name` they can be found by it later.
 
-    `jobs` runs side by side (None: one a core) with `workers` processes each (None: the cores that are left). The
-    same experiment twice is run once. Scripts must call it under `if __name__ == "__main__":`, because processes
-    are started.
+    `jobs` runs side by side (None: one per core) with `workers` processes each (None: the cores that are left).
+    The same experiment twice is run once. Scripts must call it under `if __name__ == "__main__":`, because
+    processes are started.
     """
     store = store if isinstance(store, Store) else Store(store)
     distinct = {experiment.fingerprint: experiment for experiment in experiments}
@@ -123,7 +123,7 @@ def run_experiments(
 
 
 class _Batch:
-    """The runs that are still to be done, and the processes that are at it."""
+    """The runs that are still to be done, and the processes that are working on them."""
 
     def __init__(
         self, store: Store, missing: list[Experiment], workers: int, observer: JobObserver, outcome: RunOutcome
@@ -147,7 +147,7 @@ class _Batch:
             self._kill_all()
 
     def _start_next(self) -> bool:
-        """Start the first run that nobody has; False when there is none."""
+        """Start the first unclaimed run; False when there is none."""
         for position, experiment in enumerate(self._missing):
             found = self._store.run(experiment.fingerprint)
             if found.status == "complete":  # another process has done it meanwhile
@@ -194,7 +194,7 @@ class _Batch:
         job.connection.close()
         self._jobs.remove(job)
         found = self._store.run(job.experiment.fingerprint)
-        if found.status == "running":  # somebody else was quicker to claim it
+        if found.status == "running":  # another process was quicker to claim it
             self._missing.append(job.experiment)
             return
         if found.status in ("planned", "interrupted") and not job.error:
@@ -235,7 +235,7 @@ class _Messenger(Observer):
             self._connection.recv()
             self._stop = True
         except (EOFError, OSError):
-            # Whoever started us is dead: so that the next one can take over at once, end as it did.
+            # Our parent is dead: end too, so that the next one can take over immediately.
             os.kill(os.getpid(), signal.SIGKILL)
 
     def started(self, server: Server, rounds: int, done: int) -> None:

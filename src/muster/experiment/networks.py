@@ -1,4 +1,4 @@
-"""The network of a result: built anew from its config, or from what the user brings."""
+"""The network of a result: rebuilt from its config, or from what the user passes."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ def network_of(result: Result, made_by: Callable[..., nn.Module] | None = None) 
     if "model" in objects and made_by is None:
         raise ConfigError(
             "the experiment was given its network as an object, which the store does not keep",
-            fix="hand it over: result.model(MyNetwork)",
+            fix="pass it: result.model(MyNetwork)",
         )
     if "data" in objects:
         if made_by is None or not _needs_nothing(made_by):
             raise ConfigError(
                 "the experiment was given its data as an object, so the network cannot be built from the config",
-                fix="hand a ready one over: result.model(MyNetwork(...))",
+                fix="pass an instance: result.model(MyNetwork(...))",
             )
         return build_model(made_by, (), result.spec.final_outputs or 0)
     sections: dict[str, Any] = {

@@ -1,4 +1,4 @@
-"""The quickstart's federation: digits over 40 clients of very different label mixes, a few methods."""
+"""The quickstart's federation: digits over 40 clients with very different label mixes, a few methods."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Repeats a run from its record: whoever arrived when, was absent, late or refused, is so again.
+"""Repeats a run from its record: clients arrive, are absent, late or refused as they were.
 
-A federation's order of arrivals is nobody's choice, and no seed brings it back. The store keeps it; with it the
+No seed can reproduce a federation's order of arrivals. The store keeps it; with it the
 run can be computed again on this machine, and compared with what was kept.
 """
 
@@ -100,7 +100,7 @@ def find_run(word: str, folder: Path | str | None = None) -> tuple[Run, Result]:
 
 
 def differences(recorded: Result, again: Result) -> Iterator[str]:
-    """Where two results are not the same, to the bit: selections, weights, arrivals, metrics, parameters."""
+    """Where two results differ in any bit: selections, weights, arrivals, metrics, parameters."""
     compares_metrics = recorded.config.get("flower", {}).get("evaluate", "server") == "server"
     for old, new in zip(recorded.records, again.records, strict=False):
         for what, get in _COMPARED.items():
@@ -135,7 +135,7 @@ def _same_metrics(old: RoundRecord, new: RoundRecord) -> bool:
 
 
 class _StopAfter(Observer):
-    """A run that did not come to its end is repeated as far as it came."""
+    """A run that did not finish is repeated as far as it got."""
 
     def __init__(self, rounds: int) -> None:
         self._left = rounds
@@ -171,7 +171,7 @@ def _experiment(run: Run, recorded: Result) -> Experiment:
     experiment = from_dict(run.config)
     if not _is_real(recorded):
         return experiment
-    # Nodes train one client after the other; "inline" and "processes" do the same, the vectorised engine does not.
+    # Nodes train one client at a time; "inline" and "processes" do the same, the vectorised engine does not.
     return replace(experiment, engine={**experiment.engine, "kind": "processes"})
 
 

@@ -60,7 +60,7 @@ EARLIER_CHECKPOINT = "checkpoint.muster"
 
 @dataclass(frozen=True)
 class Ingredients:
-    """What an engine is made of: who has which data, the model, how clients train."""
+    """What an engine is made of: which client has which data, the model, how clients train."""
 
     experiment: Experiment
     data: FederatedData
@@ -185,7 +185,7 @@ def build_ingredients(experiment: Experiment) -> Ingredients:
     data = pooled(build_data(experiment)) if training.centralised else build_data(experiment)
     if experiment.devices and not data.clients:
         raise ConfigError(
-            "a model of devices needs clients that are known beforehand",
+            "a model of devices needs clients that are known in advance",
             fix='leave [devices] out where data.source = "own"',
         )
     filters = tuple(step.settled(data.clients, experiment.seed) for step in built if step.side == "client")
@@ -246,7 +246,7 @@ def run(
 ) -> Result:
     """Run an experiment.
 
-    With a `store` (or the folder of one) every round is kept there, with a checkpoint; `resume` goes on where an
+    With a `store` (or the folder of one) every round is kept there, with a checkpoint; `resume` continues where an
     earlier run stopped. With `out`, plain result files are written there; without a `store`, it is the store's
     folder too.
     """
@@ -268,7 +268,7 @@ def run(
             if result is None:
                 result = _run(experiment, workers, observers, make_engine, recorder)
         except MusterError as error:
-            # What went wrong may stand in the rounds before.
+            # The cause may be in the rounds before.
             if out is not None and error.result is not None and not isinstance(error, OutputError):
                 error.result.save(out)
             raise
@@ -303,7 +303,7 @@ def _refuse_other_runs(store: Store, experiment: Experiment, resume: bool) -> No
     if (store.folder / EARLIER_CHECKPOINT).exists() and not store.runs(fingerprint=experiment.fingerprint):
         raise CheckpointError(
             f"{store.folder / EARLIER_CHECKPOINT} was written by an earlier version of Muster",
-            fix="finish that run with the version that began it, or choose another output folder",
+            fix="finish that run with the version that started it, or choose another output folder",
         )
     if any(run.done and run.fingerprint != experiment.fingerprint for run in store.runs()):
         problem = f"{store.folder} holds a run of another experiment (another config, seed or number of rounds)"
@@ -338,7 +338,7 @@ def checked_folder(folder: Path) -> Path:
 
 
 def build_data(experiment: Experiment) -> FederatedData:
-    """The data set, divided over clients."""
+    """The data set, divided among clients."""
     if isinstance(experiment.data, FederatedData | Dataset):
         check_data(experiment.data)
     if isinstance(experiment.data, FederatedData):
@@ -351,7 +351,7 @@ def build_data(experiment: Experiment) -> FederatedData:
     if dataset.name == OWN:
         if validation is not None:
             raise ConfigError(
-                'data.validation with data.source = "own": nothing of the clients\' data is here to be kept back',
+                'data.validation with data.source = "own": none of the clients\' data is here to be held out',
                 fix="leave data.validation out",
             )
         return without_clients(dataset)
@@ -379,7 +379,7 @@ def build_data(experiment: Experiment) -> FederatedData:
 
 
 def build_objective(section: Section | Objective | Callable[..., Any], dataset: Dataset) -> Objective:
-    """What is learnt: an objective, a loss in the place of the task's usual one, or what the task says."""
+    """What is learnt: an objective, a loss that replaces the task's usual one, or what the task says."""
     if isinstance(section, Objective):
         objective = section
     else:
@@ -389,7 +389,7 @@ def build_objective(section: Section | Objective | Callable[..., Any], dataset: 
         raise ConfigError(
             f"the objective {type(objective).__name__} is for {objective.task}, but the task of "
             f"'{dataset.name}' is {dataset.task}",
-            fix="say the task where the data are made: muster.data.from_arrays(…, task=…)",
+            fix="name the task where the data are made: muster.data.from_arrays(…, task=…)",
         )
     return objective.resolve()
 

@@ -7,7 +7,7 @@ seeds = [0, 1, 2]                 # or repeats = 3
 [grid]                            # every combination
 partition.alpha = [0.1, 1.0]
 
-[[cases]]                         # each with what it changes
+[[cases]]                         # each case and what it changes
 name = "terraform"
 selection = { method = "terraform", clients_per_round = 10 }
 """
@@ -39,8 +39,8 @@ class Sweep:
     seeds: tuple[int, ...] | None = None
     #: Dotted config key → values.
     grid: Mapping[str, tuple[Any, ...]] = field(default_factory=dict)
-    #: Name → sections with changes; a section that names another component starts afresh, but for the options that
-    #: all methods of its kind have.
+    #: Name → sections with changes; a section that names another component starts afresh, except for the options
+    #: that all methods of its kind have.
     cases: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     def part(self, cases: Sequence[str] = (), seeds: Sequence[int] = ()) -> Sweep:
@@ -52,7 +52,7 @@ class Sweep:
         return replace(self, cases=chosen, seeds=tuple(dict.fromkeys(seeds)) or self.seeds)
 
     def experiments(self) -> list[Experiment]:
-        """All runs, seed by seed, so that a sweep which is stopped early has something of everything."""
+        """All runs, seed by seed, so that a sweep that is stopped early has some seeds of every case."""
         if "seed" in self.grid or any("seed" in changes for changes in self.cases.values()):
             raise ConfigError("a grid or a case of the sweep sets the seed", fix="name the seeds in 'seeds'")
         base = dict(copy.deepcopy(self.base))

@@ -1,4 +1,4 @@
-"""What a client states must agree with what it was seen to do: a sample count is not only its word."""
+"""What a client states must agree with what it was seen to do: its sample count is not taken on trust alone."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from muster.flower.wire import WireError
 from muster.signals.base import Signal
 from muster.updates.filters import Filter, named
 
-#: Noise and rounding may carry counts so far from the number of samples, relative to it.
+#: Noise and rounding may carry counts this far from the number of samples, relative to it.
 _TOLERANCE = 1e-6
 
 
@@ -33,10 +33,10 @@ def check_work(numbers: Mapping[str, float], planned: float, *, probed: bool) ->
     if probed:
         return
     if numbers["credited_steps"]:
-        raise WireError(f"it counts {numbers['credited_steps']:g} steps of a probe that nobody asked for")
+        raise WireError(f"it counts {numbers['credited_steps']:g} steps of a probe that was not asked for")
     if numbers["samples"] < planned:
         raise WireError(
-            f"it trained on {numbers['samples']:g} samples, where all that it states to have make {planned:g}"
+            f"it trained on {numbers['samples']:g} samples, but the number it states amounts to {planned:g}"
         )
 
 
@@ -51,4 +51,4 @@ def check_counts(
             continue
         total = float(values[signal.name].sum())
         if not abs(total - size) <= _TOLERANCE * size + 0.5:
-            raise WireError(f"its '{signal.name}' adds up to {total:g} samples, but it states to have {size}")
+            raise WireError(f"its '{signal.name}' adds up to {total:g} samples, but it claims to have {size}")

@@ -34,7 +34,7 @@ ClientData = Callable[[Context], tuple[Samples, Samples | None]]
 
 
 class OwnData(FederatedData):
-    """One client's data, whatever the client's number in the federation is."""
+    """One client's data, whatever the client's id in the federation."""
 
     def client(self, client: int) -> tuple[torch.Tensor, torch.Tensor]:
         return super().client(0)
@@ -152,7 +152,7 @@ class Participant:
 
 
 def predictions(runtime: ClientRuntime, parameters: torch.Tensor, positions: Ints | None = None) -> Predictions:
-    """What the model says, in blocks of a fixed size: about all test samples, or about some training samples."""
+    """What the model predicts, in blocks of a fixed size: for all test samples, or about some training samples."""
     split: Literal["test", "train"] = "test" if positions is None else "train"
     if positions is None:
         positions = np.arange(len(runtime.data.dataset.test))
@@ -173,7 +173,7 @@ def identity(context: Context) -> str:
 
 
 def partition_data(ingredients: Ingredients) -> ClientData:
-    """The ready hook: a node has the part of the experiment's data set that its `partition-id` says."""
+    """The default hook: a node has the part of the experiment's data set that its `partition-id` names."""
     data = ingredients.data
 
     def client_data(context: Context) -> tuple[Samples, Samples | None]:

@@ -31,7 +31,7 @@ def make_client_app(
     """A Flower client app for an experiment; None: the one that the run's configuration holds.
 
     `client_data(context) -> (train, test)` brings the node's own data; without it a node has the part of the
-    experiment's data set that its `partition-id` says. `mods` are Flower's, around trainings.
+    experiment's data set that its `partition-id` names. `mods` are Flower's, around trainings.
     """
     app = ClientApp()
 
@@ -74,7 +74,7 @@ class _Node:
         return hash(self._identity)
 
 
-# Of the module, not of the app: Flower's simulation sends the app anew with every message.
+# Of the module, not of the app: Flower's simulation sends the app again with every message.
 @lru_cache(maxsize=8)
 def _participant(node: _Node) -> Participant:
     return Participant(node.experiment, node.context, node.client_data)

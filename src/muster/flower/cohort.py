@@ -15,7 +15,7 @@ T = TypeVar("T")
 
 
 def in_order(clients: Ints, answers: Iterator[tuple[int, T]]) -> Iterator[tuple[int, T]]:
-    """Answers as they come, handed on in the order of `clients`: sums must not depend on who was quicker."""
+    """Answers as they arrive, handed on in the order of `clients`: sums must not depend on who was quicker."""
     waiting: dict[int, T] = {}
     for client in clients.tolist():
         while client not in waiting:

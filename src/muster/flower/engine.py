@@ -68,7 +68,7 @@ class _UnderWay:
     order: TrainOrder
     task: ClientTask
     decode: Callable[[int, RecordDict], _Decoded]
-    #: Clients for which no node speaks any more.
+    #: Clients that no longer have a node.
     gone: list[int]
     sent: Sent
     #: In real time: answers that have come and have not been taken yet.
@@ -76,7 +76,7 @@ class _UnderWay:
 
     @property
     def done(self) -> bool:
-        """Whether nothing more is to come of it."""
+        """Whether nothing more will come of it."""
         return not (self.gone or self.sent.failed or self.sent.waiting or self.arrived)
 
 
@@ -108,7 +108,7 @@ class FlowerEngine(Engine, Live):
         self._experiment = wire.agreement(client_fingerprint(ingredients.experiment.described()), self._spec)
         self._presence = Presence(self._mail, self._registry, self._experiment)
         self._round = 0
-        #: Who is there, as seen when the round began.
+        #: Which clients are there, as seen when the round began.
         self._there: Ints | None = None
         #: Client → version of its state, and of its probed model, that the server counts on.
         self._states: dict[int, str] = {}
@@ -120,7 +120,7 @@ class FlowerEngine(Engine, Live):
         #: The training that is being collected, or was last.
         self._cohort: CohortMovements | None = None
         self._under_way: list[_UnderWay] = []
-        #: (exchange, client) → the training whose answer nobody waits for any more.
+        #: (exchange, client) → the training whose answer is no longer awaited.
         self._given_up: dict[tuple[str, int], Place] = {}
         self._events: list[str] = []
         self._root: RootTrainer | None = None
@@ -316,7 +316,7 @@ class FlowerEngine(Engine, Live):
 
     def give_up(self, order: TrainOrder) -> None:
         training, clients = self._training_at(order.place), order.clients.tolist()
-        if training is None:  # everybody has failed meanwhile: nobody is left to be given up on
+        if training is None:  # all have failed meanwhile: none is left to give up on
             return
         for client in clients:
             training.arrived.pop(client, None)
@@ -354,7 +354,7 @@ class FlowerEngine(Engine, Live):
         return self._root
 
     def settle(self, used: Ints, refused: Ints) -> None:
-        """No message of its own: the next order to a client names the version that counts."""
+        """No separate message: the next order to a client names the version that counts."""
         counted = self._provisional.keys() & set(used.tolist())
         self._states |= {client: self._provisional[client] for client in sorted(counted)}
         self._provisional = {}
@@ -365,7 +365,7 @@ class FlowerEngine(Engine, Live):
         data = self._ingredients.data
         if data.validation is None:
             return evaluation
-        # What is kept back belongs to no client, so it is evaluated where it is.
+        # What is held out belongs to no client, so it is evaluated where it is.
         with single_threaded():
             predicted = predictions(self._runtime, torch.from_numpy(parameters), data.validation)
         labels = data.dataset.train.labels[data.validation]
@@ -392,7 +392,7 @@ class FlowerEngine(Engine, Live):
         width = self._row_width()
         place = Place(self._round, 0, 0)
         there = [client for client in self._presence.clients().tolist() if self._registry.tested[client]]
-        # A node does one thing after the other: who is at work would keep everybody waiting.
+        # A node does one thing at a time: a client that is training would keep all others waiting.
         busy = {client for training in self._under_way for client in training.sent.waiting.values()}
         if at_work := sorted(busy.intersection(there)):
             self._events.append(f"not evaluated, being at work: clients {', '.join(map(str, at_work))}")
@@ -450,11 +450,11 @@ class FlowerEngine(Engine, Live):
     def _exchange(
         self, type: str, orders: list[Order], arrays: ArrayRecord | None, decode: Callable[[int, RecordDict], T]
     ) -> Iterator[tuple[int, T | Failed]]:
-        """Send the orders, now; the answers come as they are drawn, decoded."""
+        """Send the orders now; the answers are yielded as they arrive, decoded."""
         return self._receive(*self._send(type, orders, arrays), decode)
 
     def _send(self, type: str, orders: list[Order], arrays: ArrayRecord | None) -> tuple[list[int], Sent]:
-        """Send the orders; for whom there is no node any more, and what is on its way."""
+        """Send the orders; returns the clients without a node, and what is on its way."""
         nodes = self._registry.nodes
         letters = {
             order.client: Letter(nodes[order.client], type, wire.content(order.to_fields(), arrays))
@@ -477,7 +477,7 @@ class FlowerEngine(Engine, Live):
     def _judged(
         self, client: int, content: RecordDict | NoAnswer, decode: Callable[[int, RecordDict], T]
     ) -> T | Failed:
-        """An answer, decoded, or why there is none that could be used."""
+        """An answer, decoded, or why there is no usable one."""
         if isinstance(content, NoAnswer):
             if content.code == wire.WRONG_NODE:
                 self._registry.forget(client)

@@ -1,8 +1,8 @@
 """Who is who: node ids are Flower's and may change, client ids are the experiment's and never do.
 
-A node introduces itself with the identity that stands in its own configuration (`partition-id` or `name`). The
+A node introduces itself with the identity in its own configuration (`partition-id` or `name`). The
 first node with an identity gets the client's id; a node that comes back with it gets the same id again. While two
-nodes that are both there claim one identity, no stranger among them is believed.
+nodes that are both there claim one identity, no unknown node among them is believed.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy as np
 from muster.core.arrays import Ints, State
 from muster.flower.wire import Introduction, WireError
 
-#: Newcomers that are told one by one.
+#: Newcomers that are listed one by one.
 MANY = 8
 
 #: One spelling for each number: "03" would be a second identity for client 3.
@@ -27,20 +27,20 @@ _PARTITION = re.compile(r"partition-id=(0|[1-9][0-9]{0,8})")
 class ClientRegister:
     """The clients of a federation and the nodes behind them."""
 
-    #: Sizes of all clients, where the server knows who has what (a partitioned data set); else clients join.
+    #: Sizes of all clients, where the server knows who has what (a partitioned data set); otherwise clients join.
     expected: Ints | None = None
-    #: A node that states more samples is not taken in; None: any number is believed.
+    #: A node that states more samples is not admitted; None: any number is believed.
     max_samples: int | None = None
     #: Identity → client id.
     ids: dict[str, int] = field(default_factory=dict)
     #: Client id → training samples and test samples.
     sizes: dict[int, int] = field(default_factory=dict)
     tested: dict[int, int] = field(default_factory=dict)
-    #: Client id → the node that speaks for it.
+    #: Client id → its node.
     nodes: dict[int, int] = field(default_factory=dict)
     events: list[str] = field(default_factory=list)
     joined: list[str] = field(default_factory=list)
-    #: Node → why it was not taken in, when it was last asked.
+    #: Node → why it was not admitted, when it was last asked.
     refused: dict[int, str] = field(default_factory=dict)
 
     @property
@@ -68,11 +68,11 @@ class ClientRegister:
         return node in self.nodes.values()
 
     def forget(self, client: int) -> None:
-        """The node is not the one that it was: let it introduce itself again."""
+        """The node has changed: let it introduce itself again."""
         self.nodes.pop(client, None)
 
     def introduce(self, nodes: dict[int, Introduction], online: Iterable[int]) -> None:
-        """Take in nodes that have introduced themselves; refuse those that cannot be believed, and say why."""
+        """Admit nodes that have introduced themselves; refuse those that cannot be believed, and say why."""
         there = set(online)
         claims: dict[str, list[int]] = {}
         for node, introduction in nodes.items():
@@ -103,7 +103,7 @@ class ClientRegister:
             )
         self._check_size(client, introduction, node)
         back = client in self.sizes
-        # A node speaks for one client: who was somebody else before is not any more.
+        # A node stands for one client: one that was another client before no longer is.
         self.nodes = {c: n for c, n in self.nodes.items() if n != node}
         self.ids[key], self.nodes[client] = client, node
         self.refused.pop(node, None)
@@ -137,7 +137,7 @@ class ClientRegister:
             )
 
     def refuse(self, node: int, why: str) -> None:
-        """Say once why a node is not taken in, although it is asked again in every round."""
+        """Say once why a node is not admitted, although it is asked again in every round."""
         if why not in self.refused.values():
             self.events.append(why)
         self.refused[node] = why
@@ -149,7 +149,7 @@ class ClientRegister:
         return events
 
     def state_dict(self) -> State:
-        """Identities outlive a run: whoever resumes it finds the same clients behind the same ids."""
+        """Identities outlive a run: a resumed run finds the same clients behind the same ids."""
         return {"ids": dict(self.ids), "sizes": dict(self.sizes), "tested": dict(self.tested)}
 
     def load_state_dict(self, values: State) -> None:

@@ -1,7 +1,7 @@
-"""Exchanges over a Flower grid: send, look for answers at short intervals, give up at a deadline.
+"""Exchanges over a Flower grid: send, check for answers at short intervals, give up at a deadline.
 
 What comes after the deadline belongs to an exchange that is over. It is recognised by the message that it answers,
-dropped, and told.
+dropped, and reported.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class NoAnswer:
     reason: str
     #: The code of the client's or Flower's error; 0: silence.
     code: int = 0
-    #: There is no node any more that could answer.
+    #: There is no longer a node that could answer.
     gone: bool = False
 
 
@@ -103,9 +103,9 @@ class Mail:
         return Sent(group, end, waiting, failed)
 
     def receive(self, sent: Sent) -> Iterator[tuple[int, RecordDict | NoAnswer]]:
-        """(client, answer) as they come, everybody exactly once.
+        """(client, answer) as they arrive, every client exactly once.
 
-        There is one look even after the deadline: a server that was busy itself must not count as silent clients.
+        There is one check even after the deadline: a server that was itself busy must not blame the clients.
         """
         while True:
             for _, client, answer in self.look([sent]):
@@ -115,7 +115,7 @@ class Mail:
             self.pause()
 
     def look(self, under_way: Sequence[Sent]) -> list[tuple[Sent, int, RecordDict | NoAnswer]]:
-        """(letters, client, answer) of all that have come since the last look, or will not come any more."""
+        """(letters, client, answer) of all that have arrived since the last check, or will never arrive."""
         found: list[tuple[Sent, int, RecordDict | NoAnswer]] = []
         for sent in under_way:
             lost = NoAnswer("the message could not be sent: its node is gone", gone=True)
@@ -136,23 +136,23 @@ class Mail:
         return found
 
     def give_up(self, sent: Sent, clients: Collection[int]) -> None:
-        """Do not wait for the answers of these clients any more."""
+        """Stop waiting for the answers of these clients."""
         for message in [message for message, client in sent.waiting.items() if client in clients]:
             client = sent.waiting.pop(message)
             self._overdue[message] = _Overdue(client, sent.group, self._clock() + self.deadline)
 
     def pause(self) -> None:
-        """Wait until the next look."""
+        """Wait until the next check."""
         self._sleep(self.poll)
 
     def push(self, letters: Mapping[int, Letter], group: str) -> tuple[dict[str, int], list[int]]:
-        """Send; message → whom it went to, and to whom nothing could be sent."""
+        """Send; message → its client, and the clients to which nothing could be sent."""
         messages = {
             whom: Message(
                 letter.content,
                 dst_node_id=letter.node,
                 message_type=letter.type,
-                # An answer that comes after the deadline can still be told from silence.
+                # An answer after the deadline can still be distinguished from silence.
                 ttl=2 * self.deadline,
                 group_id=group,
             )
@@ -169,7 +169,7 @@ class Mail:
         return list(self.grid.pull_messages(messages)) if messages else []
 
     def wait_until(self, condition: Callable[[], bool], seconds: float) -> bool:
-        """Look again and again until the condition holds; False when it does not within so many seconds."""
+        """Check repeatedly until the condition holds; False if it does not within `seconds`."""
         end = self._clock() + seconds
         while not condition():
             if self._clock() >= end:

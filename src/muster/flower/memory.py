@@ -1,10 +1,10 @@
 """What a client keeps between exchanges: control variates, previous models, the probed model.
 
 It lives in Flower's `context.state`. An answer may come too late for the server to count it, its update may be
-refused or left out, or the server may go back to a checkpoint: so new state stands beside the version that it came
-from and the checkpoint's, and every order says on which one the server counts. These are two versions when clients
-train once between checkpoints, else three. A SuperNode that restarts has lost them: the client then starts like a
-new one and says so.
+refused or left out, or the server may go back to a checkpoint: so new state is kept beside the version that it
+came from and the checkpoint's, and every order says which one the server counts on. These are two versions when
+clients train once between checkpoints, else three. A SuperNode that restarts has lost them: the client then starts
+like a new one and says so.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class NodeMemory:
         return found, lost
 
     def trained(self, order: Order, state: dict[str, Vector]) -> None:
-        """Keep the new state beside those that the server may still count on; a probed model has had its use."""
+        """Keep the new state beside those that the server may still count on; a probed model is done with."""
         before = {
             name: array
             for name, array in self._arrays.items()
@@ -51,7 +51,7 @@ class NodeMemory:
         self._put(before, version_of(order.place), state)
 
     def asked(self, order: Order, probed: dict[str, Vector]) -> None:
-        """Keep what a probe left until the training that may go on from it."""
+        """Keep what a probe left until the training that may continue from it."""
         if probed:
             others = {name: array for name, array in self._arrays.items() if not _is_of_a_probe(name)}
             self._put(others, version_of(order.place), probed)

@@ -1,6 +1,6 @@
 """Writes a Flower app: a thin package around an experiment, which `flwr run` takes as it is.
 
-The experiment stands as text in the app's configuration, so that it reaches server and nodes alike, whether they
+The experiment is text in the app's configuration, so that it reaches server and nodes alike, whether they
 unpack the app or have Muster's installed.
 """
 
@@ -18,7 +18,7 @@ from muster.core.errors import ConfigError, OutputError
 from muster.flower.client_app import experiment_of
 
 #: What `muster flower new` starts with: the quickstart's federation.
-DEFAULT_EXPERIMENT = """# The quickstart's federation: digits over clients of very different label mixes.
+DEFAULT_EXPERIMENT = """# The quickstart's federation: digits over clients with very different label mixes.
 name = "terraform"
 rounds = 30
 
@@ -55,7 +55,7 @@ name = "{name}"
 version = "1.0.0"
 description = {title}
 license = "Apache-2.0"
-# Muster must be installed where server and nodes run; Flower would try to install what stands here.
+# Muster must be installed where server and nodes run; Flower would try to install what is listed here.
 dependencies = []
 
 [tool.flwr.app]
@@ -71,7 +71,7 @@ clientapp = "{package}.client_app:app"
 settings = {settings}
 # Folder of the results store on the server's machine, an absolute path. `muster report` reads it.
 store = {store}
-# Go on where an earlier run of the same experiment stopped.
+# Continue where an earlier run of the same experiment stopped.
 resume = false
 experiment = {experiment}
 """
@@ -83,9 +83,9 @@ from muster.flower.server_app import app
 __all__ = ["app"]
 '''
 
-_CLIENT = '''"""The clients: each has the part of the experiment's data set that its `partition-id` says.
+_CLIENT = '''"""The clients: each has the part of the experiment's data set that its `partition-id` names.
 
-For data of your own, write a hook that returns (train, test) as `muster.data.federated.Samples`, and say
+For your own data, write a hook that returns (train, test) as `muster.data.federated.Samples`, and say
 `[data] source = "own"` in the experiment:
 
     def client_data(context):

@@ -1,4 +1,4 @@
-"""Which clients are there: looks for nodes, asks strangers who they are, and takes them in."""
+"""Which clients are there: looks for nodes, asks unknown ones who they are, and admits them."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from muster.flower.identity import ClientRegister
 from muster.flower.mail import Letter, Mail
 from muster.flower.wire import Introduction, WireError
 
-#: Seconds after which a node is asked again that has not answered (it may have restarted), or was refused.
+#: Seconds after which a node that has not answered (it may have restarted), or was refused, is asked again.
 PATIENCE, AGAIN = 60.0, 5.0
 
 
 class Presence:
-    """The nodes of a federation at this moment. Nobody is waited for but before round 1."""
+    """The nodes of a federation at this moment. Only before round 1 does it wait for any."""
 
     def __init__(self, mail: Mail, registry: ClientRegister, experiment: str) -> None:
         self.registry = registry
@@ -33,7 +33,7 @@ class Presence:
         return self.registry.present(self._online)
 
     def look_around(self) -> None:
-        """See which nodes are there, ask strangers who they are, and take in those that have answered."""
+        """See which nodes are there, ask unknown ones who they are, and admit those that have answered."""
         before, self._online = self._online, sorted(self._mail.grid.get_node_ids())
         self._events += self.registry.changes(before, self._online)
         self._ask_strangers()
@@ -47,11 +47,11 @@ class Presence:
                     raise WireError(reply.error.reason or f"error {reply.error.code}")
                 introduced[node] = Introduction.from_content(reply.content)
             except WireError as error:
-                self.registry.refuse(node, f"node {node} was not taken in: {error.problem}")
+                self.registry.refuse(node, f"node {node} was not admitted: {error.problem}")
         self.registry.introduce(introduced, self._online)
 
     def _ask_strangers(self) -> None:
-        """Ask whom the registry does not know, but not all the time."""
+        """Ask nodes that the registry does not know, but not all the time."""
         self._asked = {id: node for id, node in self._asked.items() if node in self._online}
         strangers = [node for node in self._online if not self.registry.is_known(node)]
         self._when = {node: self._when[node] for node in strangers if node in self._when}
@@ -65,7 +65,7 @@ class Presence:
         self._asked |= self._mail.push(letters, "register")[0]
 
     def wait_for(self, wanted: int, seconds: float) -> None:
-        """Until so many clients are there."""
+        """Wait until this many clients are there."""
 
         def enough() -> bool:
             self.look_around()
@@ -76,7 +76,7 @@ class Presence:
             raise EngineError(
                 f"{len(self.clients())} of {wanted} nodes are ready after {seconds:g} s"
                 + "".join(f"\n  {line}" for line in said[-10:]),
-                fix="start more nodes, or ask for fewer with flower.nodes; flower.wait is the patience",
+                fix="start more nodes, or ask for fewer with flower.nodes; flower.wait says how long to wait",
             )
 
     def take_events(self) -> list[str]:

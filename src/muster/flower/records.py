@@ -1,6 +1,6 @@
 """Between Flower's records and Muster's flat vector: for client apps that are not Muster's.
 
-Such an app gets a model as an array record, one array a tensor, and sends it back with `num-examples` among its
+Such an app gets a model as an array record, one array per tensor, and sends it back with `num-examples` among its
 metrics, as Flower's own strategies expect.
 """
 

@@ -1,7 +1,7 @@
-"""Muster's selection and aggregation for a Flower app of your own: `MusterStrategy` in the place of `FedAvg`.
+"""Muster's selection and aggregation for your own Flower app: `MusterStrategy` in place of `FedAvg`.
 
 The client app stays as it is: it trains on the arrays that it gets, and sends them back with `num-examples`. So
-only signals can be used that the server computes from updates, and those that the app says it answers.
+only signals that the server computes from updates can be used, and those that the app says it answers.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ EvaluateFn = Callable[[int, ArrayRecord], MetricRecord | None]
 
 @dataclass(frozen=True)
 class StrategyResult:
-    """What `start` gives back: the model as Flower's strategies give it, and Muster's result."""
+    """What `start` returns: the model as Flower's strategies return it, and Muster's result."""
 
     arrays: ArrayRecord
     #: Selections, metrics, costs and disclosures of every round; `muster.report` takes it.
@@ -59,10 +59,10 @@ class MusterStrategy:
     #: Names of the signals that the client app answers: to `query.<name>` with a metric of that name when asked,
     #: or as a metric of that name in the reply to a training.
     signals: Sequence[str] = ()
-    #: Clients evaluate the global model after every round (the app's `evaluate`); False: nobody does, unless
+    #: Clients evaluate the global model after every round (the app's `evaluate`); False: no one does, unless
     #: `start` gets an `evaluate_fn`.
     federated_evaluation: bool = True
-    #: Wait for so many nodes before round 1 (None: as many as the selector wants in a round), so many seconds.
+    #: Wait for this many nodes before round 1 (None: as many as the selector wants in a round), and how long.
     min_nodes: int | None = None
     wait: float = 300.0
     weighted_by_key: str = "num-examples"
@@ -94,7 +94,7 @@ class MusterStrategy:
             evaluate_fn=evaluate_fn,
         )
         for signal in (*self.selector.needs(), *aggregator.reports()):
-            engine.check_signal(signal)  # sooner than the server does: nobody should wait for nodes in vain
+            engine.check_signal(signal)  # sooner than the server does: do not wait for nodes in vain
         wanted = getattr(self.selector, "clients_per_round", 1) if self.min_nodes is None else self.min_nodes
         engine.wait_for_nodes(wanted, self.wait)
         server = Server(
@@ -116,7 +116,7 @@ class _UnderWay:
 
 
 class RecordsEngine(Engine):
-    """Clients that know nothing of Muster: they train, and perhaps evaluate, on array records."""
+    """Clients that know nothing about Muster: they train, and perhaps evaluate, on array records."""
 
     def __init__(
         self,
@@ -166,7 +166,7 @@ class RecordsEngine(Engine):
         """Only what the server computes from updates, and what the client app says it answers."""
         if not signal.in_update and signal.name not in self._answered:
             raise ConfigError(
-                f"the methods need the signal '{signal.name}', which a client app of your own does not answer",
+                f"the methods need the signal '{signal.name}', which your own client app does not answer",
                 expected="signals that the server computes from updates, or that your app answers",
                 fix=f"answer `query.{signal.name}` in your client app and name it in MusterStrategy(signals=…)"
                 ", or use Muster's client app (docs/flower.md)",
@@ -258,7 +258,7 @@ class RecordsEngine(Engine):
         return self._cohort.matrix(clients)
 
     def settle(self, used: Ints, refused: Ints) -> None:
-        """These clients keep nothing that Muster knows of."""
+        """These clients keep nothing that Muster knows about."""
 
     def evaluate(self, parameters: Vector) -> Evaluation:
         nothing = np.zeros(0, dtype=np.int64)
@@ -307,7 +307,7 @@ class RecordsEngine(Engine):
         lr = self._train_config.get("lr")
         if not (isinstance(lr, float) and lr > 0):
             raise ConfigError(
-                f"the selection gives clients learning rates of their own, but the client app's rate is {lr!r}",
+                f"the selection gives clients individual learning rates, but the client app's rate is {lr!r}",
                 expected="a train_config with `lr`, a float above zero",
                 fix="have the app train with the `lr` of its config, and give start() such a train_config",
             )

@@ -1,4 +1,4 @@
-"""Signals that are contained in an update: the server measures them on what it got, so they need not travel."""
+"""Signals that are contained in an update: the server measures them on what it gets, so they need not travel."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from muster.training.context import ClientContext, TrainOutcome
 
 @dataclass(frozen=True)
 class _Layout:
-    """All that such a signal needs to know of the model."""
+    """All that such a signal needs to know about the model."""
 
     spec: ParameterSpec
 

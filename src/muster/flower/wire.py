@@ -50,7 +50,7 @@ class WireError(MusterError):
 
 
 class WrongNode(WireError):
-    """An order for somebody else."""
+    """An order for another client."""
 
 
 # --- fields ----------------------------------------------------------------------------------------------
@@ -75,7 +75,7 @@ def take_count(record: ConfigRecord, key: str, largest: int) -> int:
 
 
 def take_numbers(record: ConfigRecord, key: str, count: int) -> Floats:
-    """A field with so many numbers in double precision."""
+    """A field with `count` numbers in double precision."""
     content = take(record, key, bytes)
     if len(content) != 8 * count:
         raise WireError(f"the field '{key}' has {len(content)} bytes", expected=f"{count} numbers of 8 bytes")
@@ -169,7 +169,7 @@ def signals_from_text(text: str, classes: int) -> tuple[Signal, ...]:
 
 @dataclass(frozen=True)
 class Order:
-    """A client's task as it goes to the client's node, beside the vectors."""
+    """A client's task as it goes to the client's node, apart from the vectors."""
 
     #: Fingerprint of the clients' side of the experiment.
     experiment: str
@@ -275,7 +275,7 @@ class Measured:
     """Signals that a client measured, as one row of numbers."""
 
     values: dict[str, Floats]
-    #: State or probed model that the server counts on was not there any more.
+    #: State or probed model that the server counts on was no longer there.
     lost: bool = False
 
     def to_fields(self) -> dict[str, Any]:
@@ -292,7 +292,7 @@ class Measured:
 
 
 def numbers_to_fields(answer: Updates) -> dict[str, Any]:
-    """What a client states about its training, beside vectors and signals: the columns of `ANSWER_FIELDS`, and
+    """What a client states about its training, apart from vectors and signals: the columns of `ANSWER_FIELDS`, and
     which filters of its own side changed the update, where it has any."""
     fields: dict[str, Any] = {name: answer.numbers[name][0].item() for name in ANSWER_FIELDS}
     return fields | ({"changed": [int(flag[0]) for flag in answer.changed.values()]} if answer.changed else {})

@@ -1,4 +1,4 @@
-"""How unlike clients are: metrics of counts, distances of label distributions, and a private estimate."""
+"""How different clients are: metrics of counts, distances of label distributions, and a private estimate."""
 
 from muster.heterogeneity import cohort, divergences, metrics
 

@@ -14,23 +14,24 @@ from muster.core.arrays import Floats, Ints
 from muster.core.inequality import gini
 from muster.heterogeneity.metrics import effective_clients
 
-#: A client is strongly skewed from here on: about a split of 80 to 20 of two classes.
+#: Above this a client counts as strongly skewed: about a split of 80 to 20 of two classes.
 STRONG = 0.3
-#: So many clients must be strongly skewed for advice.
+#: The share of clients that must be strongly skewed for advice.
 MANY_CLIENTS = 0.2
-#: All data together are skewed from here on: about a split of 70 to 30.
+#: Above this all data together count as skewed: about a split of 70 to 30.
 GLOBAL = 0.1
-#: Clients' labels differ from all data by so many bits on average, and by so many times what chance would do.
+#: Clients' labels differ from all data by this many bits on average, and by this many times what chance would
+#: give.
 LABEL_SKEW, BEYOND_CHANCE = 0.1, 2.0
-#: Below so many bits, or below chance, clients are alike.
+#: Below this many bits, or below chance, clients are alike.
 ALIKE = 0.02
 UNEVEN_SIZES = 0.4
 SMALL_CLIENT, MANY_SMALL = 10, 0.1
-#: A class is so many times as frequent with one attribute value as with another, beyond what chance would do.
+#: A class is this many times as frequent with one attribute value as with another, beyond what chance would give.
 RATES, SURE = 2.0, 0.01
 #: Rates that differ by less are called alike.
 EVEN_RATES = 1.25
-#: A class is rare when a random cohort misses it in so large a share of the rounds.
+#: A class is rare when a random cohort misses it in at least this share of the rounds.
 MISSED = 0.25
 
 
@@ -63,12 +64,12 @@ class FederationFacts:
 
     @property
     def choice(self) -> bool:
-        """Whether one cohort can be unlike another at all: clients differ by more than chance, and not all go."""
+        """Whether cohorts can differ at all: clients differ by more than chance, and not all take part."""
         differ = self.group_divergence >= max(ALIKE, BEYOND_CHANCE * self.group_chance)
         return differ and self.cohort < len(self.sizes)
 
 
-#: Said in the place of a method of selection.
+#: Shown instead of the name of a selection method.
 NO_CHOICE = "Every cohort has the same mix, so no selection can change it."
 
 
@@ -81,7 +82,7 @@ class Advice:
 
 
 def advise(facts: FederationFacts) -> list[Advice]:
-    """All rules that apply, in a fixed order; a single one that says so when none does."""
+    """All rules that apply, in a fixed order; or a single one saying that none does."""
     found = [advice for rule in RULES if (advice := rule(facts)) is not None]
     if found:
         return found
@@ -94,10 +95,10 @@ def spurious_correlation(facts: FederationFacts) -> Advice | None:
         return None
     overall, uneven = facts.metrics["GSC"], uneven_rates(facts.pooled)
     if overall >= GLOBAL or (uneven is not None and uneven.ratio >= EVEN_RATES):
-        whole = f"All data together have it too (GSC {overall:.2f}), so a good cohort weakens it, no more."
+        whole = f"All data together have it too (GSC {overall:.2f}), so a good cohort can only weaken it."
     else:
         whole = (
-            f"Over all data it nearly cancels out (GSC {overall:.2f}): a well mixed cohort is nearly free of it."
+            f"Over all data it nearly cancels out (GSC {overall:.2f}): a well-mixed cohort is nearly free of it."
         )
     remedy = (
         'Prefer FedDiverse (`feddiverse`, with `estimate = "true"`, since clients know their attributes), which '
@@ -107,12 +108,12 @@ def spurious_correlation(facts: FederationFacts) -> Advice | None:
     )
     return Advice(
         f"Strong spurious correlation in {many:.0%} of clients",
-        f"Models tend to learn the attribute in the place of the class: judge by worst-group accuracy. {remedy}",
+        f"Models tend to learn the attribute instead of the class: judge by worst-group accuracy. {remedy}",
     )
 
 
 def empty_groups(facts: FederationFacts) -> Advice | None:
-    """Groups of which nobody has a sample, though their class and their attribute value occur."""
+    """Groups without a sample on any client, although their class and their attribute value occur."""
     if facts.pooled is None:
         return None
     table = np.asarray(facts.pooled)
@@ -123,7 +124,7 @@ def empty_groups(facts: FederationFacts) -> Advice | None:
     example = facts.group_name(*map(int, empty[0]))
     return Advice(
         f"{len(empty)} of {int(possible.sum())} groups have no sample at all",
-        f"Nobody has {example}. A model may take the attribute for the class there, no test of these clients "
+        f"No client has {example}. A model may take the attribute for the class there, no test of these clients "
         "shows it, and neither selection nor aggregation can make up for it: get such samples, at least to test.",
     )
 
@@ -137,7 +138,7 @@ def uneven_groups(facts: FederationFacts) -> Advice | None:
     smallest = np.unravel_index(int(np.argmin(np.where(table > 0, table, np.inf))), table.shape)
     often, seldom = (facts.group_name(uneven.label, value) for value in (uneven.most, uneven.least))
     remedy = (
-        '`feddiverse` with `estimate = "true"` or `feddiverse-qp` can even out cohorts, as far as samples go.'
+        '`feddiverse` with `estimate = "true"` or `feddiverse-qp` can even out cohorts, as far as samples allow.'
         if facts.choice
         else NO_CHOICE
     )
@@ -165,9 +166,9 @@ class UnevenRates:
 
 
 def uneven_rates(pooled: Floats | None) -> UnevenRates | None:
-    """P(class | attribute value) at its largest against its smallest, over classes; None where chance would do.
+    """P(class | attribute value) at its largest against its smallest, over classes; None where it may be chance.
 
-    Groups without a sample are left to `empty_groups`: their ratio has no end.
+    Groups without a sample are left to `empty_groups`: their ratio is infinite.
     """
     if pooled is None:
         return None
@@ -215,11 +216,11 @@ def class_imbalance_of_clients(facts: FederationFacts) -> Advice | None:
     if not facts.choice:
         return Advice(
             f"High class imbalance in {many:.0%} of clients",
-            f"{NO_CHOICE} Read the macro F1 beside the accuracy, and weigh or collect samples of rare classes.",
+            f"{NO_CHOICE} Report macro F1 as well as accuracy, and weight or collect samples of rare classes.",
         )
     return Advice(
         f"High class imbalance in {many:.0%} of clients",
-        "Prefer cohorts that are balanced together: `fedcbs` if clients may tell their label counts, `hics` or "
+        "Prefer cohorts that are balanced together: `fedcbs` if clients may disclose label counts, `hics` or "
         "`terraform` if they may not. Few local epochs or a proximal term (`fedprox`) keep clients from drifting.",
     )
 
@@ -230,9 +231,9 @@ def class_imbalance_of_all(facts: FederationFacts) -> Advice | None:
         return None
     return Advice(
         f"All data together are imbalanced (GCI {overall:.2f})",
-        "Accuracy rewards guessing the frequent classes: read the macro F1 beside it. "
+        "Accuracy rewards guessing the frequent classes: report macro F1 as well. "
         + (
-            "Selection can even out cohorts (`fedcbs`), not make up for samples that nobody has."
+            "Selection can even out cohorts (`fedcbs`), but cannot make up for samples that no client has."
             if facts.choice
             else NO_CHOICE
         ),
@@ -255,7 +256,7 @@ def alike(facts: FederationFacts) -> Advice | None:
     return Advice(
         f"Clients are nearly alike ({facts.group_divergence:.3f} bits from all data)",
         "Every cohort looks like all data together. Random selection with FedAvg is hard to beat here; methods "
-        "that look at labels have nothing to go by.",
+        "that look at labels have nothing to go on.",
     )
 
 
@@ -264,7 +265,7 @@ def everybody(facts: FederationFacts) -> Advice | None:
         return None
     return Advice(
         f"All {len(facts.sizes)} clients take part in every round",
-        "Then there is nothing to select: compare aggregators and local algorithms, or choose a smaller cohort.",
+        "There is nothing to select: compare aggregators and local algorithms, or choose a smaller cohort.",
     )
 
 
@@ -289,7 +290,7 @@ def small_clients(facts: FederationFacts) -> Advice | None:
     return Advice(
         f"{small:.0%} of clients have fewer than {SMALL_CLIENT} samples",
         "What they measure (losses, norms, label shares) is mostly noise: methods that rank clients by it, such "
-        "as `high-loss` or `oort`, will favour some of them by accident.",
+        "as `high-loss` or `oort`, will favour some of them by chance.",
     )
 
 
@@ -301,9 +302,9 @@ def rare_classes(facts: FederationFacts) -> Advice | None:
     rarest = int(rare[np.argmax(missed[rare])])
     return Advice(
         f"{len(rare)} of {len(missed)} classes would be missing from many random cohorts",
-        f"{facts.class_names[rarest]} is with {facts.holders[rarest]:,} of {len(facts.sizes):,} clients: a random "
-        f"cohort of {facts.cohort:,} misses it in {missed[rarest]:.0%} of the rounds. Larger cohorts, `fedcbs` or "
-        "`cluster` help; `round-robin` at least reaches everybody in turn.",
+        f"{facts.class_names[rarest]} is held by {facts.holders[rarest]:,} of {len(facts.sizes):,} clients: a "
+        f"random cohort of {facts.cohort:,} misses it in {missed[rarest]:.0%} of the rounds. Larger cohorts, "
+        "`fedcbs` or `cluster` help; `round-robin` at least reaches every client in turn.",
     )
 
 
@@ -329,7 +330,7 @@ def strong_share(values: Floats) -> float:
 
 
 def miss_probabilities(holders: Ints, clients: int, cohort: int) -> Floats:
-    """For each class, the probability that no one of `cohort` clients, drawn uniformly, has it."""
+    """For each class, the probability that none of `cohort` clients, drawn uniformly, has it."""
     others = np.asarray(clients - holders, dtype=np.float64)
 
     def log_ways(among: Floats) -> Floats:

@@ -1,8 +1,9 @@
 """A client's own estimate of its table of counts, class × hidden attribute (Németh et al., 2025).
 
-A model that is trained briefly, with a loss for easy patterns, leans on the attribute that goes with the class.
-What it gets right is taken for the majority group of a class, what it gets wrong for the minority group. One class
-(the pivot) teaches a linear classifier to tell the two apart, and that classifier labels the other classes.
+A model that is trained briefly, with a loss for easy patterns, relies on the attribute that is correlated with the
+class. What it gets right is taken for the majority group of a class, what it gets wrong for the minority group.
+One class (the pivot) teaches a linear classifier to tell the two apart, and that classifier labels the other
+classes.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ class EstimateRecipe:
     lr: float = 1e-3
     momentum: float = 0.9
     batch_size: int = 28
-    #: Where the biased model's classification layer comes from: the global model, or drawn anew.
+    #: Where the biased model's classification layer comes from: the global model, or freshly drawn.
     head: Literal["global", "fresh"] = "global"
 
 
@@ -69,7 +70,7 @@ class Grouping:
 
 @dataclass(frozen=True)
 class Estimator:
-    """Estimates one client's table of counts. The model that it starts from stays as it is."""
+    """Estimates one client's table of counts. The model that it starts from is not changed."""
 
     module: nn.Module
     #: Name of the model's classification layer, an nn.Linear.
@@ -89,7 +90,7 @@ class Estimator:
         return counts
 
     def pivot(self, features: torch.Tensor, labels: torch.Tensor) -> Grouping | None:
-        """The class whose two groups are most alike in size; None when no class splits into two groups."""
+        """The class whose two groups are most similar in size; None when no class splits into two groups."""
         pivot: Grouping | None = None
         for grouping in self.groupings(features, labels):
             splits = grouping.majority > 0 and grouping.minority > 0

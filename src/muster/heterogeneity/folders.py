@@ -1,4 +1,4 @@
-"""Counts from files as they lie on a disk: a folder for each client, in it one a class, maybe one an attribute."""
+"""Counts from files on disk: a folder per client, in it one per class and, optionally, one per attribute."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ MOST_UNUSUAL = 5
 
 @dataclass(frozen=True)
 class Unusual:
-    """A client whose data are unlike all data together."""
+    """A client whose data differ from all data together."""
 
     client: int
     size: float
@@ -112,7 +112,7 @@ def inspect(counts: Counts, cohort: int | None = None) -> Inspection:
 def most_unusual(counts: Counts, most: int = MOST_UNUSUAL) -> list[Unusual]:
     """The clients whose groups (classes, without attributes) differ most from all data, the most unusual first.
 
-    Only those whom chance would not make so: of a handful of samples no mix is unusual. By chance, 8n times the
+    Only those that chance would not make unusual: no mix of a handful of samples is. By chance, 8n times the
     divergence in nats is distributed about as χ² with one degree of freedom less than there are groups.
     """
     flat = counts.table.reshape(len(counts.table), -1)

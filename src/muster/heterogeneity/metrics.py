@@ -51,7 +51,7 @@ def triplet(matrix: np.ndarray[Any, Any]) -> Floats:
 
 
 def effective_clients(sizes: np.ndarray[Any, Any]) -> float:
-    """exp(entropy of the shares): how many equally large clients would be as evenly spread."""
+    """exp(entropy of the shares): the number of equal clients with the same entropy."""
     sizes = np.asarray(sizes, dtype=np.float64)
     if not sizes.sum() > 0:
         raise DataError("the effective number of clients needs sizes", expected="at least one positive size")
@@ -99,6 +99,6 @@ def _checked(counts: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     if len(empty):
         raise DataError(
             f"{len(empty)} of {len(counts)} clients have no samples (first: client {empty[0]})",
-            expected="at least one sample a client",
+            expected="at least one sample per client",
         )
     return counts

@@ -125,7 +125,7 @@ def _read_csv(path: Path) -> _Read:
 
 
 def _long_csv(header: list[str], rows: list[list[str]]) -> _Read:
-    """One row a cell; cells that do not occur are empty, names keep the order in which they appear."""
+    """One row per cell; cells that do not occur are empty, names keep the order in which they appear."""
     keys = ["client", "class", *(["attribute"] if "attribute" in header else [])]
     for key in keys:
         if key not in header:

@@ -1,1 +1,1 @@
-"""The league: every method on many problems, with the same seeds, at equal budgets; a study that is data."""
+"""The league: every method on many problems, with the same seeds, at equal budgets; the study is a data file."""

@@ -29,7 +29,7 @@ class Scale:
     rounds: int | None = None
     #: Names of problems; none: all.
     problems: tuple[str, ...] = ()
-    #: Whether main options are chosen by the grid first, on seeds of their own.
+    #: Whether main options are chosen by the grid first, on separate seeds.
     tuning: bool = False
 
 
@@ -55,7 +55,7 @@ class MethodTable:
     baseline: str
     #: Sections that all rows share.
     base: Sections = field(default_factory=dict)
-    #: Method → sections with what it needs beside its name.
+    #: Method → sections with what it needs besides its name.
     changes: Mapping[str, Sections] = field(default_factory=dict)
     #: Method → what a problem must have for it.
     requires: Mapping[str, str] = field(default_factory=dict)
@@ -79,7 +79,7 @@ class League:
     scales: Mapping[str, Scale]
     problems: tuple[ProblemEntry, ...]
     tables: tuple[MethodTable, ...]
-    #: Scores are means of so many last evaluations.
+    #: Scores are means of this many last evaluations.
     last: int = 1
     #: Seeds on which options are chosen; no other run has them.
     tuning_seeds: tuple[int, ...] = ()
@@ -155,7 +155,7 @@ def _check(league: League) -> None:
         if set(range(scale.seeds)) & set(league.tuning_seeds):
             raise ConfigError(
                 f"tuning_seeds and the {scale.seeds} seeds of scale '{scale_name}' overlap",
-                fix="tune on other seeds than those that are reported: 1000, 1001, …",
+                fix="tune on seeds other than those that are reported: 1000, 1001, …",
             )
         if scale.tuning and not league.tuning_seeds:
             raise ConfigError(f"scale '{scale_name}' tunes, but there are no tuning_seeds")

@@ -1,4 +1,4 @@
-"""Runs what is missing of a league, chooses options on the seeds for tuning, and judges what came out."""
+"""Runs what is missing of a league, chooses options on the seeds for tuning, and judges the results."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class LeagueTable:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a league came to."""
+    """The outcome of a league."""
 
     plan: LeaguePlan
     tables: tuple[LeagueTable, ...]
@@ -44,7 +44,7 @@ class Outcome:
     failed: Mapping[str, str]
     #: "method, problem (table)" → how many of its seeds have a result; those with fewer than all are not judged.
     short: Mapping[str, str]
-    #: Everything was done before somebody asked to stop.
+    #: Everything was done before a stop was requested.
     complete: bool
 
 
@@ -61,7 +61,7 @@ def run_league(
     workers: int | None = None,
     observer: JobObserver | None = None,
 ) -> Outcome:
-    """Run what the store does not have; a league that is stopped goes on where it was."""
+    """Run what the store does not have; a league that was stopped continues where it was."""
     tuning = plan.tuning_runs()
     run = partial(_results, store=store, jobs=jobs, workers=workers, observer=observer)
     tuned, why, complete = run(tuning, name=f"{sweep_name(plan)} tuning")

@@ -1,4 +1,4 @@
-"""The league's page: ranks at equal budgets, what stands beside accuracy, every problem, how to repeat it."""
+"""The league's page: ranks at equal budgets, measures besides accuracy, every problem, how to repeat it."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def by_units(table: LeagueTable) -> Table:
 
 
 def beside(table: LeagueTable) -> Table:
-    """What stands beside accuracy: means over problems of each problem's mean over seeds."""
+    """Measures besides accuracy: means over problems of each problem's mean over seeds."""
     problems = [judged.problem for judged in table.comparison.judged]
     methods = methods_of(problems)
     cases = {name: [c for problem in problems for c in problem.cases if c.name == name] for name in methods}
@@ -115,22 +115,22 @@ def beside(table: LeagueTable) -> Table:
             over_problems(lambda run: participation(run)["gini"]),
         ),
         (
-            Column("extra bytes a round", "kB", 1e-3, ",.1f", Better.LOWER),
+            Column("extra bytes per round", "kB", 1e-3, ",.1f", Better.LOWER),
             over_problems(lambda run: overhead(run).extra_down + overhead(run).extra_up),
         ),
         (
-            Column("server a round", "ms", 1000.0, ",.1f", Better.LOWER),
+            Column("server per round", "ms", 1000.0, ",.1f", Better.LOWER),
             over_problems(lambda run: overhead(run).server_seconds),
         ),
-        (text_column("clients tell beside the update"), [Cell(_told(cases[name])) for name in methods]),
+        (text_column("clients tell besides the update"), [Cell(_told(cases[name])) for name in methods]),
     ]
     notes = (
         "Means over problems at the end of the runs, with intervals over problems. Gini: of the rounds in which "
-        "each client took part, 0 is even. Extra bytes: beside one model to and from every client "
+        "each client took part, 0 is even. Extra bytes: beyond one model to and from every client "
         "that trains. Server: "
         "selection and aggregation, on the machine that ran it.",
     )
-    return with_intervals(from_columns("Beside accuracy", columns, notes))
+    return with_intervals(from_columns("Besides accuracy", columns, notes))
 
 
 def _told(cases: Sequence[Case]) -> str:
@@ -142,7 +142,7 @@ def _tuning(outcome: Outcome) -> Iterator[Part]:
     plan = outcome.plan
     yield Heading("Tuning")
     if not plan.scale.tuning:
-        yield "Nothing was tuned at this scale: methods have the options of the league's file, else defaults."
+        yield "Nothing was tuned at this scale: methods have the options of the league's file, otherwise defaults."
         return
     seeds = ", ".join(map(str, plan.league.tuning_seeds))
     yield (
@@ -169,7 +169,7 @@ def _absent(outcome: Outcome) -> Iterator[Part]:
     ]
     missing = [f"{name}: {why}" for name, why in {**plan.absent, **outcome.short, **outcome.failed}.items()]
     if left or missing:
-        yield Heading("What is not here")
+        yield Heading("What is missing")
         yield from left
         yield from missing
 

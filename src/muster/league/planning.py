@@ -1,4 +1,4 @@
-"""Which runs a league consists of: methods × problems × seeds, and before them the grids on seeds of their own."""
+"""Which runs a league consists of: methods × problems × seeds, and before them the grids on separate seeds."""
 
 from __future__ import annotations
 
@@ -159,7 +159,7 @@ def guest_class(word: str) -> type[Selector]:
             fix="run it from the folder with that file, or install the package",
         ) from error
     if not (isinstance(found, type) and issubclass(found, Selector)):
-        raise ConfigError(f"'{name}' in '{module}' is no selector", expected="a class derived from Selector")
+        raise ConfigError(f"'{name}' in '{module}' is not a selector", expected="a class derived from Selector")
     return found
 
 

@@ -14,7 +14,7 @@ Stem: TypeAlias = Literal["imagenet", "cifar"]
 
 
 def normalisation(kind: Norm, groups: int, eps: float = 1e-5) -> Callable[[int], nn.Module]:
-    """Makes the normalisation layer for a number of channels; both kinds have a weight and a bias a channel."""
+    """Makes the normalisation layer for a number of channels; both kinds have a weight and a bias per channel."""
 
     def make(channels: int) -> nn.Module:
         if kind == "batch":

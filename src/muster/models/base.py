@@ -32,7 +32,7 @@ def build_model(
 
     `model` is a registered name, a module (a copy of it is used, with the parameters it has), or a class or
     function that makes one. A class or function gets `input_shape` and `classes` when it has parameters of
-    these names. For any of them the option `init` chooses how a model that is made here is initialised (see
+    these names. For any of them the option `init` chooses how a model that is built here is initialised (see
     `muster.models.initialisation`), `weights` names pretrained weights (see `muster.models.weights`), and `freeze`
     says which parts are not trained (see `muster.models.freezing`).
     """
@@ -40,8 +40,8 @@ def build_model(
     weights, init, frozen = own.pop("weights", None), own.pop("init", DEFAULT), own.pop("freeze", None)
     if init != DEFAULT and isinstance(model, nn.Module):
         raise ConfigError(
-            f"model.init = {init!r} for a model that is made already",
-            fix="hand over the class or a function instead, or leave the option out",
+            f"model.init = {init!r} for a model that already exists",
+            fix="pass the class or a function instead, or leave the option out",
         )
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(randomness.torch_seed(seed, "model"))
@@ -76,8 +76,8 @@ def _make(model: object, input_shape: tuple[int, ...], classes: int, options: di
     if isinstance(model, nn.Module):
         if options:
             raise ConfigError(
-                f"options for a model that is made already: {', '.join(sorted(options))}",
-                fix="hand over the class or a function instead, or leave the options out",
+                f"options for a model that already exists: {', '.join(sorted(options))}",
+                fix="pass the class or a function instead, or leave the options out",
             )
         return copy.deepcopy(model)
     known = {"input_shape": input_shape, "classes": classes}
@@ -94,7 +94,7 @@ def _make(model: object, input_shape: tuple[int, ...], classes: int, options: di
         return build(model, {k: v for k, v in known.items() if k in wanted} | options, "model")
     except MusterError:
         raise
-    except Exception as error:  # somebody else's code may raise anything
+    except Exception as error:  # third-party code may raise anything
         raise _not_made(model, error) from error
 
 
@@ -117,7 +117,7 @@ def _check_outputs(module: nn.Module, classes: int) -> None:
     if outputs is not None and outputs != classes:
         raise ConfigError(
             f"the model's last layer '{spec.final_layer_name}' has {outputs} outputs",
-            expected=f"{classes}: one output a class",
+            expected=f"{classes}: one output per class",
             fix="give the model as many outputs as classes; if another layer classifies, name it in the model's "
             "attribute `final_layer`",
         )

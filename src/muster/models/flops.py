@@ -23,7 +23,7 @@ def training_flops(module: nn.Module, features: torch.Tensor) -> float:
     Counted once for a model and a shape. Nothing is computed: shapes alone pass through a copy of the model on
     PyTorch's device `meta`. There recurrent layers are single products, which the counter sees; on a CPU they are
     one opaque call, which it would miss. As everywhere in PyTorch, products and convolutions count, and a
-    multiplication with its addition are two; element by element operations do not count.
+    multiplication with its addition are two; element-wise operations do not count.
     """
     key = (features.shape[1:], features.dtype)
     known = _counted.setdefault(module, {})

@@ -32,7 +32,7 @@ def group_norm_cnn(
 
 
 def convolutions(channels: int, widths: tuple[int, ...], groups: int, grid: int = 1) -> list[nn.Module]:
-    """Layers from images to vectors: `widths[-1]` numbers a cell; all but the last halve height and width."""
+    """Layers from images to vectors: `widths[-1]` numbers per cell; all but the last halve height and width."""
     norm = normalisation("group", groups)
     layers: list[nn.Module] = []
     for width in widths:

@@ -1,4 +1,4 @@
-"""How the weights of a new model are drawn, where that is not left to the layers."""
+"""How the weights of a new model are drawn, unless that is left to the layers."""
 
 from __future__ import annotations
 

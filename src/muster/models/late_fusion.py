@@ -133,7 +133,7 @@ def late_fusion(
             expected="image_shape (channels, height, width) or (features,), and positive widths",
         )
     if numbers < 1 or math.prod(image_shape) + numbers != length:
-        wanted = f"{math.prod(image_shape)} + {text_width or 'some'} numbers a sample"
+        wanted = f"{math.prod(image_shape)} + {text_width or 'some'} numbers per sample"
         raise unfit("late-fusion", input_shape, f"{wanted} (pictures of another size? data.image_size)")
     if image_weights is not None and image_encoder == "small":
         raise ConfigError(

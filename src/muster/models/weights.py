@@ -22,7 +22,7 @@ from muster.core.parameters import spec_of
 
 log = logging.getLogger(__name__)
 
-#: What batch normalisation keeps beside weight and bias; group normalisation has no use for it.
+#: What batch normalisation keeps besides weight and bias; group normalisation has no use for it.
 _STATISTICS = ("running_mean", "running_var", "num_batches_tracked")
 #: What programs put before all names of the network that they wrap.
 _WRAPPERS = ("module.", "_orig_mod.", "model.")

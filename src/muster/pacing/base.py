@@ -1,7 +1,7 @@
 """What a pacing decides: how long a training waits, and for how many answers.
 
-Selectors do not know it. They say who is to train; the pacing says when the server goes on with the answers that
-have arrived, and whether the others still count when they do.
+Selectors do not see it. They say who is to train; the pacing says when the server moves on with the answers that
+have arrived, and whether the others still count when they arrive.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from muster.core.registry import Registry
 
 @dataclass(frozen=True)
 class Wait:
-    """What the server waits for: enough answers, or a moment, or that nobody is left who could answer."""
+    """What the server waits for: enough answers, a moment, or until no client is left that could answer."""
 
-    #: So many answers are enough.
+    #: This many answers are enough.
     answers: int
-    #: Only answers to this training count for that; False: those of everybody who is under way.
+    #: Only answers to this training count for that; False: those of all clients under way.
     own: bool = True
-    #: After so many seconds the server goes on with what it has.
+    #: After this many seconds the server moves on with what it has.
     seconds: float = math.inf
-    #: Before so many seconds are over it does not go on, unless nobody is left who could answer.
+    #: It does not move on before this many seconds, unless no client is left that could answer.
     least: float = 0.0
 
 
@@ -37,7 +37,7 @@ class Pacing(Component):
 
     >>> from muster.pacing import Pacing, Wait
     >>> class Majority(Pacing):
-    ...     '''Go on when more than half have answered.'''
+    ...     '''Move on when more than half have answered.'''
     ...
     ...     def wait(self, started, durations):
     ...         return Wait(answers=started // 2 + 1)
@@ -45,11 +45,11 @@ class Pacing(Component):
     6
     """
 
-    #: Whether clients that are late go on, and their answers count when they arrive. Else they are given up on.
+    #: Whether late clients continue, and their answers count when they arrive. Otherwise they are given up on.
     late_count: bool = False
-    #: Whether cohorts start for as long as there is room for one more. Else a training waits before the next.
+    #: Whether cohorts start for as long as there is room for one more. Otherwise a training waits before the next.
     fills: bool = False
-    #: Answers to models that are older than so many aggregations are thrown away; None: none are.
+    #: Answers to models that are older than this many aggregations are discarded; None: none are.
     max_staleness: int | None = None
     #: Whether `wait` looks at the durations of earlier trainings.
     looks_at_durations: bool = False
@@ -67,22 +67,22 @@ class Pacing(Component):
         """
 
     def wait_for(self, started: int, durations: Floats, under_way: Floats) -> Wait:
-        """As `wait`, for a pacing that looks at who is at work.
+        """As `wait`, for a pacing that looks at the clients under way.
 
-        `under_way`: seconds of the last training of each client at work, as far as the server has waited for it;
+        `under_way`: seconds of the last training of each client under way, as far as the server has waited for it;
         NaN: it has never trained.
         """
         return self.wait(started, durations)
 
     def has_room(self, under_way: int, cohort: int) -> bool:
-        """Whether a cohort of this size may start while so many clients are at work."""
+        """Whether a cohort of this size may start while `under_way` clients are working."""
         return True
 
 
 def landing(
     ends: Floats, ties: Floats, *, counts: Bools, own: Bools, wait: Wait, now: float
 ) -> tuple[Ints, float]:
-    """Who of those under way has ended when the server goes on, in the order in which they did, and when that is.
+    """Which clients under way have ended when the server moves on, in the order in which they did, and when.
 
     One entry for each client under way: when it answers or leaves (`ends`), the order among those that end at the
     same moment (`ties`), whether what then arrives is an answer that counts, and whether this training started it.
@@ -104,7 +104,7 @@ def landing(
 
 
 def check_limit(max_staleness: int | None) -> None:
-    """Refuse a limit that is no number of aggregations."""
+    """Refuse a limit that is not a number of aggregations."""
     if max_staleness is not None and max_staleness < 0:
         raise ConfigError(
             f"bad value for 'pacing.max_staleness': {max_staleness}",

@@ -1,4 +1,4 @@
-"""Buffered asynchrony: the server goes on with every k answers, whoever sent them (FedBuff; k = 1: FedAsync)."""
+"""Buffered asynchrony: the server moves on with every k answers, from any clients (FedBuff; k = 1: FedAsync)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from muster.pacing.base import Pacing, Wait, check_limit, pacings
 @pacings.register("buffered")
 @dataclass(frozen=True)
 class Buffered(Pacing):
-    """Keep `in_flight` clients at work; aggregate whenever `k` of them have answered.
+    """Keep `in_flight` clients working; aggregate whenever `k` of them have answered.
 
     Each round starts cohorts, as the selection chooses them, for as long as there is room for a whole one, and
     then takes the next k answers of all that are under way.
@@ -45,6 +45,20 @@ class Buffered(Pacing):
                 expected=f"at most {population.clients}",
             )
         check_limit(self.max_staleness)
+
+    def cautions(self, population: Population) -> list[str]:
+        cohort = population.cohort
+        if cohort is None or cohort > self.in_flight:
+            return []
+        # Cohorts start whole: room that is smaller than a cohort stays empty.
+        most = self.in_flight // cohort * cohort
+        if most > (self.k or cohort):
+            return []
+        return [
+            f"buffered pacing is synchronous here: cohorts of {cohort} start whole, so at most {most} of "
+            f"{self.in_flight} clients are under way, and all of them are waited for; for asynchrony take "
+            f"in_flight ≥ {(self.k or cohort) + cohort}, or smaller cohorts (selection.clients_per_round)"
+        ]
 
     def wait(self, started: int, durations: Floats) -> Wait:
         return Wait(self.k or started, own=False)

@@ -17,15 +17,15 @@ from muster.pacing.base import Pacing, Wait, check_limit, pacings
 @pacings.register("deadline")
 @dataclass(frozen=True)
 class Deadline(Pacing):
-    """Go on after so many seconds, or earlier when everybody has answered.
+    """Move on after a number of seconds, or earlier when all clients have answered.
 
     With `quantile`, the deadline is that quantile of the durations of all clients' last trainings, as in Oort's
-    pacer; until a duration is known, the server waits for everybody.
+    pacer; until a duration is known, the server waits for all clients.
     """
 
     seconds: float | None = None
     quantile: float | None = None
-    #: "discard": who is late is given up on; "use": its answer counts in the round in which it arrives.
+    #: "discard": a late client is given up on; "use": its answer counts in the round in which it arrives.
     late: Literal["discard", "use"] = "discard"
     #: With late = "use": how many aggregations an answer may have missed; None: any number.
     max_staleness: int | None = None
@@ -55,5 +55,5 @@ class Deadline(Pacing):
             return Wait(started, seconds=self.seconds)
         if not len(durations):
             return Wait(started)
-        # Those that were given up on stay above every deadline: else it would creep down round by round.
+        # Those that were given up on stay above every deadline: otherwise it would creep down round by round.
         return Wait(started, seconds=float(np.quantile(durations, self.quantile or 1.0, method="lower")))

@@ -1,4 +1,4 @@
-"""Ask more clients than are needed and take the first who answer (Bonawitz et al., MLSys 2019)."""
+"""Ask more clients than are needed and take the first that answer (Bonawitz et al., MLSys 2019)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pisces' pace: aggregations so far apart that the slowest client at work misses no more than so many of them."""
+"""Pisces' pace: aggregations far enough apart that the slowest working client misses at most a given number."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from muster.pacing.base import Pacing, Wait, check_limit, pacings
 
 
 def aggregation_interval(under_way: Floats, bound: float, unknown: float) -> float:
-    """Seconds between aggregations: the longest expected training of those at work ÷ how many it may miss.
+    """Seconds between aggregations: the longest expected training under way ÷ how many it may miss.
 
-    `under_way`: seconds of each one's last training; NaN: it has none, and is taken to need `unknown` seconds.
+    `under_way`: seconds of each one's last training; NaN: it has none, and is assumed to need `unknown` seconds.
     """
     return float(np.where(np.isnan(under_way), unknown, under_way).max(initial=0.0)) / bound
 
@@ -24,13 +24,13 @@ def aggregation_interval(under_way: Floats, bound: float, unknown: float) -> flo
 @pacings.register("pisces")
 @dataclass(frozen=True)
 class PiscesPace(Pacing):
-    """Keep `in_flight` clients at work; aggregate what has come when an interval is over (Jiang et al., 2022)."""
+    """Keep `in_flight` clients working; aggregate what has arrived after each interval (Jiang et al., 2022)."""
 
     #: Clients that train at the same time.
     in_flight: int
     #: How many aggregations the slowest may miss (b); None: as many as `in_flight`.
     bound: float | None = None
-    #: Seconds that a client's first training is taken to last; None: as long as the longest that is known.
+    #: Seconds that a client's first training is assumed to last; None: as long as the longest known.
     first_latency: float | None = None
     #: How many aggregations an answer may have missed; None: any number.
     max_staleness: int | None = None

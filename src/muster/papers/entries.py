@@ -1,6 +1,6 @@
 """Entries: how each table and figure of the papers is run here, at three scales, and what is compared with what.
 
-They live in TOML files, one a paper. An entry's experiments are all combinations of its cells (federations) and
+They live in TOML files, one per paper. An entry's experiments are all combinations of its cells (federations) and
 rows (methods, hyper-parameters); everything beside the published set-up stands in its scales.
 
 Tables called `provenance` say who decided each value. There may be one in a cell, row, scale or base, beside the
@@ -34,7 +34,7 @@ class Value:
     """One number of a run that stands in the published table, and how to take it from ours."""
 
     metric: str
-    #: Its name in the published table; empty where the table has one number a cell.
+    #: Its name in the published table; empty where the table has one number per cell.
     name: str = ""
     #: Of the evaluations: the last, the best, one at a share of the run, the mean after 10, 20, …, 100 % of the
     #: run, the mean of all, or a statistic of the later half.

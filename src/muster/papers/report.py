@@ -118,7 +118,7 @@ def _merged(groups: Sequence[tuple[str, ...]], plan: Plan) -> list[tuple[str, ..
 
 
 def _numbers(outcome: Reproduced, cell: str) -> tuple[str, list[str], list[list[str]]]:
-    """One number a run: the paper's, ours, the other accuracies, at equal work."""
+    """One number per run: the paper's, ours, the other accuracies, at equal work."""
     numbers = [number for number in outcome.numbers if number.cell == cell]
     value, published = outcome.plan.entry.values[0], outcome.plan.entry.published
     beside = [metric for metric in ACCURACIES if any(metric in number.beside for number in numbers)]
@@ -151,7 +151,7 @@ def _at_equal_work(numbers: Sequence[Compared]) -> list[str]:
 
 
 def _values(outcome: Reproduced) -> tuple[str, list[str], list[list[str]]]:
-    """Several numbers a run: each of the paper's, then ours and the places; then what the run cost."""
+    """Several numbers per run: each of the paper's, then ours and the places; then what the run cost."""
     values, whose = outcome.plan.entry.values, outcome.plan.entry.published.whose
     has = {value.name: any(n.printed is not None for n in _of(outcome, value)) for value in values}
     header = ["case"]

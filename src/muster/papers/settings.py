@@ -37,6 +37,9 @@ _OF_TRAINING = ("optimizer", "schedule", "momentum", "nesterov", "weight_decay",
 #: Options that say where things are, not what is learned.
 _OF_THE_MACHINE = ("data_dir", "memory_limit_mb")
 
+#: Options that act on answers to an earlier model. The papers' experiments are synchronous: there are none.
+_OF_LATE_ANSWERS = ("staleness", "staleness_a", "staleness_b")
+
 #: Options that act only while another one has one of these values: section, component (any: "*"), the other
 #: option, its values, and the options. Listing an idle default would describe something that does not happen.
 _ACTIVE_WITH: tuple[tuple[str, str, str, tuple[object, ...], tuple[str, ...]], ...] = (
@@ -287,7 +290,8 @@ def left_open(section: str, values: Mapping[str, Any]) -> dict[str, Any]:
         if chosen[option] not in active
         for name in names
     }
-    return {name: value for name, value in defaults.items() if name not in values and name not in idle}
+    silent = {*values, *idle, *_OF_LATE_ANSWERS}
+    return {name: value for name, value in defaults.items() if name not in silent}
 
 
 def defaults_of(section: str, values: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""What leaves a client: noise on it, and the account of what that guarantees."""
+"""What leaves a client: adding noise to it, and an account of the guarantee."""
 
 from typing import TYPE_CHECKING
 

@@ -1,4 +1,4 @@
-"""Noise on what clients tell, and the account of what it guarantees over a whole run."""
+"""Noise on what clients disclose, and an account of the guarantee over a whole run."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Privacy:
             private(signal, self.mechanism, self.epsilon, self.delta, population.classes)
 
     def protect(self, asked: Sequence[Signal], classes: int) -> tuple[Signal, ...]:
-        """The same signals, with noise on those that are to have it."""
+        """The same signals, with noise on those that need it."""
         return tuple(
             private(signal, self.mechanism, self.epsilon, self.delta, classes)
             if self._covers(signal, classes)
@@ -57,7 +57,7 @@ class Privacy:
 
 @dataclass(frozen=True)
 class Spent:
-    """What one kind of information has cost the client that told it most often."""
+    """What one kind of information has cost the client that disclosed it most often."""
 
     signal: str
     mechanism: str
@@ -90,7 +90,7 @@ class PrivacyAccount:
         self._kinds: dict[str, _Kind] = {}
 
     def released(self, signal: Private, clients: Ints, population: int) -> None:
-        """These clients, of a population so large, have sent `signal`."""
+        """These clients, of a population of this size, have sent `signal`."""
         if signal.name not in self._kinds:
             delta = 0.0 if signal.mechanism == "laplace" else signal.delta
             self._kinds[signal.name] = _Kind(
@@ -113,7 +113,7 @@ class PrivacyAccount:
         return rows
 
     def total(self) -> tuple[float, float]:
-        """(ε, δ) of everything that the most talkative client told with noise, by basic composition."""
+        """(ε, δ) of everything that the client that answered most disclosed with noise, by basic composition."""
         kinds = self._kinds.values()
         clients = max((len(kind.answers) for kind in kinds), default=0)
         epsilon, delta = np.zeros(clients), np.zeros(clients)
@@ -130,12 +130,12 @@ class PrivacyAccount:
 
 
 def basic_composition(epsilon: float, delta: float, answers: int) -> tuple[float, float]:
-    """(ε, δ) of so many answers: the sums."""
+    """(ε, δ) of this many answers: the sums."""
     return answers * epsilon, answers * delta
 
 
 def advanced_composition(epsilon: float, delta: float, answers: int, slack: float) -> tuple[float, float]:
-    """(ε, δ) of so many answers after Dwork, Rothblum and Vadhan (2010), at the price of `slack` more δ.
+    """(ε, δ) of this many answers after Dwork, Rothblum and Vadhan (2010), at the price of `slack` more δ.
 
     Better than the sums for many answers with small ε, worse for few: the caller may take the smaller one.
     """

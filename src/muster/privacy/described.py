@@ -19,10 +19,10 @@ def described(signal: Signal) -> dict[str, Any]:
 
 
 def rebuilt(entry: dict[str, Any], classes: int) -> Signal:
-    """The signal that is described so, built from the registry: nothing else can be named."""
+    """The signal with this description, built from the registry: nothing else can be named."""
     signal = signals.build(entry["name"], entry["options"])
     noise = entry.get("noise")
     if noise is None:
         return signal
-    # The bound that scales the noise is the client's own: a server cannot talk it down.
+    # The bound that scales the noise is the client's own: a server cannot lower it.
     return private(signal, noise["mechanism"], float(noise["epsilon"]), float(noise["delta"]), classes)

@@ -75,7 +75,7 @@ class Private(Signal):
 
     def measure(self, client: ClientContext) -> Floats:
         exact = self.signal.measure(client)
-        # A stream of its own, so that the noise does not change what later measurements draw.
+        # A separate stream, so that the noise does not change what later measurements draw.
         rng = client.rng.spawn(1)[0]
         draw = rng.laplace if self.mechanism == "laplace" else rng.normal
         noisy = exact + draw(0.0, self.scale, len(exact))
@@ -85,7 +85,7 @@ class Private(Signal):
 
 
 def private(signal: Signal, mechanism: Mechanism, epsilon: float, delta: float, classes: int) -> Private:
-    """`signal` with noise; ConfigError where that would protect nothing or no bound is known."""
+    """`signal` with noise; ConfigError if that would protect nothing or no bound is known."""
     bound = signal.sensitivity(classes)
     if signal.in_update:
         raise ConfigError(

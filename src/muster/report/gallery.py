@@ -143,15 +143,15 @@ def _fairness(runs: Sequence[Result], metric: str) -> Iterator[Picture]:
         ("client_accuracy_worst_tenth", "the accuracy of the worst tenth of clients"),
     ):
         if measure == "jain" or all(measure in known_metrics(run) for run in runs):
-            alt = f"Scatter: {label(metric)} against {words}, one point a case; numbers in the tables."
+            alt = f"Scatter: {label(metric)} against {words}, one point per case; numbers in the tables."
             yield Picture("Fairness", alt, partial(plot_fairness, runs, measure, metric))
 
 
 def _clients(runs: Sequence[Result]) -> Iterator[Picture]:
-    alt = "Histograms of the rounds in which clients took part, one a case; Gini coefficients in the tables."
+    alt = "Histograms of the rounds in which clients took part, one per case; Gini coefficients in the tables."
     yield Picture("Clients", alt, partial(plot_selection_frequency, runs))
     if all(any(record.client_accuracy is not None for record in run.records) for run in runs):
-        alt = "Histograms of the final accuracy on clients' own test data, one a case."
+        alt = "Histograms of the final accuracy on clients' own test data, one per case."
         yield Picture("Clients", alt, partial(plot_client_accuracy, runs))
 
 

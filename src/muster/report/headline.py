@@ -38,11 +38,12 @@ def standings(judged: Judged, options: Options) -> list[Standing]:
     return sorted((each for each in found if not math.isnan(each.score)), key=lambda each: -sign * each.score)
 
 
-def headline(comparison: Comparison) -> list[str]:
-    """Who is best, by how much, and how sure that is; of several problems, one sentence each."""
+def headlines(comparison: Comparison) -> list[list[str]]:
+    """For every problem the sentences of `headline_of`; where there are several, the first names the problem."""
     if len(comparison.judged) == 1:
-        return headline_of(comparison.alone, comparison.options)
-    return [f"{one.name}: {headline_of(one, comparison.options)[0]}" for one in comparison.judged]
+        return [headline_of(comparison.alone, comparison.options)]
+    found = [(one.name, headline_of(one, comparison.options)) for one in comparison.judged]
+    return [[f"{name}: {first}", *others] for name, (first, *others) in found]
 
 
 def headline_of(judged: Judged, options: Options) -> list[str]:

@@ -69,7 +69,7 @@ def rows_of_sizes(inspection: Inspection) -> list[list[str]]:
     low, high = f"{sizes.min():,.0f}", f"{sizes.max():,.0f}"
     return [
         ["samples in all", f"{sizes.sum():,.0f}"],
-        ["samples a client", low if low == high else f"{low} to {high}, median {np.median(sizes):,g}"],
+        ["samples per client", low if low == high else f"{low} to {high}, median {np.median(sizes):,g}"],
         ["Gini coefficient of sizes", f"{inspection.size_gini:.3f}"],
         ["effective number of clients", f"{inspection.effective_clients:,.1f} of {inspection.clients:,}"],
     ]

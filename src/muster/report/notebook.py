@@ -5,12 +5,13 @@ from __future__ import annotations
 import html
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 
 from muster.report.compare.comparison import Comparison
 from muster.report.compare.measures import curve, metric_column
-from muster.report.headline import headline
+from muster.report.headline import headlines
 from muster.report.render import to_html
 from muster.report.style import COLOURS
 from muster.report.tables import readable_bytes
@@ -43,13 +44,12 @@ def result_html(result: Result) -> str:
 def comparison_html(comparison: Comparison) -> str:
     """The headline, the curves, and the table of scores."""
     lines = [curve(case.runs[0], comparison.options.metric) for case in comparison.cases[: len(COLOURS)]]
-    said = " ".join(headline(comparison))
+    said = " ".join(sentence for sentences in headlines(comparison) for sentence in sentences)
     body = ""
     # Of several problems, the table over all of them; of one, its scores.
     tables = comparison.across or comparison.tables
     if (scores := next(iter(tables.values()), None)) is not None:
-        shown = type(scores)(scores.title, scores.columns, scores.rows[:_ROWS], scores.notes)
-        body = to_html(shown)
+        body = to_html(replace(scores, rows=scores.rows[:_ROWS]))
         if len(scores.rows) > _ROWS:
             body += f"<p>and {len(scores.rows) - _ROWS} more cases</p>"
     return f"<div><p><strong>{html.escape(said)}</strong></p>{_sparklines(lines)}{body}</div>"

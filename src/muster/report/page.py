@@ -16,7 +16,7 @@ from muster.report import html
 from muster.report.compare import Comparison, Options, compare
 from muster.report.compare.across import methods_of
 from muster.report.gallery import MOST_LINES, MOST_MAPS, drawn, gallery
-from muster.report.headline import headline
+from muster.report.headline import headlines
 from muster.report.render import to_html
 from muster.report.tables import Table
 from muster.report.warnings import warnings
@@ -55,7 +55,7 @@ def report_page(
     return html.rendered(
         "report.html",
         title=title,
-        headline=headline(comparison),
+        headlines=headlines(comparison),
         summary=_summary(results, comparison),
         made=f"Written {datetime.now(UTC):%Y-%m-%d %H:%M} UTC with Muster {__version__}.",
         sections=sections,

@@ -55,7 +55,7 @@ class Composition:
 
 
 def partition_table(fed: FederatedData) -> Table:
-    """One row a client; of many clients, evenly spaced ones from the smallest to the largest."""
+    """One row per client; of many clients, evenly spaced ones from the smallest to the largest."""
     composition = Composition.of(fed)
     shown = _spread(np.argsort(fed.sizes, kind="stable"), _TABLE_ROWS) if fed.clients > _TABLE_ROWS else None
     clients = np.arange(fed.clients) if shown is None else shown
@@ -89,9 +89,9 @@ def partition_summary(fed: FederatedData) -> list[str]:
     held = np.count_nonzero(fed.label_histograms, axis=1)
     free = int(fed.unassigned().sum())
     lines = [
-        f"samples a client: {_range(sizes)}, median {np.median(sizes):,.0f}; "
+        f"samples per client: {_range(sizes)}, median {np.median(sizes):,.0f}; "
         f"{free:,} of {len(fed.dataset.train):,} training samples belong to nobody",
-        f"classes a client: {_range(held)}, mean {held.mean():.1f} of {fed.classes}; "
+        f"classes per client: {_range(held)}, mean {held.mean():.1f} of {fed.classes}; "
         f"mean evenness {_evenness(fed.label_histograms).mean():.2f} (0: one class, 1: all alike)",
     ]
     if fed.test_index is None:
@@ -106,7 +106,7 @@ def partition_summary(fed: FederatedData) -> list[str]:
 
 
 def plot_partition(fed: FederatedData, path: Path | str | None = None) -> Figure:
-    """Who has what (bubbles for few clients, a heat map for many), sizes, classes a client, and pictures.
+    """Who has what (bubbles for few clients, a heat map for many), sizes, classes per client, and pictures.
 
     Of more than 400 clients the heat map shows 400 evenly spaced ones, ordered by their most frequent class.
     """
@@ -207,7 +207,7 @@ def _row_labels(axes: Axes, names: list[str]) -> None:
 
 def size_histogram(axes: Axes, sizes: Ints) -> None:
     """How many clients have how many samples, with a logarithmic axis where sizes differ very much."""
-    axes.set_title("samples a client", loc="left")
+    axes.set_title("samples per client", loc="left")
     axes.set_ylabel("clients")
     axes.yaxis.set_major_locator(MaxNLocator(5, integer=True))
     low, high = int(sizes.min()), int(sizes.max())

@@ -74,6 +74,13 @@ def _texts(table: Table, shown: Callable[[Cell, str], str]) -> Iterator[list[str
         ]
 
 
+def marked_texts(table: Table) -> list[list[tuple[str, str]]]:
+    """What every cell says, and its mark: "best", "second" or nothing."""
+    marks = ([cell.mark.value if cell.mark else "" for cell in row] for row in table.rows)
+    texts = _texts(table, lambda _, text: text)
+    return [list(zip(said, marked, strict=True)) for said, marked in zip(texts, marks, strict=True)]
+
+
 def _has_marks(table: Table) -> bool:
     return any(cell.mark for row in table.rows for cell in row)
 
@@ -149,13 +156,7 @@ def _latex_heading(column: Column) -> str:
 
 def to_html(table: Table, places: Mapping[str, int] | None = None) -> str:
     """A table for a page of `muster.report.html`, with its notes; rows of a known case have its class."""
-    rows = [
-        [
-            (cell_text(cell, column), cell.mark.value if cell.mark else "")
-            for cell, column in zip(row, table.columns, strict=True)
-        ]
-        for row in table.rows
-    ]
+    rows = marked_texts(table)
     kinds = [f"case-{places[row[0][0]]}" if row[0][0] in places else "" for row in rows] if places else []
     return part("scores", table.columns, rows, table.notes, _has_marks(table), kinds)
 

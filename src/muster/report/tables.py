@@ -41,7 +41,7 @@ class Cell:
     value: float | str = math.nan
     #: Standard deviation over the seeds; None where there is only one.
     spread: float | None = None
-    #: What the value is the mean of, one a seed; NaN where a seed has none.
+    #: What the value is the mean of, one per seed; NaN where a seed has none.
     values: tuple[float, ...] = ()
     mark: Mark | None = None
     #: The true value is larger: the runs ended before it was known.

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Case:
-    """The runs of one setting, one a seed."""
+    """The runs of one setting, one per seed."""
 
     name: str
     runs: tuple[Result, ...]
@@ -29,8 +29,8 @@ class Case:
 def cases(results: Sequence[Result]) -> list[Case]:
     """Group results by their settings, in the order in which settings first occur, seeds ascending.
 
-    Of two runs with the same settings and seed the longer one counts: they are the same run, further or less far.
-    Cases that would have the same name get what they differ in appended.
+    Of two runs with the same settings and seed the longer one counts: they are the same run at different stages.
+    Cases that would have the same name have the settings in which they differ appended.
     """
     groups = [part for runs in by_settings(results) for part in _told_apart(runs)]
     return [Case(name, tuple(_one_a_seed(runs))) for name, runs in zip(names(groups), groups, strict=True)]
@@ -45,7 +45,7 @@ def by_settings(results: Sequence[Result], free: Sequence[str] = ()) -> list[lis
 
 
 def names(groups: Sequence[list[Result]], free: Sequence[str] = ()) -> list[str]:
-    """What to call groups of runs; those with the same name get what they differ in appended."""
+    """Names for groups of runs; those with the same name have the settings in which they differ appended."""
     plain = [_common_name(runs) for runs in groups]
     settings = [_settings(runs[0], free) for runs in groups]
     named = []
@@ -97,7 +97,7 @@ def _one_a_seed(runs: list[Result]) -> list[Result]:
 
 
 def _common_name(runs: Sequence[Result]) -> str:
-    """The name of all runs; "a" of "a-seed0" and "a-seed1"; else the method that they share."""
+    """The name of all runs; "a" of "a-seed0" and "a-seed1"; otherwise the method that they share."""
     shared = {run.name: re.sub(r"[\s_-]+(seed|s)?[\s_=-]*\d+$", "", run.name) for run in runs}
     if len(shared) == 1:
         return runs[0].name or "run"

@@ -1,8 +1,8 @@
-"""Checkpoints: one file that holds everything a run needs to go on, replaced atomically at round ends.
+"""Checkpoints: one file that holds everything a run needs to continue, replaced atomically at round ends.
 
 Random state is not in it, because there is none: every draw is derived from seed and place (see `randomness`).
 The file is a zip archive of plain arrays and one JSON document: nothing in it is unpickled, and every member has a
-check sum.
+checksum.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from muster.core.arrays import State
 from muster.core.errors import CheckpointError, OutputError
 
 FORMAT = 2
-#: Format 1 had every array in a member of its own, also in small files.
+#: Format 1 had every array in a separate member, even in small files.
 READABLE = (1, FORMAT)
 #: Bytes of arrays up to which a file is put together in memory.
 SMALL = 4 * 2**20
@@ -80,7 +80,7 @@ def _write_archive(tree: object, arrays: list[np.ndarray[Any, Any]], file: IO[by
 
 
 def _small_archive(tree: dict[str, Any], arrays: list[np.ndarray[Any, Any]]) -> memoryview:
-    """Put together in memory, with all arrays in one member: members and small steps are what takes time."""
+    """Built in memory, with all arrays in one member: members and small steps are what takes time."""
     content = io.BytesIO()
     layout = [[array.dtype.str, array.shape] for array in arrays]
     with zipfile.ZipFile(content, "w", zipfile.ZIP_STORED) as archive:
@@ -90,7 +90,7 @@ def _small_archive(tree: dict[str, Any], arrays: list[np.ndarray[Any, Any]]) -> 
 
 
 def _reader(archive: zipfile.ZipFile, layout: list[tuple[str, list[int]]] | None) -> Callable[[int], Any]:
-    """Gives the arrays of an archive by their numbers."""
+    """Returns the arrays of an archive by their numbers."""
     if layout is None:
         return lambda number: np.lib.format.read_array(
             io.BytesIO(archive.read(f"{number}.npy")), allow_pickle=False

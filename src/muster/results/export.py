@@ -1,11 +1,11 @@
-"""Runs of a store as tables in Parquet or CSV files, one row a round, a selected client, a report, an event.
+"""Runs of a store as tables in Parquet or CSV files, one row per round, selected client, report or event.
 
 | file | one row for |
 |---|---|
 | runs | a run: config (JSON), status, versions, times |
 | rounds | a round: metrics and costs |
 | selections | a client in a training: its weight, and whether its update was used |
-| reports | a number that a client told the server |
+| reports | a number that a client reported |
 | client_accuracy | a client in an evaluation, on its own test data |
 | events | something that happened: started, resumed, an update refused, … |
 """
@@ -73,7 +73,7 @@ _SCHEMAS = {
 
 
 def export(store: Store, runs: Sequence[Run], folder: Path, form: Format = "parquet") -> list[Path]:
-    """Write the tables of `runs` into a folder; gives the files. One run after the other is in memory."""
+    """Write the tables of `runs` into a folder; returns the files. Only one run at a time is in memory."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         return _export(store, runs, folder, form)

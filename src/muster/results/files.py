@@ -52,7 +52,8 @@ def holds_result(folder: Path) -> bool:
 def load_result(folder: Path) -> Result:
     """A result from its plain files, which any later version can read.
 
-    They do not have everything: what single clients told, and the layout of the model's parameters.
+    They do not have everything: what single clients reported, and the layout of the model's parameters, are
+    missing.
     """
     try:
         summary = _read_json(folder / SUMMARY)
@@ -83,7 +84,8 @@ def _record(row: dict[str, Any]) -> RoundRecord:
 def _ledger(folder: Path, summary: dict[str, Any]) -> tuple[Ledger, int]:
     """The ledger and the number of clients, 0 where it is not known.
 
-    Folders from before there was a ledger.json know some things only in total: these are booked in the last round.
+    Folders from before there was a ledger.json know some things only in total: these are counted in the last
+    round.
     """
     ledger, path = Ledger(), folder / "ledger.json"
     if path.exists():
@@ -100,7 +102,7 @@ def _ledger(folder: Path, summary: dict[str, Any]) -> tuple[Ledger, int]:
 
 
 def _history(records: Sequence[RoundRecord], clients: int) -> History:
-    """Who took part, from the records; nobody is known where not even their number is."""
+    """Who took part, from the records; empty where not even the number of clients is known."""
     history = History(clients)
     for record in records if clients else ():
         for training in record.trainings:

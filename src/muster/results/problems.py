@@ -1,7 +1,7 @@
-"""Which runs may be judged together: those that work on the same problem, each with a method of its own.
+"""Which runs may be judged together: those that work on the same problem, each with its method.
 
 A problem is everything that determines a result but the seed and the method (`muster.config.identity`). A method
-is compared with others within a problem only, and over problems by its ranks.
+is compared with others only within a problem, and across problems by its ranks.
 """
 
 from __future__ import annotations
@@ -123,7 +123,7 @@ def _shared(result: Result) -> dict[str, Any]:
 def _named_alike(
     found: Sequence[Sequence[Case]], settings: Sequence[Mapping[str, Any]], keys: Sequence[str]
 ) -> list[tuple[Case, ...]]:
-    """The cases of each problem under the names of their methods: one name a method, and one method a name."""
+    """The cases of each problem under the names of their methods: one name per method, and one method per name."""
     spoken = [_spoken(settings, place) for place in range(len(found))]
     plain = [[_without(case.name, words) for case in own] for own, words in zip(found, spoken, strict=True)]
     methods = [
@@ -172,7 +172,7 @@ def _method_settings(case: Case, keys: Sequence[str]) -> dict[str, Any]:
 
 
 def _component(case: Case) -> str:
-    """What to call a method whose runs have other names in every problem."""
+    """A name for a method whose runs have different names in every problem."""
     if is_centralised(case.runs[0].config):
         return "centralised"
     selection = case.runs[0].config.get("selection")
@@ -182,7 +182,7 @@ def _component(case: Case) -> str:
 
 
 def _told_apart(words: Mapping[str, str], example: Mapping[str, Case], keys: Sequence[str]) -> dict[str, str]:
-    """Methods with the same name get what they differ in appended."""
+    """Methods with the same name have the settings in which they differ appended."""
     named = {}
     for method, word in words.items():
         same = [other for other, its_word in words.items() if its_word == word]

@@ -27,7 +27,7 @@ class Repetition:
 
 
 def shared_settings(results: Sequence[Result]) -> dict[str, Any]:
-    """The settings that all runs have with the same value, in sections; sections that say nothing are left out."""
+    """The settings that all runs have with the same value, in sections; empty sections are left out."""
     rows = [determining(result.config) for result in results]
     different = set(differing(rows))
     return nested({key: value for key, value in flat(rows[0]).items() if key not in different})
@@ -52,7 +52,7 @@ def nested(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def recipe(found: Sequence[Case]) -> Repetition | None:
-    """A sweep where all cases have the same seeds, else single runs. None: parts were objects made in Python."""
+    """A sweep where all cases have the same seeds, otherwise single runs. None: parts were Python objects."""
     results = [run for case in found for run in case.runs]
     if any(_has_objects(determining(result.config)) for result in results):
         return None
@@ -92,7 +92,7 @@ def _is_word(value: Any) -> bool:
 
 
 def _has_objects(settings: Mapping[str, Any]) -> bool:
-    """Components that were handed over as objects are described, not spelled out."""
+    """Components that were passed as objects are described, not spelled out."""
     sections = [
         section for value in settings.values() for section in (value if isinstance(value, list) else [value])
     ]

@@ -16,7 +16,7 @@ def largest_remainder(shares: Floats, total: int, caps: Ints, at_least: int = 0)
     Slot after slot goes to the group with room that is furthest below its exact share; without caps that is
     Hamilton's method (whole parts first, then the largest fractional parts), with caps it hands on what a full
     group cannot take. Groups with fewer than `at_least` slots are served before all others, while slots last.
-    Ties go to the first group: who calls it puts the groups in random order. Shares that are all zero mean shares
+    Ties go to the first group: callers put the groups in random order. Shares that are all zero mean shares
     in proportion to the caps.
     """
     caps = np.asarray(caps, dtype=np.int64)

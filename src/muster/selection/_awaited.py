@@ -1,7 +1,7 @@
-"""Who was sent to train and has not been heard of yet.
+"""Clients that were told to train and have not been heard from yet.
 
 Where late answers count, they come rounds after the request, and perhaps in a round in which the selector was not
-asked for anybody: then they are in no replies of its own. What became of a client is in the history all the same.
+asked for clients: then they are in none of its replies. What became of a client is still in the history.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def nobody() -> Floats:
 
 
 def sent_off(awaited: Floats, clients: Ints, history: History, note: Floats | Bools | float = 0.0) -> Floats:
-    """These clients are awaited too; `note`: what the selector wants to remember of each until then."""
+    """These clients are awaited too; `note`: what the selector wants to remember about each until then."""
     rows = np.empty((len(clients), 4))
     rows[:, _CLIENT], rows[:, _NOTE] = clients, note
     rows[:, _TRAININGS], rows[:, _FAILURES] = history.trainings[clients], history.failures[clients]
@@ -30,12 +30,12 @@ def sent_off(awaited: Floats, clients: Ints, history: History, note: Floats | Bo
 
 
 def without(awaited: Floats, clients: Ints) -> Floats:
-    """These clients are awaited no more."""
+    """These clients are no longer awaited."""
     return awaited[~np.isin(awaited[:, _CLIENT], clients)]
 
 
 def under_way(awaited: Floats) -> tuple[Ints, Floats]:
-    """The clients that are awaited, and what was noted of them."""
+    """The clients that are awaited, and what was noted about them."""
     return awaited[:, _CLIENT].astype(np.int64), awaited[:, _NOTE]
 
 
@@ -43,19 +43,19 @@ def under_way(awaited: Floats) -> tuple[Ints, Floats]:
 class News:
     """What has become of clients."""
 
-    #: Whose training has been used since it was sent off, ascending; and what was noted of them.
+    #: Clients whose training has been used since, ascending; and what was noted about them.
     answered: Ints
     notes: Floats
-    #: Who has failed since, ascending.
+    #: Clients that have failed since, ascending.
     failed: Ints
-    #: Who is awaited still.
+    #: Clients that are still awaited.
     awaited: Floats
 
 
 def heard_of(awaited: Floats, history: History, idle: Ints | None = None) -> News:
-    """What the history says of those who are awaited.
+    """What the history says about the clients that are awaited.
 
-    Who is `idle` (ascending) without news never set out: a combination of selectors has sent another in its place.
+    A client that is `idle` (ascending) without news never started: a combination of selectors has sent another.
     """
     ordered = awaited[np.argsort(awaited[:, _CLIENT])]
     clients, notes = under_way(ordered)

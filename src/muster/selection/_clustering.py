@@ -27,7 +27,7 @@ _FEWEST_FOR_SILHOUETTE = 4
 _SAME = 1e-12
 #: Silhouettes that differ by less are equal.
 _DECIMALS = 9
-#: Of larger federations no labels are kept: they would outweigh the rest of a record.
+#: For larger federations no labels are kept: they would outweigh the rest of a record.
 _MOST_NOTED = 10_000
 
 
@@ -36,7 +36,7 @@ def gram(rows: np.ndarray[Any, Any], centred: bool = False) -> Floats:
     products = np.zeros((len(rows), len(rows)))
     for start in range(0, rows.shape[1], _BLOCK):
         block = np.array(rows[:, start : start + _BLOCK], dtype=np.float64, order="C")
-        if centred and len(block):  # nobody has no mean
+        if centred and len(block):  # no rows have no mean
             block -= block.mean(axis=0)
         products += block @ block.T
     return products
@@ -114,9 +114,9 @@ def renumbered(labels: Ints) -> Ints:
 def cosine_clusters(features: Floats, count: int) -> Ints:
     """Labels of `count` clusters by average linkage on cosine distance.
 
-    Clients of the same direction are never torn apart: there are not more clusters than directions. Zero vectors
-    have none: they share a cluster of their own, which counts towards `count` (when that is 1, everybody is
-    together). Ties in the tree go by position: who calls it shuffles.
+    Clients with the same direction are never separated: there are no more clusters than directions. Zero vectors
+    have none: they share a separate cluster, which counts towards `count` (when that is 1, all clients are
+    together). Ties in the tree go by position: callers shuffle.
     """
     nonzero, tree, _ = _cosine_tree(features)
     return _labels(len(features), nonzero, tree, count)

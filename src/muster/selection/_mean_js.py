@@ -3,7 +3,7 @@
 JS(p, q) = H((p + q)/2) − (H(p) + H(q))/2, and H is a sum over classes. So for each class the part that mixes two
 clients is a sum of φ((x + y)/2), φ(z) = −z·log z, over the other clients' shares y: a function of one number x.
 Shares take few distinct values in small federations, and there the sums are exact. Elsewhere φ((x + y)/2) is
-interpolated in both arguments: zero is a node of its own, and every interval [2⁻ˡ⁻¹, 2⁻ˡ] has Chebyshev nodes. The
+interpolated in both arguments: zero is a separate node, and every interval [2⁻ˡ⁻¹, 2⁻ˡ] has Chebyshev nodes. The
 singularity at x + y = 0 is three half-widths from each interval's middle, so the error falls as 5.8 to the
 power of the number of nodes.
 """
@@ -17,7 +17,7 @@ from scipy.special import entr
 
 from muster.core.arrays import Floats, Ints
 
-#: Up to so many distinct shares of a class all pairs of them are visited.
+#: Up to this many distinct shares of a class all pairs of them are visited.
 EXACT = 512
 #: Chebyshev nodes in an interval. The error of the mean divergence stays below 1e-8 nats (see the tests).
 NODES = 10

@@ -13,7 +13,7 @@ from muster.signals.base import Replies, Signal
 
 
 def ask_once(signal: Signal, known: Floats, fed: View) -> Generator[Request, Replies, Floats]:
-    """`known` with a row for every client, after asking the available ones that have not told theirs.
+    """`known` with a row for every client, after asking the available ones whose row is missing.
 
     Clients that do not answer, or not with numbers, are asked again in the next round. The rows are as wide as the
     first answers.
@@ -38,5 +38,5 @@ def ask_histograms(signal: Signal, known: Floats, fed: View) -> Generator[Reques
 
 
 def told(known: Floats) -> Bools:
-    """Whose row is known."""
+    """Which rows are known."""
     return np.asarray(np.isfinite(known[:, :1]).any(axis=1))

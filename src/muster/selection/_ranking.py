@@ -1,4 +1,4 @@
-"""Taking the best few of many, with ties broken by lot."""
+"""Taking the best few of many, with ties broken at random."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ def lowest(values: Floats | Ints, count: int, rng: np.random.Generator | None) -
     """Positions of the `count` smallest values, ascending. Linear in the number of values.
 
     Where equal values compete for the last places, `rng` draws among them, and only then. Without a generator the
-    first ones win: for orders by id that somebody has asked for.
+    first ones win: for orders by id that were asked for.
     """
     if count >= len(values):
         return np.arange(len(values))

@@ -16,7 +16,7 @@ def nothing() -> State:
 
 
 def remember(memory: State, replies: Replies, signal: str, keep_first: bool = False) -> None:
-    """Take in what clients reported, over what they reported before; rows that are not numbers are left out.
+    """Add what clients reported, replacing what they reported before; rows with NaN are left out.
 
     With `keep_first` a client's first report stays.
     """
@@ -36,7 +36,7 @@ def remember(memory: State, replies: Replies, signal: str, keep_first: bool = Fa
 
 
 def as_matrix(values: Floats) -> Floats:
-    """One row a client, also for signals of one number and for no clients."""
+    """One row per client, also for signals of one number and for no clients."""
     return values.reshape(len(values), math.prod(values.shape[1:]))
 
 

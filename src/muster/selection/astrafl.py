@@ -1,7 +1,7 @@
-"""ASTraFL: more slots for homogeneous clusters, another rule inside each kind of cluster (Xie et al.).
+"""ASTraFL: more slots for homogeneous clusters, a different rule inside each kind of cluster (Xie et al.).
 
-Clusters whose labels look like everybody's train their clients with the highest loss; skewed clusters train those
-whose samples differ most from each other.
+Clusters whose labels look like those of the federation train their clients with the highest loss; skewed clusters
+train those whose samples differ most from each other.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ class ASTraFL(Selector):
     loss: Literal["value", "rate"] = "value"
     #: λ: share of the homogeneity that is added to the loss score.
     homogeneity_weight: float = 0.0
-    #: "updates": cluster by the latest final-layer update of each client, for which everybody trains once before
-    #: anybody trains again; "labels": by labels, and nobody has a first turn.
+    #: "updates": cluster by the latest final-layer update of each client, for which every client trains once
+    #: before any trains again; "labels": by labels, without first turns.
     features: Literal["updates", "labels"] = "updates"
     #: What content diversity is measured on.
     emb: Literal["features", "input"] = "features"
@@ -60,7 +60,7 @@ class ASTraFL(Selector):
 
     histograms: Floats = state(lambda: np.zeros((0, 0)))
     updates: npt.NDArray[np.float32] = state(lambda: np.zeros((0, 0), dtype=np.float32))
-    #: Who has had a first turn, whatever came of it.
+    #: Which clients have had a first turn, whatever the outcome.
     tried: Bools = state(lambda: np.zeros(0, dtype=np.bool_))
     previous_losses: Floats = state(lambda: np.zeros(0))
 
@@ -105,7 +105,7 @@ class ASTraFL(Selector):
 
     def _choose(self, fed: View, loss: Floats, content: Floats) -> Ints:
         count = min(self.clients_per_round, len(fed.available))
-        # In random order, ties (in the tree, for a slot, of scores) that go by position go by lot.
+        # In random order, ties (in the tree, for a slot, of scores) that go by position are random.
         pool = fed.rng.permutation(fed.available[told(self.histograms)[fed.available]])
         clusters = self._clusters(fed, pool)
         chosen = fed.sample(count, fed.available[~self.tried[fed.available]])
@@ -114,7 +114,7 @@ class ASTraFL(Selector):
             more = self._from_clusters(pool[left], clusters[left], count - len(chosen), loss, content)
             chosen = np.concatenate([chosen, more])
         if len(chosen) < count:
-            # Clients that have never told their labels have no cluster: they only fill up.
+            # Clients that have never reported their labels have no cluster: they only fill free places.
             rest = np.setdiff1d(fed.available, chosen)
             chosen = np.concatenate([chosen, fed.sample(count - len(chosen), rest)])
         return np.sort(chosen)
@@ -135,7 +135,7 @@ class ASTraFL(Selector):
         return shares(self.histograms[pool])
 
     def _from_clusters(self, pool: Ints, clusters: Ints, count: int, loss: Floats, content: Floats) -> Ints:
-        """So many of `pool`, each cluster's part chosen by its own rule."""
+        """`count` clients of `pool`, each cluster's part chosen by its own rule."""
         loss, content, clusters = loss[pool], content[pool], renumbered(clusters)
         everybody = np.nansum(self.histograms, axis=0)
         even = homogeneity_of(self.histograms[pool], self.homogeneity, pooled=everybody, losses=loss)

@@ -1,6 +1,6 @@
 """Selectors: generators of requests.
 
-One `yield` is one exchange with clients. A round is the generator's life: it may ask, train, look at the
+One `yield` is one exchange with clients. A round is one run of the generator: it may ask, train, look at the
 reports, and train again.
 """
 
@@ -45,7 +45,7 @@ class Train:
     report: tuple[Signal, ...] = ()
     #: How often each client counts (sampling with replacement); None: once.
     multiplicity: Ints | None = None
-    #: Relative aggregation weights in the place of the aggregator's own; None: the aggregator decides.
+    #: Relative aggregation weights instead of the aggregator's own; None: the aggregator decides.
     weights: Floats | None = None
     #: Looks at the reports before aggregation and says which updates to use; None: all.
     keep: Callable[[Replies], Bools] | None = None
@@ -53,19 +53,19 @@ class Train:
     lr_factors: Floats | None = None
     #: Factor of the local algorithm's proximal strength for each client (FedProx's μ); None: 1 for all.
     pull_factors: Floats | None = None
-    #: Plain FedAvg (the mean, by `weights` or else by samples) in the place of the run's aggregator, whose state
-    #: stays as it is. The guard and `clip_norm` are the run's all the same.
+    #: Plain FedAvg (the mean, by `weights` or else by samples) instead of the run's aggregator, whose state
+    #: stays as it is. The guard and `clip_norm` are still the run's.
     fedavg: bool = False
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "clients", _ids(self.clients))
         for name in ("multiplicity", "weights", "lr_factors", "pull_factors"):
-            if getattr(self, name) is not None:  # lists are welcome here too
+            if getattr(self, name) is not None:  # lists are accepted too
                 object.__setattr__(self, name, np.asarray(getattr(self, name)))
 
 
 def _ids(clients: npt.ArrayLike) -> Ints:
-    """Ids as an array; lists are welcome, and an empty one is no array of floats."""
+    """Ids as an array; lists are accepted, and an empty one does not become an array of floats."""
     array = np.asarray(clients)
     return array.astype(np.int64) if not array.size else array
 
@@ -76,7 +76,7 @@ Plan: TypeAlias = Generator[Request, Replies, None]
 
 @dataclass(frozen=True)
 class View:
-    """What a server honestly knows at the start of a round. Arrays have one entry a client and are read-only."""
+    """What a real server would know at the start of a round. Arrays are read-only, with one entry per client."""
 
     #: 0-based.
     round: int
@@ -93,11 +93,11 @@ class View:
     #: Virtual seconds since the start of the run; 0 throughout where there are no devices.
     now: float = 0.0
     #: `forecast(begin, end, clients)`: for each of these, in its own estimate, the share of the time from `begin`
-    #: to `end` during which it will be there. None: clients come and go by rounds, or nobody knows.
+    #: to `end` during which it will be there. None: clients come and go by rounds, or it is not known.
     forecast: Callable[[float, float, Ints], Floats] | None = None
-    #: Whether answers may come in a later round than that in which clients were told to train.
+    #: Whether answers may come in a later round than the one in which clients were told to train.
     late_answers: bool = False
-    #: A selector may leave here what should stay in the round's record, by name: numbers, texts, lists, arrays.
+    #: A selector may put here what is to be kept in the round's record, by name: numbers, texts, lists, arrays.
     notes: dict[str, Any] = field(default_factory=dict)
 
     @property
@@ -106,7 +106,7 @@ class View:
         return len(self.sizes)
 
     def sample(self, count: int, among: Ints | None = None) -> Ints:
-        """`count` distinct ids, uniformly, ascending; all of them when there are not more."""
+        """`count` distinct ids, uniformly, ascending; all of them if there are no more."""
         pool = self.available if among is None else among
         if count >= len(pool):
             return np.sort(pool)
@@ -124,7 +124,7 @@ class Selector(Component):
     >>> from muster.selection import Ask, Plan, Selector, Train, View
     >>> from muster.signals.losses import Loss
     >>> class WorstTwo(Selector):
-    ...     '''Ask everybody for the loss and train the two clients with the largest.'''
+    ...     '''Ask every client for its loss and train the two with the largest.'''
     ...
     ...     def round(self, fed: View) -> Plan:
     ...         losses = yield Ask(fed.available, (Loss(),))
@@ -140,10 +140,10 @@ class Selector(Component):
     """
 
     def needs(self) -> tuple[Signal, ...]:
-        """The signals that this selector will ask for or have reported, as far as it says so beforehand.
+        """The signals that this selector will ask for or have reported, as far as it declares them.
 
-        Nothing depends on it: every request is checked when it is made. A signal that is declared here is checked
-        before round 1 already, so that a run which cannot work does not begin.
+        Nothing depends on it: every request is checked when it is made. A signal that is declared here is also
+        checked before round 1, so that a run that cannot work does not begin.
         """
         return ()
 
@@ -152,7 +152,7 @@ class Selector(Component):
         return False
 
     def gives_weights(self) -> bool:
-        """Whether its trainings bring aggregation weights of their own."""
+        """Whether its trainings come with aggregation weights."""
         return False
 
     def gives_fedavg(self) -> bool:
@@ -175,13 +175,13 @@ selectors: Registry[Selector] = Registry("selection method", "muster.selection",
 
 
 def no_second_turn(selector: Selector, population: Population) -> str:
-    """The caution of methods that give everybody a first turn, when the rounds end before that; else empty."""
+    """The caution of methods that give every client a first turn, if the rounds end before; otherwise empty."""
     name, count = selectors.name_of(selector), selector.get_params()["clients_per_round"]
     if count * population.rounds > population.clients:
         return ""
     return (
         f"{name} is random selection without repetition here: in {population.rounds} rounds of {count} clients "
-        f"nobody of {population.clients} has a second turn, and first turns are drawn by lot; it takes more than "
+        f"none of {population.clients} has a second turn, and first turns are drawn at random; it takes more than "
         f"{population.clients // count} rounds"
     )
 
@@ -195,5 +195,5 @@ def check_count(selector: object, count: int, population: Population) -> None:
         raise ConfigError(
             f"{name}: clients_per_round is {count}, but the federation has {population.clients} clients",
             expected=f"at most {population.clients}",
-            fix="ask for fewer clients a round, or partition the data over more clients",
+            fix="ask for fewer clients per round, or partition the data over more clients",
         )

@@ -1,6 +1,6 @@
-"""Cluster selection: groups of similar clients, some representatives of each.
+"""Cluster selection: groups of similar clients, and some representatives of each.
 
-The baseline "Cluster" of ASTraFL (2025), which describes it in a sentence; the details here are ours.
+The baseline "Cluster" of ASTraFL (2025), which describes it in one sentence; the details here are ours.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _DEFAULT_GROUPS = 3
 @selectors.register("cluster")
 @dataclass
 class Cluster(Selector):
-    """Group clients with similar labels (or updates), and take some of every group."""
+    """Group clients with similar labels (or updates), and take some from every group."""
 
     clients_per_round: int
     #: A number of groups, or "silhouette" (2 to 6, the best separated); None: 3, but not more than slots.
@@ -38,7 +38,7 @@ class Cluster(Selector):
     #: Within a group: random clients, or the most central first.
     pick: Literal["random", "medoid"] = "random"
 
-    #: Label histograms, one row a client; NaN: not told yet.
+    #: Label histograms, one row per client; NaN: not known yet.
     _histograms: Floats = state(lambda: np.zeros((0, 0)))
     _updates: State = state(_vectors.nothing)
 
@@ -50,7 +50,9 @@ class Cluster(Selector):
     def cautions(self, population: Population) -> list[str]:
         groups = self.groups if isinstance(self.groups, int) else self.clients_per_round
         if self.groups != "silhouette" and groups == 1 and self.pick == "random":
-            return ["cluster is random selection here: there is one group, and it is drawn from by lot"]
+            return [
+                "cluster is random selection here: there is one group, and clients are drawn from it at random"
+            ]
         return super().cautions(population)
 
     def needs(self) -> tuple[Signal, ...]:
@@ -58,7 +60,7 @@ class Cluster(Selector):
 
     def round(self, fed: View) -> Plan:
         (signal,) = self.needs()
-        # In random order, ties (in the tree, for a slot, for the centre) that go by position go by lot.
+        # In random order, ties (in the tree, for a slot, for the centre) that go by position are random.
         pool = fed.rng.permutation(fed.available)
         if self.features == "labels":
             self._histograms = yield from ask_histograms(signal, self._histograms, fed)

@@ -56,7 +56,7 @@ class ClusteredSimilarity(Selector):
 
     def round(self, fed: View) -> Plan:
         (report,) = self.needs()
-        # In random order, ties in the tree and between sizes go by lot.
+        # In random order, ties in the tree and between sizes are random.
         pool = fed.rng.permutation(fed.available)
         rows = _vectors.recall(self._updates, pool)
         urns = similar_urns(rows, fed.sizes[pool], self.clients_per_round, fed.rng, self.measure)
@@ -75,7 +75,7 @@ def similar_urns(
     if np.count_nonzero(np.any(rows, axis=1)) < 2:
         return size_urns(sizes, count)
     capacity = int(sizes.sum())
-    # A client with more tokens than an urn holds gets urns of its own; what remains is less than one urn.
+    # A client with more tokens than an urn holds gets whole urns to itself; what remains is less than one urn.
     full, rest = np.divmod(count * sizes, capacity)
     small = np.flatnonzero(rest)
     labels = light_clusters(ward_on_rows(pairwise(rows[small], measure)), rest[small], capacity)

@@ -18,7 +18,7 @@ from muster.selection.base import Plan, Selector, Train, View, selectors
 @selectors.register("clustered-size")
 @dataclass(frozen=True)
 class ClusteredSize(Selector):
-    """Fill one urn a slot with the clients' samples, largest clients first, and draw one client from each."""
+    """Fill one urn per slot with the clients' samples, largest clients first, and draw one client from each."""
 
     clients_per_round: int
     #: Count every draw alike, which makes the mean unbiased; false leaves the weights to the aggregator.
@@ -34,7 +34,7 @@ class ClusteredSize(Selector):
         return self.equal_weights
 
     def round(self, fed: View) -> Plan:
-        # In random order: the lot says which of equally large clients share an urn, or are split over two.
+        # In random order: chance decides which of equally large clients share an urn, or are split over two.
         pool = fed.rng.permutation(fed.available)
         urns = size_urns(fed.sizes[pool], self.clients_per_round)
         yield train_draws(pool[draw(urns, fed.rng)], self.equal_weights)
@@ -80,7 +80,7 @@ def draw(urns: Urns, rng: np.random.Generator) -> Ints:
 
 
 def train_draws(draws: Ints, equal_weights: bool) -> Train:
-    """Train everybody who was drawn, counting each as often as that happened."""
+    """Train the clients that were drawn, counting each as often as it was."""
     clients, times = np.unique(draws, return_counts=True)
     return Train(clients, multiplicity=times, weights=np.ones(len(clients)) if equal_weights else None)
 

@@ -1,4 +1,4 @@
-"""Selectors made of selectors: a pool inside a pool, one after the other, in turn, or with a limit to waiting."""
+"""Selectors made of selectors: a pool inside a pool, one then another, in turn, or with a limit on waiting."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Part: TypeAlias = Selector | Mapping[str, Any]
 
 
 class Combinator(Selector):
-    """What combinations have in common: their parts' needs, checks and state are theirs."""
+    """What combinations have in common: their needs, checks and state are those of their parts."""
 
     @abstractmethod
     def parts(self) -> Sequence[Selector]:
@@ -233,11 +233,11 @@ class Mix(Combinator):
 
 
 def due(waits: Ints, limit: int, count: int) -> Ints:
-    """Positions of those who must go now so that nobody ever waits longer than `limit` rounds, at `count` a round.
+    """Positions of those that must go now so that none waits longer than `limit` rounds, at `count` per round.
 
     Those at their limit must. Others must when the queue would otherwise not fit into the rounds that are left:
     of the clients ordered by wait, the i-th can go in the ⌈i / count⌉-th round at the earliest. Of equal waits the
-    first go first: who calls it shuffles.
+    first go first: callers shuffle.
     """
     order = np.argsort(-waits, kind="stable")
     slack = np.maximum(limit - waits[order], 0)
@@ -248,10 +248,10 @@ def due(waits: Ints, limit: int, count: int) -> Ints:
 @selectors.register("limit-gap")
 @dataclass
 class LimitGap(Combinator):
-    """Another selector's choice, but nobody waits longer than so many rounds.
+    """Another selector's choice, but no client waits longer than a number of rounds.
 
-    In a round's first training, overdue clients take the places of others, who are drawn by lot. The selector
-    inside sees them in the replies, and those that had to give way as clients that did not answer.
+    In a round's first training, overdue clients take the places of others, which are drawn at random. The selector
+    inside sees them in the replies, and those that were replaced as clients that did not answer.
     """
 
     selector: Part
@@ -274,7 +274,7 @@ class LimitGap(Combinator):
         count = self.parts()[0].get_params().get("clients_per_round")
         if count is not None and count * self.rounds < population.clients:
             raise ConfigError(
-                f"limit-gap: with {count} clients a round, {population.clients} clients cannot all have a turn "
+                f"limit-gap: with {count} clients per round, {population.clients} clients cannot all have a turn "
                 f"within {self.rounds} rounds",
                 expected=f"at least {-(-population.clients // count)} rounds",
             )
@@ -292,7 +292,7 @@ class LimitGap(Combinator):
 
     def _with_overdue(self, fed: View, request: Train) -> Train:
         chosen = request.clients
-        # Of equal waits, those that are chosen anyway go first, and then the lot decides.
+        # Of equal waits, those that are chosen anyway go first, then chance decides.
         queue = fed.rng.permutation(fed.available)
         queue = queue[np.argsort(~np.isin(queue, chosen), kind="stable")]
         overdue = queue[due(fed.round - self.last[queue], self.rounds, len(chosen))]
@@ -320,5 +320,5 @@ class LimitGap(Combinator):
 
 
 def _factors(given: Floats | None, place: Ints, known: Bools) -> Floats | None:
-    """The factors of other clients; those of whom nothing was said have 1."""
+    """The factors of other clients; 1 for those without one."""
     return None if given is None else np.where(known, given[place], 1.0)

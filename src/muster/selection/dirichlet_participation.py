@@ -1,4 +1,4 @@
-"""Participation skewed by a Dirichlet distribution: a stand-in for unequal availability, not a clever policy."""
+"""Participation skewed by a Dirichlet distribution: a model of unequal availability, not a policy."""
 
 from __future__ import annotations
 
@@ -33,7 +33,8 @@ class DirichletParticipation(Selector):
     clients_per_round: int
     #: Concentration γ: small values let few clients dominate, `inf` is uniform.
     gamma: float = 1.0
-    #: Draw the probabilities once, or anew in every round (then everybody participates equally in the long run).
+    #: Draw the probabilities once, or afresh in every round (then all clients participate equally in the long
+    #: run).
     redraw: Literal["never", "every_round"] = "never"
 
     log_weights: Floats = state(lambda: np.zeros(0))

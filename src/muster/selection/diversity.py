@@ -23,7 +23,7 @@ from muster.selection.base import Plan, Selector, Train, View, check_count, sele
 from muster.signals.base import Signal
 from muster.signals.labels import LabelHistogram
 
-#: Beyond so many clients, mean JS distances are estimated from REF_SAMPLE of them. Distances lie between 0 and
+#: Beyond this many clients, mean JS distances are estimated from REF_SAMPLE of them. Distances lie between 0 and
 #: √log 2, so the standard error of an estimate is at most √log 2 / (2·√REF_SAMPLE) ≈ 0.019.
 REF_EXACT, REF_SAMPLE = 2000, 500
 #: Clients per block of distances: a block of 100 classes stays below a few megabytes.
@@ -43,7 +43,7 @@ class DiversityScore(Selector):
     #: "divergence": mean divergence from the others; "ref": the released code's scaled mean distance.
     js: Literal["divergence", "ref"] = "divergence"
     unit: Literal["bits", "nats"] = "bits"
-    #: Added to the scaled scores so that nobody has probability zero.
+    #: Added to the scaled scores so that no client has probability zero.
     epsilon: float = 0.01
     #: "sample": draw with these probabilities; "top": always the highest scores, hence always the same clients.
     pick: Literal["sample", "top"] = "sample"

@@ -1,4 +1,4 @@
-"""DivFL: the clients whose gradients stand for everybody's, by greedy facility location.
+"""DivFL: the clients whose gradients represent those of all clients, by greedy facility location.
 
 Balakrishnan et al., "Diverse Client Selection for Federated Learning via Submodular Maximization", 2022.
 """
@@ -28,16 +28,16 @@ _TIE = 1e-10
 @selectors.register("divfl")
 @dataclass
 class DivFL(Selector):
-    """Choose clients so that everybody's gradient is close to a chosen one."""
+    """Choose clients so that every client's gradient is close to a chosen one."""
 
     clients_per_round: int
-    #: Gradients are asked for once and then renewed by those who train, or asked for every round.
+    #: Gradients are asked for once and then renewed by those that train, or asked for every round.
     refresh: Literal["init", "all"] = "init"
     #: The greedy search looks for the next client among all, or among a random few.
     greedy: Search = "lazy"
     #: Share of the clients that the stochastic search looks at in each step.
     subsample: float = 0.1
-    #: Aggregation weights: the aggregator's own, or how many clients each one stands for.
+    #: Aggregation weights: the aggregator's own, or how many clients each one represents.
     agg: Literal["aggregator", "gamma"] = "aggregator"
     #: What is compared: the whole gradient, or the classification layer's.
     features: Literal["all", "last_layer"] = "all"
@@ -73,7 +73,7 @@ class DivFL(Selector):
         everybody = len(fed.available) <= self.clients_per_round
         if everybody and self.agg == "aggregator":
             return fed.available, None
-        # In random order, ties that go by position go by lot.
+        # In random order, ties that go by position are random.
         pool = fed.rng.permutation(fed.available)
         known = _vectors.knows(self._gradients, pool)
         if not known.any():
@@ -121,7 +121,7 @@ def cover(
 
 
 def _lazy(distances: Floats, count: int) -> Ints:
-    """Gains only shrink as the set grows, so who is first with a fresh gain is first of all."""
+    """Gains only shrink as the set grows, so the first with an up-to-date gain is the best."""
     totals = distances.sum(axis=1)
     scale = float(totals.max()) or 1.0
     chosen = [int(np.argmin(_ticks(totals, scale)))]

@@ -36,12 +36,12 @@ class FedCBS(Selector):
     """Build a group client by client, preferring those that balance its pooled labels."""
 
     clients_per_round: int
-    #: λ: how much the first pick prefers clients that were seldom selected.
+    #: λ: how much the first pick prefers rarely selected clients.
     exploration: float = 10.0
     #: Draw with probability ∝ imbalance^(−place), or always take the best.
     mode: Literal["sample", "greedy"] = "sample"
 
-    #: Label histograms, one row a client; NaN: not told yet.
+    #: Label histograms, one row per client; NaN: not known yet.
     _histograms: Floats = state(lambda: np.zeros((0, 0)))
 
     def check(self, population: Population) -> None:
@@ -66,7 +66,7 @@ class FedCBS(Selector):
         bonus = self.exploration * np.sqrt(1.5 * math.log(fed.round + 1) / pulls)
         candidates = Candidates.of(histograms if len(pool) == len(histograms) else histograms[pool])
         chosen = pool[build_group(candidates, self.clients_per_round, bonus, self.mode, fed.rng)]
-        # Clients that did not tell their labels come last.
+        # Clients that did not report their labels come last.
         filled = fed.sample(self.clients_per_round - len(chosen), among=fed.available[~known])
         return np.sort(np.concatenate([chosen, filled]))
 
@@ -116,7 +116,7 @@ def build_group(
     """Positions of `count` distinct candidates.
 
     The first has weight 1/QCID + `bonus`, the i-th QCID^(−i) of the group with it; weights are kept as logarithms.
-    "greedy" takes the largest, one of them by lot where several are.
+    "greedy" takes the largest, at random where several are.
     """
     values, scratch = candidates.buffers()
     chosen = np.empty(min(count, len(candidates)), dtype=np.int64)

@@ -1,4 +1,4 @@
-"""FedCor: clients whose training should lower everybody's loss, by a Gaussian process over loss changes.
+"""FedCor: clients whose training should lower all losses, by a Gaussian process over loss changes.
 
 Tang et al., "FedCor: Correlation-Based Active Client Selection Strategy", 2022. The covariance XᵀX + σ²I has a
 low-rank part, so that the fit works with matrices of the embedding's dimension, not of the population's.
@@ -31,7 +31,7 @@ class FedCor(Selector):
     clients_per_round: int
     #: Rounds of random selection whose loss changes the first fit learns from.
     warmup: int = 25
-    #: After the warm-up, every so many rounds are random again, and the process is fitted to what they changed.
+    #: After the warm-up, every `interval`-th round is random again, and the process is fitted to what it changed.
     interval: int = 5
     #: Numbers in a client's embedding.
     dimension: int = 15
@@ -39,7 +39,7 @@ class FedCor(Selector):
     noise: float = 0.01
     #: γ: an observation's weight is multiplied with it for every round that it is older than the newest one.
     discount: float = 0.8
-    #: Observations more rounds older than the newest one than this are forgotten.
+    #: Observations that are more than this many rounds older than the newest are forgotten.
     memory: int = 10
     #: β: a client's score is multiplied with it whenever it was selected, until the next fit.
     annealing: float = 0.9
@@ -122,7 +122,7 @@ class FedCor(Selector):
         return losses
 
     def _learn(self, fed: View, change: Floats) -> None:
-        """Take an observation in and fit, once the warm-up is over."""
+        """Add an observation and fit, once the warm-up is over."""
         if np.isfinite(change).any():
             kept = fed.round - self._rounds <= self.memory
             self._changes = np.vstack([self._changes[kept], change])
@@ -171,7 +171,7 @@ def initial(changes: Floats, dimension: int, rng: np.random.Generator) -> Floats
 
 def discounts(rounds: Ints, discount: float = 0.8) -> Floats:
     """The weight of observations made in these rounds (ascending): `discount` for every round since, as the
-    authors have it. Fits are `interval` rounds apart, so that few observations matter beside the newest."""
+    authors have it. Fits are `interval` rounds apart, so few observations matter besides the newest."""
     weights: Floats = discount ** (rounds[-1] - rounds).astype(np.float64)
     return weights
 
@@ -209,7 +209,7 @@ def residuals_of(changes: Floats, weights: Floats) -> Floats:
 def gradient(
     changes: Floats, embedding: Floats, weights: Floats, noise: float, likelihood: Likelihood = "marginal"
 ) -> Floats:
-    """Gradient of what `fit` maximises, by the embedding: O(dimension² · clients) a set of measured clients."""
+    """Gradient of what `fit` maximises, by the embedding: O(dimension² · clients) per set of measured clients."""
     residuals = residuals_of(changes, weights)
     seen = np.isfinite(residuals)
     total = np.zeros_like(embedding)

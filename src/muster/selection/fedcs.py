@@ -23,15 +23,15 @@ log = logging.getLogger(__name__)
 def schedule(times: Floats, budget: float, most: int | None = None) -> Ints:
     """Positions of the clients that fit where uploads follow one another, in the order in which they upload.
 
-    `times` has one row (receive, compute, send) a client. The model goes to all at once and takes as long as to
+    `times` has one row (receive, compute, send) per client. The model goes to all at once and takes as long as to
     the slowest chosen receiver; uploads follow one another; a client computes while others upload. Each step takes
-    the client that adds least to the total, so that nobody fits any more when this one does not.
+    the client that adds least to the total, so no other fits when this one does not.
     """
     if not (np.isfinite(times).all() and (times > 0).all()):
         raise ValueError("times must be positive numbers")
     down, compute, up = times.T
     chosen: list[int] = []
-    # Who alone takes too long never fits.
+    # A client that takes too long on its own never fits.
     left = np.flatnonzero(down + (compute + up) < budget)
     distribution = elapsed = 0.0
     while len(left) and (most is None or len(chosen) < most):
@@ -47,7 +47,7 @@ def schedule(times: Floats, budget: float, most: int | None = None) -> Ints:
 
 
 def side_by_side(times: Floats, budget: float, most: int | None, rng: np.random.Generator) -> Ints:
-    """Positions of the clients that fit where nobody waits for another's upload; the fastest, if not all may."""
+    """Positions of the clients that fit where none waits for another's upload; the fastest, if not all may."""
     seconds = times.sum(axis=1)
     fitting = np.flatnonzero(seconds < budget)
     return fitting if most is None else fitting[lowest(seconds[fitting], most, rng)]
@@ -65,7 +65,7 @@ class FedCS(Selector):
     #: Seconds of the round that selection and aggregation take.
     selection_time: float = 0.0
     aggregation_time: float = 0.0
-    #: At most so many clients; None: as many as fit.
+    #: At most this many clients; None: as many as fit.
     clients_per_round: int | None = None
     #: "in turn": one client uploads at a time, as in a cell of a mobile network; "together": all at once, each at
     #: its own speed, as on the server's virtual clock.
@@ -76,14 +76,14 @@ class FedCS(Selector):
             raise ConfigError(f"fedcs: candidates is {self.candidates}", expected="a share in (0, 1]")
         if not self.budget > 0:
             raise ConfigError(
-                "fedcs: selection_time and aggregation_time leave nothing of the deadline",
+                "fedcs: selection_time and aggregation_time use up the deadline",
                 expected=f"less than {self.deadline} seconds together",
             )
         if self.clients_per_round is not None and self.clients_per_round < 1:
             raise ConfigError(f"fedcs: clients_per_round is {self.clients_per_round}", expected="at least 1")
 
     def cautions(self, population: Population) -> list[str]:
-        """None: `clients_per_round` is a limit here, and how many fit into the deadline shows in each round."""
+        """None: `clients_per_round` is a limit here, and how many fit into the deadline varies by round."""
         return []
 
     @property
@@ -98,7 +98,7 @@ class FedCS(Selector):
         replies = yield Ask(candidates, self.needs())
         times = replies[DeviceTime.name]
         usable = (np.isfinite(times) & (times > 0)).all(axis=1)
-        # In random order: of equally fast clients the lot says who goes first.
+        # In random order: chance decides which of equally fast clients goes first.
         lots = fed.rng.permutation(np.flatnonzero(usable))
         clients, times = replies.clients[lots], times[lots]
         fitting = clients[self._fitting(times, fed.rng)]

@@ -1,8 +1,8 @@
 """FedDiverse: cohorts of clients whose data are skewed in different ways (Németh et al., 2025).
 
-Every client tells three numbers once: class imbalance, attribute imbalance and spurious correlation (CI, AI, SC).
-A round then takes clients three at a time: one drawn for the current kind of skew, one that is least like it, and
-one along the direction that both leave open.
+Every client reports three numbers once: class imbalance, attribute imbalance and spurious correlation (CI, AI,
+SC). A round then takes clients three at a time: one drawn for the current kind of skew, the one least similar to
+it, and one along the direction that both leave open.
 """
 
 from __future__ import annotations
@@ -37,19 +37,20 @@ class FedDiverse(Selector):
     """Combine clients with class imbalance, attribute imbalance and spurious correlation in every round."""
 
     clients_per_round: int
-    #: T0: rounds of FedAvg in which everybody trains with equal weight before the triplets are estimated.
+    #: T0: rounds of FedAvg in which all clients train with equal weight before the triplets are estimated.
     pretraining_rounds: int = 1
     #: "paper": the rule as published; "ref": the rule of the released code, which normalises differently.
     preset: Literal["paper", "ref"] = "paper"
     #: How the third client is aligned with the cross product of the first two.
     cross: Cross = "signed"
     ties: Ties = "random"
-    #: Go on with the next kind of skew in the next round instead of starting again with SC.
+    #: Continue with the next kind of skew in the next round instead of starting again with SC.
     rotate_across_rounds: bool = False
-    #: "estimated": every client has a biased model of its own (the paper); "shared": all use the one of the client
+    #: "estimated": every client has its own biased model (the paper); "shared": all use the one of the client
     #: that estimates most SC (ours); "true": clients know their attributes.
     estimate: Literal["estimated", "shared", "true"] = "estimated"
-    #: What a client tells whose model makes no mistakes, or only mistakes: "skip" (CI, 0, 0), "single" (CI, 1, 0).
+    #: What a client reports if its model makes no mistakes, or only mistakes: "skip" (CI, 0, 0), "single" (CI, 1,
+    #: 0).
     degenerate: Literal["single", "skip"] = "skip"
     #: Where biased models start: after the pre-training (the paper), or from the initial parameters.
     biased_start: Literal["pretrained", "initial"] = "pretrained"
@@ -65,7 +66,7 @@ class FedDiverse(Selector):
     triplets: Floats = state(lambda: np.zeros((0, 3)))
     answered: Bools = state(lambda: np.zeros(0, dtype=np.bool_))
     pretrained: int = state(int)
-    #: The biased model that everybody uses (estimate = "shared"); empty: none yet.
+    #: The biased model that all clients use (estimate = "shared"); empty: none yet.
     shared_model: Vector = state(lambda: np.zeros(0, dtype=np.float32))
     #: Triples chosen so far, for the rotation across rounds.
     triples: int = state(int)
@@ -103,7 +104,7 @@ class FedDiverse(Selector):
 
     def cautions(self, population: Population) -> list[str]:
         if self.pretraining_rounds >= population.rounds:
-            return ["feddiverse selects nobody here: all rounds are pre-training, in which everybody trains"]
+            return ["feddiverse selects no one here: all rounds are pre-training, in which every client trains"]
         return super().cautions(population)
 
     def gives_fedavg(self) -> bool:
@@ -156,7 +157,7 @@ class FedDiverse(Selector):
                 return
             donors = by_correlation(replies.finite(signal.name), fed.rng)
             if not len(donors):
-                # Nobody sees a spurious correlation, so no model tells attributes: the estimates stay.
+                # No client sees a spurious correlation, so no model shows attributes: the estimates are kept.
                 self._learn(replies, signal)
                 return
             yield from self._share(fed, donors, models)
@@ -189,7 +190,7 @@ class FedDiverse(Selector):
         self.triples += -(-len(picked) // 3)
         chosen = pool[picked]
         if len(chosen) < count:
-            # Clients without a triplet only fill up.
+            # Clients without a triplet only fill free places.
             chosen = np.concatenate([chosen, fed.sample(count - len(chosen), np.setdiff1d(fed.available, pool))])
         return np.sort(chosen)
 
@@ -248,7 +249,7 @@ def pick_released(triplets: Floats, count: int, rng: np.random.Generator) -> Int
 
     The three kinds of skew come in random order. For every triple, each kind is normalised to sum 1 over clients
     and then each client to length 1, on top of what earlier triples left; picked clients become zero vectors. A
-    client with no skew at all is a zero vector too, so it is always the least alike.
+    client with no skew at all is a zero vector too, so it is always the least similar.
     """
     raw, _ = _usable(triplets)
     count = -(-count // 3) * 3
@@ -299,7 +300,7 @@ def _closeness(unit: Floats, first: Floats, second: Floats, cross: Cross) -> Flo
 
 
 def _draw(weights: Floats, cumulated: Floats, taken: list[int], rng: np.random.Generator) -> int:
-    """One client that is not taken, ∝ weight; uniformly when nobody has weight. `cumulated` sums the weights up.
+    """One client that is not taken, ∝ weight; uniformly if none has weight. `cumulated`: the cumulative weights.
 
     The draw skips the intervals of the taken clients, so that the weights need not be summed up again.
     """
@@ -313,7 +314,7 @@ def _draw(weights: Floats, cumulated: Floats, taken: list[int], rng: np.random.G
     found = int(np.searchsorted(cumulated, place, side="right"))
     if found < len(weights) and found not in taken:
         return found
-    # Nobody else has weight, or so little that rounding decides.
+    # No other has weight, or so little that rounding decides.
     rest = np.setdiff1d(np.arange(len(weights)), gone)
     sums = np.cumsum(weights[rest] if weights[rest].any() else np.ones(len(rest)))
     return int(rest[min(int(np.searchsorted(sums, uniform * sums[-1], side="right")), len(rest) - 1)])

@@ -31,11 +31,12 @@ class FedDiverseQP(Selector):
     """Draw clients with the probabilities that balance classes and attributes of all data together."""
 
     clients_per_round: int
-    #: "programme": probabilities from the convex programme; "greedy": add whoever evens the cohort's table most.
+    #: "programme": probabilities from the convex programme; "greedy": add the client that evens the cohort's table
+    #: most.
     rule: Literal["programme", "greedy"] = "programme"
-    #: ρ: share of the probability that is spread over everybody, so that nobody is left out for ever.
+    #: ρ: share of the probability that is spread over all clients, so that none is left out for ever.
     floor: float = 0.0
-    #: T0: rounds of FedAvg in which everybody trains with equal weight before clients are drawn.
+    #: T0: rounds of FedAvg in which all clients train with equal weight before clients are drawn.
     pretraining_rounds: int = 0
 
     #: A row for every client: its table of counts, class by class.
@@ -62,7 +63,7 @@ class FedDiverseQP(Selector):
 
     def cautions(self, population: Population) -> list[str]:
         if self.pretraining_rounds >= population.rounds:
-            return ["feddiverse-qp selects nobody here: all rounds are pre-training, in which everybody trains"]
+            return ["feddiverse-qp selects no one here: all rounds are pre-training, in which every client trains"]
         return super().cautions(population)
 
     def gives_fedavg(self) -> bool:
@@ -97,13 +98,13 @@ class FedDiverseQP(Selector):
         pool = fed.available[told(self.matrices)[fed.available]]
         chosen = pool[greedy(self.matrices[pool], count, fed.rng)]
         if len(chosen) < count:
-            # Clients that have not told their tables only fill up.
+            # Clients that have not reported their tables only fill free places.
             chosen = np.concatenate([chosen, fed.sample(count - len(chosen), np.setdiff1d(fed.available, pool))])
         return np.sort(chosen)
 
 
 def weights(matrices: Floats) -> Floats:
-    """Shares ω ≥ 0, Σω = 1, for which Σ ω_k · table_k varies least over its cells; one row a table.
+    """Shares ω ≥ 0, Σω = 1, for which Σ ω_k · table_k varies least over its cells; one row per table.
 
     With d_k the table minus its mean, this is the point of the convex hull of the d_k that lies nearest to zero.
     Such a point is a non-negative least-squares solution x of "Σ x_k d_k = 0 and Σ x_k = 1", divided by its sum:
@@ -122,9 +123,9 @@ def weights(matrices: Floats) -> Floats:
 
 
 def greedy(matrices: Floats, count: int, rng: np.random.Generator) -> Ints:
-    """Positions of `count` clients: one at random, then always whoever leaves the summed table most even.
+    """Positions of `count` clients: one at random, then always the one that leaves the summed table most even.
 
-    Ties go by lot.
+    Ties are broken at random.
     """
     clients = len(matrices)
     if count >= clients:

@@ -24,7 +24,7 @@ class FedPNS(Selector):
     """Leave out updates that work against the others, and draw those clients less often."""
 
     clients_per_round: int
-    #: P_min: at least so many updates are kept; None: 70 % of the clients a round.
+    #: P_min: at least this many updates are kept; None: 70 % of the clients per round.
     min_kept: int | None = None
     #: Aggregate the updates that were kept, or all.
     aggregate: Literal["kept", "all"] = "kept"
@@ -59,7 +59,7 @@ class FedPNS(Selector):
             return []
         return [
             f"fedpns is random selection here: it keeps at least {self._least} of {self.clients_per_round} "
-            "updates, so it never leaves one out; choose more clients a round, or a smaller min_kept"
+            "updates, so it never leaves one out; choose more clients per round, or a smaller min_kept"
         ]
 
     def needs(self) -> tuple[Signal, ...]:
@@ -95,7 +95,7 @@ class FedPNS(Selector):
         self._flags = grown(self._flags, clients, 0)
 
     def _kept(self, replies: Replies, seed: int) -> Bools:
-        """Which updates work together; ties by lot. Those that are not numbers are the guard's business."""
+        """Which updates work together; ties broken at random. NaN is left to the guard."""
         (report,) = self.needs()
         rows = as_matrix(replies[report.name])
         finite = np.flatnonzero(np.isfinite(rows).all(axis=1))

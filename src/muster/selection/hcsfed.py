@@ -45,7 +45,7 @@ class HCSFed(Selector):
 
     _tried: Bools = state(lambda: np.zeros(0, dtype=np.bool_))
     _features: State = state(_vectors.nothing)
-    #: One row a cluster; None before the first round in which everybody trains.
+    #: One row per cluster; None before the first round, in which every client trains.
     _centres: Floats | None = state(lambda: None)
 
     def check(self, population: Population) -> None:

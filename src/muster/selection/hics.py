@@ -1,4 +1,4 @@
-"""HiCS-FL: hierarchical clustered sampling by the label entropy that bias updates betray (Chen, Vikalo, 2024)."""
+"""HiCS-FL: hierarchical clustered sampling by the label entropy that bias updates reveal (Chen, Vikalo, 2024)."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ class Hics(Selector):
     clients_per_round: int
     #: T of the softmax that turns a bias update into class shares; "auto" follows the size of the updates.
     temperature: float | Literal["auto"] = 0.0025
-    #: λ: weight of the entropy difference beside the angle.
+    #: λ: weight of the entropy difference relative to the angle.
     lam: float = 10.0
-    #: M: number of clusters; None: as many as clients a round.
+    #: M: number of clusters; None: as many as clients per round.
     groups: int | None = None
     #: γ₀: how strongly balanced clusters are preferred in the first round; falls linearly to 0.
     gamma: float = 4.0
@@ -40,11 +40,11 @@ class Hics(Selector):
     ward_on: Literal["rows", "condensed"] = "rows"
     #: What the entropy is estimated from: the bias, or the mean of the final layer's weights of each class.
     signal: Literal["bias", "weight_row_mean"] = "bias"
-    #: Who is drawn within a cluster: by number of samples, or everybody alike.
+    #: How clients are drawn within a cluster: by number of samples, or uniformly.
     within: Literal["size", "uniform"] = "size"
     #: Keep every client's first update for good.
     freeze_after_warmup: bool = False
-    #: Use clustered sampling by similarity when the entropies vary at least so much; None: never.
+    #: Use clustered sampling by similarity when the variance of the entropies is at least this; None: never.
     fallback_var: float | None = None
     #: Count every update alike, as the paper does; false leaves the weights to the aggregator.
     equal_weights: bool = True
@@ -104,7 +104,7 @@ class Hics(Selector):
         """`count` clients of `pool`, which have all had their first turn."""
         if count <= 0 or count >= len(pool):
             return pool[: max(count, 0)]
-        # In random order, ties in the tree of clusters go by lot.
+        # In random order, ties in the tree of clusters are random.
         pool = fed.rng.permutation(pool)
         known, rows = _vectors.knows(self._updates, pool), _vectors.recall(self._updates, pool)
         entropies = self._entropies(rows, known, fed.spec)
@@ -164,9 +164,9 @@ def group_shares(mean_entropies: Floats, gamma: float) -> Floats:
 def sample_from_groups(
     labels: Ints, shares: Floats, weights: Floats, count: int, rng: np.random.Generator
 ) -> Ints:
-    """`count` distinct positions: each time a cluster by its share, then somebody in it by weight.
+    """`count` distinct positions: each time a cluster by its share, then a client in it by weight.
 
-    Clusters that have nobody left take no part.
+    Clusters that have no client left take no part.
     """
     left = np.asarray(weights, dtype=np.float64).copy()
     members = [np.flatnonzero(labels == group) for group in range(len(shares))]

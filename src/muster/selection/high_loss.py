@@ -20,7 +20,8 @@ class HighLoss(Selector):
 
     clients_per_round: int
     #: "loss": the global model's loss, for which all available clients are asked every round;
-    #: "last_train_loss": that of each client's last training, which costs nothing; who never trained goes first.
+    #: "last_train_loss": that of each client's last training, which costs nothing; clients that never trained go
+    #: first.
     signal: Literal["loss", "last_train_loss"] = "loss"
 
     def check(self, population: Population) -> None:

@@ -1,10 +1,12 @@
-"""What the server remembers about each client: arrays with one entry a client, no objects."""
+"""What the server remembers about each client: arrays with one entry per client (see docs/signals.md)."""
 
 from __future__ import annotations
 
 import copy
+from typing import Any, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 
 from muster.core.arrays import Bools, Floats, Ints, State, read_only
 from muster.core.component import grown
@@ -14,25 +16,37 @@ WIDEST_REMEMBERED = 1
 
 NEVER = -1
 
+#: Numbers of rounds and trainings. Half as wide as ids: there may be twenty million of each, and memory that is
+#: touched for the first time takes longer than everything else in a round.
+Counts: TypeAlias = npt.NDArray[np.int32]
+
 
 class History:
-    """Participation and last reports of every client."""
+    """Participation and last reports of every client, for selectors: `View.history`.
+
+    >>> history = History(3)
+    >>> history.trained(np.array([0, 2]), round=0)
+    >>> history.reported("train_loss", np.array([0, 2]), np.array([0.5, 0.25]))
+    >>> history.rounds.tolist(), history.last_round.tolist(), history.last("train_loss").tolist()
+    ([1, 0, 1], [0, -1, 0], [0.5, nan, 0.25])
+    """
 
     def __init__(self, clients: int) -> None:
         self._forget(clients)
 
     def _forget(self, clients: int) -> None:
-        #: A snapshot looks at the same arrays.
+        #: Whether a snapshot shares these arrays.
         self._shared = False
-        #: Those of whom anything is remembered.
+        #: Clients about which anything is remembered.
         self._known = np.zeros(clients, dtype=np.bool_)
-        self._trainings = np.zeros(clients, dtype=np.int64)
-        self._rounds = np.zeros(clients, dtype=np.int64)
-        self._last_round = np.full(clients, NEVER, dtype=np.int64)
-        self._failures = np.zeros(clients, dtype=np.int64)
+        # Written to, and not only promised: what every round touches is there before the first.
+        self._trainings: Counts = np.full(clients, 0, dtype=np.int32)
+        self._rounds: Counts = np.full(clients, 0, dtype=np.int32)
+        self._last_round: Counts = np.full(clients, NEVER, dtype=np.int32)
+        self._failures: Counts = np.zeros(clients, dtype=np.int32)
         self._durations = np.full(clients, np.nan)
         self._given_up = np.zeros(clients, dtype=np.bool_)
-        self._staleness = np.zeros(clients, dtype=np.int64)
+        self._staleness: Counts = np.zeros(clients, dtype=np.int32)
         self._signals: dict[str, Floats] = {}
 
     @property
@@ -40,22 +54,22 @@ class History:
         return len(self._trainings)
 
     @property
-    def trainings(self) -> Ints:
+    def trainings(self) -> Counts:
         """How often each client's training was used."""
         return read_only(self._trainings)
 
     @property
-    def rounds(self) -> Ints:
+    def rounds(self) -> Counts:
         """In how many rounds each client took part (several trainings in a round count once)."""
         return read_only(self._rounds)
 
     @property
-    def last_round(self) -> Ints:
+    def last_round(self) -> Counts:
         """The last round in which each client took part; −1: never."""
         return read_only(self._last_round)
 
     @property
-    def failures(self) -> Ints:
+    def failures(self) -> Counts:
         """How often each client failed to answer or was refused."""
         return read_only(self._failures)
 
@@ -63,17 +77,17 @@ class History:
     def durations(self) -> Floats:
         """Seconds that each client's last training took from request to answer; NaN: none is known.
 
-        Of a client that was given up on, it is how long the server had waited when that was more than it knew.
+        For a client that was given up on, it is how long the server had waited, if that is longer than was known.
         """
         return read_only(self._durations)
 
     @property
     def given_up(self) -> Bools:
-        """Whose last training the server did not wait for: the duration is only known to be longer."""
+        """Whether the server did not wait for the client's last training: its duration is only a lower bound."""
         return read_only(self._given_up)
 
     @property
-    def staleness(self) -> Ints:
+    def staleness(self) -> Counts:
         """How many aggregations each client's last used update had missed; 0 also for those never used."""
         return read_only(self._staleness)
 
@@ -84,12 +98,12 @@ class History:
         return read_only(self._signals[signal])
 
     def snapshot(self) -> History:
-        """The history as it is now. Arrays are copied only if this one goes on."""
+        """The history as it is now. Arrays are copied only when this one next changes."""
         self._shared = True
         return copy.copy(self)
 
     def _own(self) -> None:
-        """Before a change: what a snapshot sees must stay."""
+        """Before a change: what a snapshot sees must not change."""
         if self._shared:
             self.__dict__ = copy.deepcopy(self.__dict__) | {"_shared": False}
 
@@ -116,21 +130,21 @@ class History:
         self._trainings[clients] += 1
 
     def took(self, clients: Ints, seconds: Floats) -> None:
-        """These clients' trainings took so long."""
+        """How long these clients' trainings took."""
         self._own()
         self._known[clients] = True
         self._durations[clients] = seconds
-        self._given_up[clients] = False
+        _write(self._given_up, clients, False)
 
     def waited(self, clients: Ints, seconds: Floats) -> None:
-        """These clients had not answered after so long."""
+        """These clients had not answered after this time."""
         self.took(clients, np.fmax(self._durations[clients], seconds))
         self._given_up[clients] = True
 
     def stale(self, clients: Ints, staleness: Ints) -> None:
-        """These clients' updates were used so many aggregations after their start."""
+        """How many aggregations after their start these clients' updates were used."""
         self._own()
-        self._staleness[clients] = staleness
+        _write(self._staleness, clients, staleness)
 
     def failed(self, clients: Ints) -> None:
         self._own()
@@ -148,7 +162,7 @@ class History:
         self._signals[signal][clients[finite]] = values[finite]
 
     def state_dict(self) -> State:
-        """Only the clients of which something is known: with a million clients, a few of them in most runs."""
+        """Only the clients about which something is known: few, in most runs with a million clients."""
         known = np.flatnonzero(self._known)
         return {
             "clients": self.clients,
@@ -164,7 +178,7 @@ class History:
         }
 
     def load_state_dict(self, values: State) -> None:
-        # Runs that were kept before there was "known" hold every client.
+        # Checkpoints from before there was "known" hold every client.
         known = values.get("known", np.arange(len(values["trainings"])))
         self._forget(values.get("clients", len(known)))
         self._known[known] = True
@@ -172,10 +186,16 @@ class History:
         self._rounds[known] = values["rounds"]
         self._last_round[known] = values["last_round"]
         self._failures[known] = values["failures"]
-        # Runs that were kept before there was a clock have none of these.
+        # Checkpoints from before there was a clock have none of these.
         self._durations[known] = values.get("durations", np.nan)
         self._given_up[known] = values.get("given_up", False)
         self._staleness[known] = values.get("staleness", 0)
         for name, rows in values["signals"].items():
             self._signals[name] = np.full((self.clients, *rows.shape[1:]), np.nan)
             self._signals[name][known] = rows
+
+
+def _write(values: npt.NDArray[Any], clients: Ints, new: npt.ArrayLike) -> None:
+    """Set what is not so already: where nothing ever changes, no page of memory is touched."""
+    other = np.flatnonzero(values[clients] != new)
+    values[clients[other]] = np.broadcast_to(new, len(clients))[other]

@@ -70,12 +70,13 @@ class Oort(Selector):
     #: Most samples that a utility counts, where local training does not see all (steps × batch size); None: all.
     max_samples: int | None = None
     #: Where durations come from. "measured": how long the server waited for each client's last training;
-    #: "profiled": the same, and before its first training what a client says; "reported": what clients say with
-    #: their updates; "asked": the same, and asked for once beforehand; "none": speed does not matter.
+    #: "profiled": the same, and before its first training what a client reports when asked; "reported": what
+    #: clients report with their updates; "asked": the same, and asked for once beforehand; "none": speed does not
+    #: matter.
     speed: Literal["measured", "profiled", "reported", "asked", "none"] = "measured"
     #: Exponent α of the penalty for slow clients.
     round_penalty: float = 2.0
-    #: Share ε of exploration: start, factor a round, end.
+    #: Share ε of exploration: start, factor per round, end.
     exploration: float = 0.9
     exploration_decay: float = 0.98
     exploration_min: float = 0.2
@@ -84,9 +85,9 @@ class Oort(Selector):
     pacer: Literal["code", "paper"] = "code"
     #: Window of the pacer in rounds.
     pacer_step: int = 20
-    #: Percentage points a step ("code").
+    #: Percentage points per step ("code").
     pacer_delta: float = 5.0
-    #: Seconds a step ("paper").
+    #: Seconds per step ("paper").
     pacer_seconds: float | None = None
     #: Percentage of clients that are fast enough at the start ("code").
     round_threshold: float = 30.0
@@ -104,18 +105,18 @@ class Oort(Selector):
     warmup: int = 0
 
     reward: Floats = state(lambda: np.zeros(0))
-    #: In seconds, as clients say.
+    #: In seconds, as clients report.
     duration: Floats = state(lambda: np.zeros(0))
     last_round: Ints = state(lambda: np.zeros(0, dtype=np.int64))
     count: Ints = state(lambda: np.zeros(0, dtype=np.int64))
     explored: Bools = state(lambda: np.zeros(0, dtype=np.bool_))
     asked: Bools = state(lambda: np.zeros(0, dtype=np.bool_))
-    #: Who is under way, with a note whether to be exploited.
+    #: Clients under way, with a note whether to be exploited.
     awaited: Floats = state(nobody)
     epsilon: float | None = state(lambda: None)
     #: "code": a percentage; "paper": seconds.
     threshold: float | None = state(lambda: None)
-    #: Mean rewards of exploited clients, one a round, as far back as the pacer looks.
+    #: Mean rewards of exploited clients, one per round, as far back as the pacer looks.
     exploited: Floats = state(lambda: np.zeros(0))
     #: Rewards of exploited clients whose answers came between this method's trainings.
     between: Floats = state(lambda: np.zeros(0))
@@ -176,7 +177,7 @@ class Oort(Selector):
         self._conclude(fed, clients, exploit, replies)
 
     def _warm_up(self, fed: View) -> tuple[Ints, Ints]:
-        """Random clients, nobody exploited; what they report is learnt all the same."""
+        """Random clients, none exploited; what they report is learnt nevertheless."""
         sizes = fed.sizes[fed.available].astype(np.float64)
         return fed.weighted_sample(self.clients_per_round, sizes), fed.available[:0]
 
@@ -253,7 +254,7 @@ class Oort(Selector):
     def _exploit(self, fed: View, pool: Ints, allowed: int, preferred: float) -> Ints:
         assert self.epsilon is not None
         if len(pool) == allowed:
-            share = 1.0  # nobody is left to explore
+            share = 1.0  # no client is left to explore
         else:
             self.epsilon = max(self.epsilon * self.exploration_decay, self.exploration_min)
             share = 1.0 - self.epsilon
@@ -289,7 +290,7 @@ class Oort(Selector):
         return np.sort(chosen)
 
     def _conclude(self, fed: View, clients: Ints, exploit: Ints, replies: Replies) -> None:
-        """After a training: learn, and give the pacer its number when the server has waited for somebody."""
+        """After a training: learn, and give the pacer its number if the server has waited for a client."""
         if fed.late_answers:
             exploited, waited = self._catch_up(fed, replies)
         else:
@@ -321,7 +322,7 @@ class Oort(Selector):
         return rewards[news.notes > 0], bool(len(news.answered) or len(news.failed))
 
     def _learn(self, fed: View, answered: Ints, failed: Ints, losses: Floats) -> Floats:
-        """Take over what clients have reported: the rewards of those who answered; NaN: no number was told."""
+        """Record what clients have reported: the rewards of those that answered; NaN: no number was reported."""
         finite = np.isfinite(losses)
         known = answered[finite]
         samples = fed.sizes[known].astype(np.float64)

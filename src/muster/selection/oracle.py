@@ -24,7 +24,7 @@ class Oracle(Selector):
 
     clients_per_round: int
 
-    #: Label histograms, one row a client; NaN: not told yet.
+    #: Label histograms, one row per client; NaN: not known yet.
     _histograms: Floats = state(lambda: np.zeros((0, 0)))
 
     def check(self, population: Population) -> None:
@@ -49,7 +49,7 @@ class Oracle(Selector):
 
 
 def complete(histograms: Floats | Ints, first: int, count: int, trainings: Ints, rng: np.random.Generator) -> Ints:
-    """Positions of `count` clients: `first`, and again and again the one that leaves the pool most balanced.
+    """Positions of `count` clients: `first`, then repeatedly the one that leaves the pool most balanced.
 
     Ties go to the client that was trained least; among several of those `rng` draws.
     """

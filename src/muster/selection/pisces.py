@@ -16,7 +16,7 @@ from muster.selection.base import Plan, Selector, Train, View, check_count, sele
 from muster.signals.base import Replies, Signal
 from muster.signals.losses import SquaredLoss
 
-#: Columns of what is remembered of answers: the round in which the client set out, the client, its loss.
+#: Columns of what is remembered about answers: the round in which the client started, the client, its loss.
 _ROUND, _CLIENT, _LOSS = range(3)
 
 
@@ -29,7 +29,7 @@ def loss_outliers(losses: Floats, radius: float, neighbours: int) -> Bools:
     """Which losses DBSCAN calls noise: those farther than `radius` from every loss in a crowded place.
 
     A loss is in a crowded place when `neighbours` lie within `radius` of it, itself among them. On a line, sorting
-    tells how many do, so that nothing grows with the square of the number.
+    shows how many do, so nothing grows with the square of the number.
     """
     order = np.argsort(losses)
     ordered = losses[order]
@@ -47,36 +47,36 @@ def loss_outliers(losses: Floats, radius: float, neighbours: int) -> Bools:
 @selectors.register("pisces")
 @dataclass
 class Pisces(Selector):
-    """The most useful clients, the less so the staler they answer; new ones explored, suspicious ones left out."""
+    """The most useful clients, less so the staler their answers; new ones explored, suspicious ones left out."""
 
     clients_per_round: int
     #: Exponent β of the penalty for staleness.
     staleness_penalty: float = 0.5
-    #: A client's staleness is the mean of so many of its last answers.
+    #: A client's staleness is the mean over this many of its last answers.
     staleness_memory: int = 5
-    #: Share ε of exploration: start, factor a round, end.
+    #: Share ε of exploration: start, factor per round, end.
     exploration: float = 0.9
     exploration_decay: float = 0.98
     exploration_min: float = 0.3
-    #: Whoever has sent so many losses out of the ordinary is chosen only when nobody else is there; 0: nobody is
+    #: A client that has sent this many outlying losses is chosen only when no other is there; 0: none is
     #: suspected.
     credits: int = 5
-    #: A loss is compared with those of clients that set out in the same round, or fewer than so many before.
+    #: A loss is compared with those of clients that started in the same round, or fewer than this many before.
     compared_rounds: int = 5
-    #: With fewer losses than that, nobody is judged.
+    #: With fewer losses than that, no client is judged.
     compared_least: int = 20
-    #: Ordinary losses lie within this radius of one that has so many others so near, itself among them.
+    #: Ordinary losses lie within this radius of one that has this many neighbours, itself included.
     radius: float = 0.5
     neighbours: int = 10
 
     #: Root mean square of the samples' losses.
     loss: Floats = state(lambda: np.zeros(0))
     explored: Bools = state(lambda: np.zeros(0, dtype=np.bool_))
-    #: clients × memory: staleness of the last answers, the latest first; NaN: there were not so many.
+    #: clients × memory: staleness of the last answers, the latest first; NaN: there were fewer.
     staleness: Vector = state(lambda: np.zeros((0, 0), dtype=np.float32))
     #: Outliers that each client has sent.
     offences: Ints = state(lambda: np.zeros(0, dtype=np.int64))
-    #: Who is under way, with a note in which round it set out.
+    #: Clients under way, with a note in which round each started.
     awaited: Floats = state(nobody)
     #: Answers to compare with, as rows (round, client, loss).
     recent: Floats = state(lambda: np.zeros((0, 3)))
@@ -103,7 +103,7 @@ class Pisces(Selector):
                 raise ConfigError(f"pisces: {key} is {getattr(self, key)}", expected=f"{least} to {most}")
         if not population.has_devices:
             raise ConfigError(
-                "pisces: it avoids clients whose answers are stale, and without devices nobody takes any time",
+                "pisces: it avoids clients whose answers are stale, and without devices clients take no time",
                 fix="add a section [devices], for example method = 'phones', and [pacing] with method = 'pisces'",
             )
 
@@ -144,7 +144,7 @@ class Pisces(Selector):
         if self.credits:
             trusted = trusted[self.offences[trusted] < self.credits]
         if not len(trusted):
-            # No time would pass if nobody set out, and nobody else would ever come.
+            # If no client started, no time would pass, and no other would ever come.
             trusted = fed.available
         old, new = trusted[self.explored[trusted]], trusted[~self.explored[trusted]]
         explore = min(len(new), int(fed.rng.binomial(self.clients_per_round, self.epsilon)))
@@ -161,7 +161,7 @@ class Pisces(Selector):
     # --- answers -----------------------------------------------------------------------------------------
 
     def _learn(self, fed: View, replies: Replies | None = None) -> None:
-        """Look for news of those under way; `replies`: of those that have just answered."""
+        """Check on those under way; `replies`: of those that have just answered."""
         news = heard_of(self.awaited, fed.history, fed.available if replies is None else None)
         self.awaited = news.awaited
         name, clients = SquaredLoss.name, news.answered
@@ -173,7 +173,7 @@ class Pisces(Selector):
         self._take_over(fed, clients, squares, news.notes)
 
     def _take_over(self, fed: View, clients: Ints, squares: Floats, rounds: Floats) -> None:
-        """What clients have told that set out in these rounds."""
+        """What clients that started in these rounds have reported."""
         finite = np.isfinite(squares)
         self.explored[clients] = finite
         self.staleness[clients, 1:] = self.staleness[clients, :-1]
@@ -184,7 +184,7 @@ class Pisces(Selector):
             self._judge(np.column_stack([rounds[finite], known, losses]))
 
     def _judge(self, answers: Floats) -> None:
-        """Book an offence for each of these answers whose loss is out of the ordinary."""
+        """Count an offence for each of these answers whose loss is an outlier."""
         self.recent = np.concatenate([self.recent, answers])
         for start in np.unique(answers[:, _ROUND]):
             pool = self._comparable(start)
@@ -193,13 +193,13 @@ class Pisces(Selector):
             odd = pool[loss_outliers(pool[:, _LOSS], self.radius, self.neighbours)][:, _CLIENT]
             own = answers[answers[:, _ROUND] == start, _CLIENT]
             self.offences[np.intersect1d(odd, own).astype(np.int64)] += 1
-        # What nobody who is still under way can be compared with.
+        # What no client that is still under way can be compared with.
         _, rounds = under_way(self.awaited)
         oldest = min(rounds.min(initial=np.inf), answers[:, _ROUND].max())
         self.recent = self.recent[self.recent[:, _ROUND] > oldest - self.compared_rounds]
 
     def _comparable(self, start: float) -> Floats:
-        """Recent answers by clients that set out not long before `start`: of each client the latest alone."""
+        """Recent answers by clients that started not long before `start`: only the latest of each client."""
         age = start - self.recent[:, _ROUND]
         pool = self.recent[(age >= 0) & (age < self.compared_rounds)]
         pool = pool[np.argsort(-pool[:, _ROUND], kind="stable")]

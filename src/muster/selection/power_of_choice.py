@@ -23,10 +23,10 @@ class PowerOfChoice(Selector):
     """The clients with the highest loss among random candidates."""
 
     clients_per_round: int
-    #: pow-d asks for the loss on all data, cpow-d for that of one mini-batch, rpow-d asks nobody and goes by the
+    #: pow-d asks for the loss on all data, cpow-d for that of one mini-batch, rpow-d asks no one and goes by the
     #: loss of each client's last training.
     variant: Literal["pow-d", "cpow-d", "rpow-d"] = "pow-d"
-    #: Candidates; None: twice clients_per_round, "all": everybody. Never fewer than clients_per_round.
+    #: Candidates; None: twice clients_per_round, "all": every client. Never fewer than clients_per_round.
     d: int | Literal["all"] | None = None
     #: cpow-d: samples in the mini-batch; None: as in training.
     batch: int | None = None
@@ -54,7 +54,7 @@ class PowerOfChoice(Selector):
         ]
 
     def candidates(self, everybody: int) -> int:
-        """How many of so many clients are looked at."""
+        """How many of this many clients are candidates."""
         match self.d:
             case "all":
                 return everybody
@@ -90,7 +90,7 @@ class PowerOfChoice(Selector):
 
 
 def answers(clients: Ints, signal: Signal) -> Generator[Request, Replies, Floats]:
-    """Ask `clients` for a signal of one number; NaN for those who do not answer or whose answer is no number."""
+    """Ask `clients` for a signal of one number; NaN for those that do not answer, or not with a number."""
     replies = (yield Ask(clients, (signal,))).finite(signal.name)
     values = np.full(len(clients), np.nan)
     values[np.searchsorted(clients, replies.clients)] = replies[signal.name]
@@ -100,8 +100,9 @@ def answers(clients: Ints, signal: Signal) -> Generator[Request, Replies, Floats
 def last_losses(fed: View, clients: Ints) -> Floats:
     """The loss of each client's last training: infinite for those that were never tried, so that they go first.
 
-    A client that was tried in vain (it did not answer, or was refused) is NaN until the others have trained more
-    often, on average, than it has failed: it has another turn then, and broken clients do not take all places.
+    A client that was tried without success (it did not answer, or was refused) is NaN until the others have
+    trained more often, on average, than it has failed: it has another turn then, and broken clients do not take
+    all places.
     """
     history = fed.history
     last = history.last(TrainLoss.name)

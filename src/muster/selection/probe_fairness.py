@@ -1,4 +1,4 @@
-"""Probe + fairness: first mini-batches tell who would move the model, fairness tells who has waited.
+"""Probe + fairness: the first mini-batches show which clients would move the model, fairness which have waited.
 
 De Cesare, Cappellino, Bevilacqua: Probing and diversity-aware client selection.
 """
@@ -113,7 +113,7 @@ class ProbeFairness(Selector):
 
     def _choose(self, fed: View, pool: Ints, scores: Floats, now: int) -> Ints:
         count = min(self.clients_per_round, len(fed.available))
-        # In random order, ties (of waits or of scores) that go by position go by lot.
+        # In random order, ties (of waits or of scores) that go by position are random.
         lots = fed.rng.permutation(len(pool))
         pool, scores = pool[lots], scores[lots]
         explore = explore_slots(self.epsilon, count, self.rounding)
@@ -129,7 +129,7 @@ class ProbeFairness(Selector):
         return np.sort(np.concatenate([starved, pool[top], pool[drawn]]))
 
     def _starved(self, clients: Ints, now: int, gap: int) -> Ints:
-        """Those who have waited for `gap` rounds or more, longest wait first, of equal waits the first ones."""
+        """Those that have waited for `gap` rounds or more, longest wait first, of equal waits the first ones."""
         clients = clients[now - self.last[clients] >= gap]
         return clients[np.argsort(self.last[clients], kind="stable")]
 

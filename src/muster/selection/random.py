@@ -19,7 +19,7 @@ class RandomSelection(Selector):
         check_count(self, self.clients_per_round, population)
 
     def cautions(self, population: Population) -> list[str]:
-        """None: who asks for everybody at random means everybody."""
+        """None: asking for all clients at random is a deliberate choice."""
         return []
 
     def round(self, fed: View) -> Plan:

@@ -1,4 +1,4 @@
-"""REFL: those first who will soon be gone (Abdelmoniem et al., 2023)."""
+"""REFL: clients that will soon be gone go first (Abdelmoniem et al., 2023)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def smoothed(estimate: float, duration: float, smoothing: float) -> float:
 def expected_stragglers(durations: Floats, started: Floats, now: float, interval: float) -> int:
     """How many of those under way will have answered when `interval` is over, by how long each took last.
 
-    One entry a client: seconds of its last training (NaN: not known, it is not counted) and when it set out.
+    One entry per client: seconds of its last training (NaN: not known, it is not counted) and when it started.
     """
     return int(np.sum(started + durations <= now + interval))
 
@@ -33,19 +33,19 @@ def expected_stragglers(durations: Floats, started: Floats, now: float, interval
 @selectors.register("refl")
 @dataclass
 class Refl(Selector):
-    """The least available first: who is there now and will hardly be there in the round after this one."""
+    """The least available first: clients that are there now and will hardly be there in the next round."""
 
     clients_per_round: int
     #: Share α of the old estimate of a round's duration in the new one.
     smoothing: float = 0.25
     #: Seconds that the first round is taken to last.
     first_estimate: float = 1000.0
-    #: "share": by the share of the next round for which a client will be there; "throughout": first who will be
-    #: there throughout this round, but not throughout the next, and among equals the lot.
+    #: "share": by the share of the next round for which a client will be there; "throughout": first those that
+    #: will be there throughout this round, but not throughout the next; ties broken at random.
     rank: Literal["share", "throughout"] = "share"
-    #: So many of those who are there, drawn by lot, are asked how they see the next round; None: all.
+    #: Only this many of the clients that are there, drawn at random, are asked about the next round; None: all.
     candidates: int | None = None
-    #: For so many rounds after it was chosen, a client is chosen only when there are not enough others.
+    #: For this many rounds after it was chosen, a client is chosen only when there are not enough others.
     hold_off: int = 5
     #: "adaptive": as many fewer as answers of earlier rounds are expected to arrive during this one.
     target: Literal["fixed", "adaptive"] = "fixed"
@@ -54,7 +54,7 @@ class Refl(Selector):
 
     #: The round in which each client was chosen last.
     chosen_in: Ints = state(lambda: np.zeros(0, dtype=np.int64))
-    #: Who is under way, with a note when it set out.
+    #: Clients under way, with a note when each started.
     awaited: Floats = state(nobody)
     #: Seconds that a round is expected to last.
     estimate: float | None = state(lambda: None)
@@ -80,7 +80,7 @@ class Refl(Selector):
             raise ConfigError(f"refl: hold_off is {self.hold_off}", expected="zero or a positive number of rounds")
         if not population.timed_availability:
             raise ConfigError(
-                "refl: nobody can say who will be there in the next minutes: "
+                "refl: it is not known who will be there in the next minutes: "
                 "clients are always there, or come and go by rounds",
                 expected="clients that come and go by time",
                 fix="add a section [availability] with method = 'rhythm' or 'sessions', and a section [devices]",
@@ -105,7 +105,7 @@ class Refl(Selector):
         if fed.round > self.last:
             if self.last != NEVER:
                 duration = (fed.now - self.began) / (fed.round - self.last)
-                # Nobody takes longer than anybody has ever taken: the rest was waiting for somebody to come.
+                # No training takes longer than the longest so far: the rest was waiting for clients to appear.
                 longest = np.fmax.reduce(fed.history.durations, initial=0.0)
                 duration = min(duration, float(longest)) if longest else duration
                 self.estimate = smoothed(self.estimate, duration, self.smoothing)
@@ -120,7 +120,7 @@ class Refl(Selector):
         return max(1, math.ceil(self.least_target * self.clients_per_round - 1e-9), self.clients_per_round - late)
 
     def _order(self, fed: View, asked: Ints, interval: float) -> Floats:
-        """For each of those who were asked: small, if it should go now."""
+        """For each client that was asked: small, if it should go now."""
         soon: Floats = np.zeros(len(asked))
         # A trial of this method, before a run, has no time.
         if fed.forecast is not None and interval > 0:
@@ -130,5 +130,5 @@ class Refl(Selector):
                 soon = np.where(stays & (soon < 1.0), 0.0, 1.0)
         chosen = self.chosen_in[asked]
         resting = (chosen != NEVER) & (fed.round - chosen < self.hold_off)
-        # Shares are 1 at most: who rests comes after everybody else.
+        # Shares are at most 1: clients that rest come after all others.
         return np.where(resting, soon + 2.0, soon)

@@ -12,8 +12,8 @@ from muster.selection.terraform import Terraform
 @selectors.register("retrain-random")
 @dataclass(frozen=True)
 class RetrainRandom(Terraform):
-    """Terraform's rounds, but those who train again are drawn at random from the cohort: its control."""
+    """Terraform's rounds, but the clients that train again are drawn at random from the cohort: its control."""
 
     def next_clients(self, fed: View, trained: Ints, hard: Ints) -> Ints:
-        """As many as would have been hard. They see the same reports, so their number follows the same rule."""
+        """As many as would have been hard: from the same reports, by the same rule."""
         return fed.sample(len(hard), among=trained)

@@ -1,4 +1,4 @@
-"""Round robin: nobody is chosen again while somebody else has been chosen less often."""
+"""Round robin: no client is chosen again while another has been chosen less often."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class RoundRobin(Selector):
     """Equal participation: always the clients that were chosen least often."""
 
     clients_per_round: int
-    #: Who goes first among those with equal counts.
+    #: Which of those with equal counts goes first.
     order: Literal["random", "id"] = "random"
     #: What a client that joins later starts with: the smallest count of the others, or zero.
     newcomer: Literal["min", "zero"] = "min"

@@ -20,7 +20,7 @@ class SizeWeighted(Selector):
     """Random clients, those with more samples more often."""
 
     clients_per_round: int
-    #: Draw every time from all clients: the same client may come several times and then counts as often.
+    #: Draw every time from all clients: the same client may be drawn several times and then counts as often.
     replace: bool = False
     #: All chosen clients count alike in the aggregation (times their multiplicity), which makes sampling with
     #: replacement unbiased; otherwise the aggregation weights them itself.

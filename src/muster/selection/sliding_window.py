@@ -15,7 +15,7 @@ from muster.selection.base import Plan, Selector, Train, View, check_count, sele
 @selectors.register("sliding-window")
 @dataclass
 class SlidingWindow(Selector):
-    """Random but exhaustive: everybody's turn comes once in a cycle over a new random order."""
+    """Random but exhaustive: every client has one turn in each cycle over a new random order."""
 
     clients_per_round: int
     #: What fills the last window of a cycle: the first of the same order ("wrap"), nothing ("short"), or the first
@@ -39,7 +39,7 @@ class SlidingWindow(Selector):
         reachable[fed.available] = True
         if not reachable[self.order[self.position :]].any():
             self._start_cycle(fed)
-        # Whoever is out of reach is skipped and waits for the next cycle.
+        # Clients that are out of reach are skipped and wait for the next cycle.
         usable = self.position + np.flatnonzero(reachable[self.order[self.position :]])
         turn = usable[: self.clients_per_round]
         window = self.order[turn]

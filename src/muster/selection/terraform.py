@@ -38,11 +38,12 @@ class Terraform(Selector):
     clients_per_round: int
     #: η: the round ends when fewer hard clients than this are left.
     min_clients: int = 4
-    #: T: at most so many trainings of a client in a round.
+    #: T: at most this many trainings of a client in a round.
     max_iterations: int = 8
     #: Where to look for the split, as shares of the data of the clients in ascending order of magnitude.
     quartiles: tuple[float, float] = (0.25, 0.75)
-    #: What says how badly the model fits a client: movement of the final layer (or a part of it) or training loss.
+    #: The measure of how badly the model fits a client: movement of the final layer (or a part of it) or training
+    #: loss.
     signal: Literal["gradient", "loss", "bias", "weight"] = "gradient"
     #: How the two groups' variances are weighted: by clients (the paper's equation 5) or by samples.
     outer_weights: OuterWeights = "count"
@@ -62,18 +63,18 @@ class Terraform(Selector):
         name, count = selectors.name_of(self), self.clients_per_round
         random = f"{name} is random selection here:"
         if self.max_iterations == 1:
-            return [f"{random} with max_iterations = 1 nobody trains again in a round"]
+            return [f"{random} with max_iterations = 1 no client trains again in a round"]
         most = most_hard(population.sizes, count, self.quartiles[0])
         if most < self.min_clients:
             return [
                 f"{random} of {count} clients at most {most} can be hard, fewer than min_clients = "
-                f"{self.min_clients}, so nobody trains again in a round; choose more clients a round"
+                f"{self.min_clients}, so no client trains again in a round; choose more clients per round"
             ]
         if count - math.ceil(self.quartiles[0] * count) <= self.min_clients:
             return [
-                f"{name} is nearly random selection here: {count} clients a round and min_clients = "
+                f"{name} is nearly random selection here: {count} clients per round and min_clients = "
                 f"{self.min_clients} leave at most one place for the split (with clients of equal size), so "
-                "hardly anybody trains again; choose more clients a round"
+                "hardly any client trains again; choose more clients per round"
             ]
         return []
 
@@ -86,7 +87,7 @@ class Terraform(Selector):
         for _ in range(self.max_iterations):
             replies = yield Train(hard, report=(magnitude,), keep=self._refuse(magnitude))
             pool = replies.finite(magnitude.name)
-            # In random order: of equal magnitudes on both sides of the cut, the lot says who is hard.
+            # In random order: of equal magnitudes on both sides of the cut, chance decides which are hard.
             lots = fed.rng.permutation(len(pool))
             clients, magnitudes = pool.clients[lots], pool[magnitude.name][lots]
             chosen = split(magnitudes, fed.sizes[clients], self.quartiles, outer_weights=self.outer_weights)
@@ -95,13 +96,13 @@ class Terraform(Selector):
             hard = self.next_clients(fed, clients, chosen)
 
     def next_clients(self, fed: View, trained: Ints, hard: Ints) -> Ints:
-        """Who trains again, ascending: `hard` are the positions of the hard ones among those that have trained."""
+        """The clients that train again, ascending: `hard` are the hard ones' positions among those trained."""
         return np.sort(trained[hard])
 
     def _refuse(self, magnitude: Signal) -> Callable[[Replies], Bools] | None:
         """Updates whose magnitude is not a number are not aggregated.
 
-        The guard sees to that where the magnitude is computed from the update itself; only a loss can be broken
+        The guard ensures that where the magnitude is computed from the update itself; only a loss can be broken
         while the update looks sound.
         """
         if magnitude.in_update:
@@ -110,7 +111,7 @@ class Terraform(Selector):
 
 
 def most_hard(sizes: Ints, count: int, low: float) -> int:
-    """The most clients that a split can call hard, whoever of `sizes` is in a cohort of `count`.
+    """The most clients that a split can call hard, in any cohort of `count` clients of these `sizes`.
 
     The search starts where the easy ones have the share `low` of the samples. They are fewest when they are the
     largest clients of all and the hard ones the smallest.
@@ -133,7 +134,7 @@ def split(
     """Indices of the hard clients, ascending by magnitude (ties by index).
 
     The clients are sorted and cut in two where the weighted sum of the two groups' variances is smallest; the
-    cut is searched between the positions at which the cumulated sizes reach the two `quartiles` of all samples.
+    cut is searched between the positions at which the cumulative sizes reach the two `quartiles` of all samples.
     Ties go to the earliest cut, hence to more hard clients. Non-finite magnitudes take no part. O(n log n).
     """
     magnitudes, sizes = np.asarray(magnitudes, dtype=np.float64), np.asarray(sizes)

@@ -1,4 +1,4 @@
-"""TiFL: one tier of equally fast clients a round, badly served tiers more often (Chai et al., 2020)."""
+"""TiFL: one tier of equally fast clients per round, badly served tiers more often (Chai et al., 2020)."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from muster.signals.accuracy import Accuracy
 from muster.signals.base import Replies, Signal
 from muster.signals.device import DeviceTime
 
-#: In the place of a tier: the client has none (its latency is not known, or too long).
+#: Instead of a tier: the client has none (its latency is not known, or too long).
 OUT = -1
 
 
 def tiers_by_latency(latencies: Floats, tiers: int, rng: np.random.Generator) -> Ints:
-    """The tier of each client, 0 the fastest: tiers of equal size, as far as numbers allow; the lot parts equals.
+    """The tier of each client, 0 the fastest: tiers of equal size, as far as numbers allow; ties are random.
 
     Clients whose latency is not finite have none.
     """
@@ -36,7 +36,7 @@ def tiers_by_latency(latencies: Floats, tiers: int, rng: np.random.Generator) ->
 def tier_chances(accuracies: Floats, open: Bools, rng: np.random.Generator) -> Floats:
     """Probabilities of the tiers: of n open ones, that with the lowest accuracy gets n shares, the next n − 1, …
 
-    A tier of which no accuracy is known counts as the worst; of equals the lot makes one the worse. Tiers that are
+    A tier whose accuracy is not known counts as the worst; ties are broken at random. Tiers that are
     not open get none.
     """
     lots = rng.permutation(np.flatnonzero(open))
@@ -55,20 +55,21 @@ class TiFL(Selector):
 
     clients_per_round: int
     tiers: int = 5
-    #: Every so many rounds I the tiers' accuracies are asked for; 0: never, all tiers stay equally likely.
+    #: I: the tiers' accuracies are asked for every I rounds; 0: never, all tiers stay equally likely.
     interval: int = 10
-    #: "stalled": chances change if the last tier's accuracy has not risen since last time; "always": each time.
+    #: "stalled": probabilities change if the last tier's accuracy has not risen since last time; "always": each
+    #: time.
     change: Literal["stalled", "always"] = "stalled"
     #: How often each tier may be drawn; None: ⌈rounds ÷ tiers⌉ each.
     credits: tuple[int, ...] | None = None
-    #: At most so many clients of a tier are asked for the accuracy; None: all that are there.
+    #: At most this many clients of a tier are asked for the accuracy; None: all that are there.
     testers: int | None = 20
-    #: Clients that take longer than so many seconds have no tier; None: nobody takes too long.
+    #: Clients that take longer than this many seconds have no tier; None: no limit.
     max_latency: float | None = None
-    #: Every so many rounds tiers are formed anew, by measured durations where there are any; None: never.
+    #: Tiers are formed again every so many rounds, by measured durations where there are any; None: never.
     retier: int | None = None
 
-    #: Seconds to (receive, compute, send), as each client says.
+    #: Seconds to (receive, compute, send), as each client reports.
     profile: Floats = state(lambda: np.zeros((0, 0)))
     tier: Ints = state(lambda: np.zeros(0, dtype=np.int64))
     #: The longest latency in each tier.
@@ -87,7 +88,9 @@ class TiFL(Selector):
     def check(self, population: Population) -> None:
         check_count(self, self.clients_per_round, population)
         if not 1 <= self.tiers <= population.clients:
-            raise ConfigError(f"tifl: tiers is {self.tiers}", expected=f"1 to {population.clients}, one a client")
+            raise ConfigError(
+                f"tifl: tiers is {self.tiers}", expected=f"1 to {population.clients}, one per client"
+            )
         if self.interval < 0:
             raise ConfigError(f"tifl: interval is {self.interval}", expected="zero or a positive number of rounds")
         if self.credits is not None and (len(self.credits) != self.tiers or min(self.credits) < 0):
@@ -100,7 +103,7 @@ class TiFL(Selector):
                 raise ConfigError(f"tifl: {key} is {value}", expected="a positive number, or nothing")
 
     def cautions(self, population: Population) -> list[str]:
-        """None: whoever is in the round's tier is what it selects, however many it may take."""
+        """None: it selects within the round's tier, however many clients it may take."""
         return []
 
     def needs(self) -> tuple[Signal, ...]:
@@ -130,11 +133,11 @@ class TiFL(Selector):
     # --- tiers -------------------------------------------------------------------------------------------
 
     def _assign(self, fed: View) -> None:
-        """Form tiers when it is time; else find a tier for newcomers."""
+        """Form tiers when it is time; otherwise find a tier for newcomers."""
         latency = self._latency(fed)
         known = int(np.isfinite(latency).sum())
         due = self.retier is not None and fed.round - self.formed_in >= self.retier
-        # Those who were there first need not be typical: once more have come since than were there, all count.
+        # The first clients need not be typical: once more have joined than were there, all count.
         if due or known >= 2 * self.formed_of > 0 or (known and not self.formed_of):
             self.tier = tiers_by_latency(latency, self.tiers, fed.rng)
             self.formed_of, self.formed_in = known, fed.round
@@ -164,7 +167,7 @@ class TiFL(Selector):
         return np.sort(np.concatenate(some))
 
     def _learn(self, fed: View, replies: Replies) -> None:
-        """Take over the tiers' accuracies, each over all samples of its testers, and change the chances."""
+        """Record the tiers' accuracies, each over all samples of its testers, and change the probabilities."""
         before = self.accuracy.copy()
         told = replies.finite(Accuracy.name)
         tier, samples = self.tier[told.clients], fed.sizes[told.clients].astype(np.float64)
@@ -179,13 +182,13 @@ class TiFL(Selector):
     # --- a tier ------------------------------------------------------------------------------------------
 
     def _draw(self, fed: View) -> Ints:
-        """Draw a tier and give its available members; where nobody who is there has a tier, everybody there."""
+        """Draw a tier and return its available members; if no available client has a tier, all of them."""
         tier = self.tier[fed.available]
         there = np.bincount(tier[tier != OUT], minlength=self.tiers) > 0
         self.current = OUT
         if not there.any():
             return fed.available
-        # Without credits nobody could be drawn: then they count no more.
+        # Without credits no tier could be drawn: then they are ignored.
         open = there & (self.left > 0) if (there & (self.left > 0)).any() else there
         chances = np.where(open, self.chances, 0.0)
         if not chances.any():

@@ -1,4 +1,4 @@
-"""The server: the loop, one round, its checks and its books."""
+"""The server: the loop, one round, its checks and its records."""
 
 from typing import TYPE_CHECKING
 

@@ -1,4 +1,4 @@
-"""Which methods fit a pacing: what would silently mean something else with late answers is refused."""
+"""Which methods fit a pacing: what would silently mean something different with late answers is refused."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from muster.training.base import algorithms
 def check_pacing(
     pacing: Pacing, selector: Selector, aggregator: Aggregator, engine: Engine, time_passes: bool
 ) -> None:
-    """Refuse, before round 1, a pacing that makes no sense without time or that these methods cannot bear."""
+    """Refuse, before round 1, a pacing that makes no sense without time or that these methods cannot work with."""
     if isinstance(pacing, Synchronous):
         return
     name = pacings.name_of(pacing)
     if not time_passes:
         raise ConfigError(
-            f"the pacing '{name}' depends on how long clients take, and here nobody takes any time",
+            f"the pacing '{name}' depends on how long clients take, and here they take no time",
             fix="add a section [devices], for example method = 'phones'",
         )
     if engine.sums_only:
         raise ConfigError(
             f"the pacing '{name}' does not work with secure aggregation: "
-            "the sum is of the whole cohort or of nobody",
-            fix="set flower.secure_aggregation = false, or leave the section [pacing] out",
+            "the sum covers the whole cohort or no client",
+            fix="set flower.secure_aggregation = false, or leave out the section [pacing]",
         )
     if not pacing.late_count:
         return
@@ -44,7 +44,7 @@ def check_pacing(
             f"the pacing '{name}' uses late answers, but {type(aggregator).__name__} cannot: "
             f"{aggregator.not_stale}",
             fix="aggregate with fedbuff, fedavg or simprox, or choose a pacing without late answers; in an "
-            "aggregator of your own, declare `stale = 'movements'` if it only looks at movements",
+            "your own aggregator, declare `stale = 'movements'` if it only looks at movements",
         )
     if selector.gives_fedavg():
         raise _not_late(selector, pacing, "it trains some rounds with another aggregation")
@@ -54,7 +54,7 @@ def check_pacing(
 def _try(selector: Selector, engine: Engine, pacing: Pacing) -> None:
     """Run a copy of the selection on made-up clients, and see what it asks for.
 
-    The trial averages: how many answers the run's own aggregation gets at once is the pacing's affair.
+    The trial averages: how many answers the run's own aggregation gets at once is up to the pacing.
     """
     from muster.server.trial import requests_in_trial  # the trial is a run, and runs are checked here
 
@@ -71,7 +71,7 @@ def _try(selector: Selector, engine: Engine, pacing: Pacing) -> None:
 def check_ask_fits(request: Ask, selector: Selector, pacing: Pacing) -> None:
     """Refuse a question whose answer only counts for a training in the same round."""
     if pacing.late_count and any(signal.client_state for signal in request.signals):
-        raise _not_late(selector, pacing, "its clients train on from what they did when they were asked")
+        raise _not_late(selector, pacing, "its clients continue training from what they did when they were asked")
 
 
 def check_training_fits(request: Train, selector: Selector, pacing: Pacing, *, first: bool) -> None:

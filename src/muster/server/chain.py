@@ -1,4 +1,4 @@
-"""What every answer goes through on the server before it is aggregated, in which order."""
+"""What every answer goes through on the server before it is aggregated, and in which order."""
 
 from __future__ import annotations
 
@@ -37,17 +37,20 @@ def server_chain(
     clip_norm: float | None,
 ) -> tuple[tuple[str, Filter], ...]:
     """Guard, a look at the reports, the run's own filters, what the aggregator objects to, its clipping: in this
-    order."""
+    order, without those that have nothing to look at."""
+    believable = (reports,) if reports.signals else ()
+    objects = type(aggregator).objections is not Aggregator.objections
+    objections = (Objections(aggregator),) if objects else ()
     clips = () if clip_norm is None else (Clip(clip_norm),)
-    return tuple(named((guard, reports, *own, Objections(aggregator), *clips)))
+    return tuple(named((guard, *believable, *own, *objections, *clips)))
 
 
 def check_filters(
     on_server: Sequence[Filter], on_clients: Sequence[Filter], clip_norm: float | None, algorithm: LocalAlgorithm
 ) -> None:
-    """Refuse filters at the wrong place, and those that change movements where a method cannot bear it."""
-    _check_side(on_server, "server", "hand it to the engine, which runs the clients")
-    _check_side(on_clients, "client", "hand it to the server")
+    """Refuse filters at the wrong place, and those that change movements where a method cannot work with that."""
+    _check_side(on_server, "server", "pass it to the engine, which runs the clients")
+    _check_side(on_clients, "client", "pass it to the server")
     if not algorithm.exact_movements:
         return
     changing = [f"the filter '{name}'" for name, step in (*named(on_clients), *named(on_server)) if step.changes]
@@ -56,7 +59,7 @@ def check_filters(
     if changing:
         raise ConfigError(
             f"{changing[0]} changes movements on their way, but with {algorithms.name_of(algorithm)} what each "
-            "client keeps follows the movement that it made: the server's half of the method and the clients' "
+            "client keeps depends on the movement that it made: the server's half of the method and the clients' "
             "would never agree again",
             fix="leave it out; training.clip_norm bounds the clients' gradients, guard.max_norm refuses movements "
             "that are too long",

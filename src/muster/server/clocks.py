@@ -1,7 +1,7 @@
-"""The clock as the server uses it: when trainings have ended, and how the answers are got.
+"""The clock as the server uses it: when trainings have ended, and how the answers are obtained.
 
-Here time is virtual: when a training ends is known when it begins, and clients train when the server goes on with
-their answers. On a federation in real time (`server.real_time`) trainings end when they end; in a repetition
+Here time is virtual: when a training ends is known when it begins, and clients train when the server moves on with
+their answers. On a federation in real time (`server.real_time`) trainings end when they end; in a replay
 (`server.recorded_time`) when the record says.
 """
 
@@ -11,29 +11,37 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-import numpy.typing as npt
-
-from muster.core.arrays import Ints
+from muster.core.arrays import Bools, Ints
 from muster.engine.base import Engine, Failed, TrainOrder
 from muster.engine.live import Problem
 from muster.server.flights import Airspace, Dispatch, Flights
 from muster.server.ledger import Load
 from muster.server.record import Observed
+from muster.signals.base import Signal
 from muster.updates.table import Updates
-from muster.world.clock import Clock, Trips
+from muster.world.clock import Clock, Errand, Trips
 
-#: Who of those under way has ended when the server goes on, in that order, and when that is.
+#: Which clients under way have ended when the server moves on, in that order, and when that is.
 Decision: TypeAlias = Callable[[Flights], tuple[Ints, float]]
 
 
 @dataclass(frozen=True)
 class Landed:
-    """Who has ended when the server goes on, as positions in the airspace, in the order in which they did."""
+    """Which have ended when the server moves on, as positions in the airspace, in the order in which they did."""
 
     ended: Ints
     moment: float
     #: Position → why there is no answer, where the flights themselves do not say so.
     problems: Mapping[int, Problem] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class TooLate:
+    """An answer that came when nobody waited for it any more: what travelled, and what it told."""
+
+    client: int
+    load: Load
+    report: tuple[Signal, ...]
 
 
 class ServerClock(Clock):
@@ -46,51 +54,35 @@ class ServerClock(Clock):
 
     @property
     def observed(self) -> Observed | None:
-        """What this round's record has to hold beside trainings, so that it can be repeated."""
+        """What this round's record has to hold besides trainings, so that it can be repeated."""
         return None
 
-    def begin_round(self, round: int, engine: Engine) -> list[str]:
-        """A round begins; what is worth being remembered about that, in words."""
+    def begin_round(self, round: int, engine: Engine) -> list[Dispatch]:
+        """A round begins; the trainings that had to be asked for once more."""
         return []
 
     def go_on(self, now: float, airspace: Airspace) -> None:
-        """Go on after a checkpoint, with the clients that were at work then."""
+        """Continue from a checkpoint, with the clients that were working then."""
         self.now = now
 
-    def asking(
-        self,
-        clients: Ints,
-        samples: npt.ArrayLike,
-        down: npt.ArrayLike,
-        up: npt.ArrayLike,
-        *,
-        exchange: tuple[int, int],
-    ) -> Trips:
+    def asking(self, errand: Errand) -> Trips:
         """What is known beforehand about the answers to a question."""
-        return self.trips(clients, samples, down, up, exchange=exchange)
+        return self.trips(errand)
 
     def asked(self, trips: Trips, silent: list[int]) -> None:
-        """A question has been answered, but by those that are `silent`."""
+        """A question has been answered, except by those that are `silent`."""
         self.advance(float(trips.ends.max(initial=0.0)))
 
-    def sending(
-        self,
-        clients: Ints,
-        samples: npt.ArrayLike,
-        down: npt.ArrayLike,
-        up: npt.ArrayLike,
-        *,
-        exchange: tuple[int, int],
-    ) -> Trips:
+    def sending(self, errand: Errand) -> Trips:
         """What is known beforehand about a training that is about to begin."""
-        return self.trips(clients, samples, down, up, exchange=exchange)
+        return self.trips(errand)
 
     def sent(self, dispatch: Dispatch, engine: Engine) -> None:
         """Clients are told to train. In virtual time they do when their answers are collected."""
         return
 
     def land(self, airspace: Airspace, decide: Decision) -> Landed:
-        """Wait until the server can go on."""
+        """Wait until the server can move on."""
         return Landed(*decide(airspace.flights))
 
     def collect(self, engine: Engine, orders: Sequence[TrainOrder]) -> Iterator[Updates | Failed]:
@@ -101,10 +93,14 @@ class ServerClock(Clock):
             engine.start(order)
         return engine.collect()
 
+    def has_come(self, flights: Flights) -> Bools:
+        """Whose answers are there, among clients that nobody waits for any more."""
+        return flights.answers & (flights.ends <= self.now)
+
     def give_up(self, dispatch: Dispatch, *, answered: bool) -> None:
-        """The answers of these clients are not wanted any more; `answered`: they are there already."""
+        """The answers of these clients are no longer wanted; `answered`: they have already arrived."""
         return
 
-    def too_late(self) -> list[Load]:
-        """What those sent who answered after they had been given up, since the last call."""
+    def too_late(self) -> list[TooLate]:
+        """Who has answered after being given up, since the last call."""
         return []

@@ -1,4 +1,4 @@
-"""One round's exchanges between a selector and the clients: questions, trainings, aggregation, book-keeping."""
+"""One round's exchanges between a selector and the clients: questions, trainings, aggregation, bookkeeping."""
 
 from __future__ import annotations
 
@@ -21,11 +21,13 @@ from muster.server.asynchrony import check_ask_fits, check_training_fits
 from muster.server.checks import check_plan, check_request
 from muster.server.door import admitted, told
 from muster.server.flights import part_of
+from muster.server.landing import Landing
 from muster.server.ledger import Bookkeeper
 from muster.server.record import WIDEST_KEPT, Report, RoundRecord
-from muster.server.training import Landing, aggregator_for, dispatch
+from muster.server.sending import aggregator_for, dispatch
 from muster.signals.base import Replies, Signal
 from muster.training.context import PROBE
+from muster.world.clock import Errand
 
 if TYPE_CHECKING:
     from muster.server.loop import Server
@@ -50,7 +52,7 @@ class Conversation:
         self.lr = server.engine.training.learning_rate(round, population.rounds, server.losses)
         #: Samples of its training that a probe has done for each client already, in this round.
         self._probed: Ints = np.zeros(0, dtype=np.int64)
-        #: More samples count for nobody in this round; None: all that are stated do.
+        #: No client counts as more samples than this in this round; None: all that are stated count.
         self._most_samples = server.limits.most_samples(server.engine.population.sizes)
         #: Whether the server has waited for answers in this round.
         self._landed = False
@@ -72,12 +74,12 @@ class Conversation:
             self._land(None, None)
 
     def _room(self) -> bool:
-        """Whether one more cohort may start: as many clients as the last had, or as are usual."""
+        """Whether one more cohort may start: as many clients as the last one had, or the usual number."""
         airspace, usual = self.server.airspace, getattr(self.server.selector, "clients_per_round", None) or 0
         return self.server.pacing.has_room(len(airspace), max(airspace.cohort, usual))
 
     def _that_fit(self, request: Train) -> Train:
-        """As much of a cohort as there is room for, by lot: a method may choose more clients than before."""
+        """As much of a cohort as there is room for, at random: a method may choose more clients than before."""
         server, chosen, under_way = self.server, len(request.clients), len(self.server.airspace)
         if not server.pacing.fills or server.pacing.has_room(under_way, chosen):
             return request
@@ -87,7 +89,7 @@ class Conversation:
         return part_of(request, np.sort(request.clients[lots]))
 
     def _wait_for_somebody(self) -> None:
-        """Where nobody is there and nobody at work, the clock goes on until somebody comes."""
+        """Where no client is there and none is working, the clock advances until one appears."""
         server, clients = self.server, self.population.clients
         if len(server.airspace):
             return
@@ -139,14 +141,14 @@ class Conversation:
         started = airspace.cohort if number is None else len(airspace.dispatch(number).order.clients)
         under_way = server.history.durations[airspace.flights.clients]
         wait = server.pacing.wait_for(started, self._durations(), under_way)
-        # Nobody has just set out: whoever is under way is waited for.
+        # No client has just started: wait for those under way.
         if not started or number is None:
             wait = replace(wait, answers=max(wait.answers, 1), own=False)
         place = place or Place(self.round, max(self.iteration - 1, 0), self.exchange, self.population.rounds)
         return Landing(self, wait, place, number).carry_out(request)
 
     def _durations(self) -> Floats:
-        """Seconds of all clients' last trainings, for a pacing that wants them: there may be millions."""
+        """Seconds of all clients' last trainings, for a pacing that needs them: there may be millions."""
         if not self.server.pacing.looks_at_durations:
             return np.empty(0)
         history = self.server.history
@@ -160,14 +162,13 @@ class Conversation:
         server, clients, exchange = self.server, request.clients, (self.round, self.exchange)
         signals = self.protected(request.signals)
         parameters = server.parameters if request.parameters is None else request.parameters
-        trips = server.clock.asking(
-            clients, self.books.passes(clients, signals), *self.books.question(signals), exchange=exchange
-        )
+        errand = Errand(clients, self.books.passes(clients, signals), *self.books.question(signals), exchange)
+        trips = server.clock.asking(errand)
         there = clients[trips.answers]
         said, failures = server.engine.ask(AskOrder(there, parameters, self.place(), self.lr, signals))
         failed = [*clients[~trips.answers].tolist(), *(failure.client for failure in failures)]
         names = [signal.name for signal in signals]
-        # Whoever was not believed has measured and told all the same.
+        # A client that was not believed has still measured and disclosed.
         self.books.asked(clients, said.clients, signals)
         self.books.released(said.clients, signals)
         replies, refused = admitted(said, signals, self.population)
@@ -175,7 +176,7 @@ class Conversation:
         replies = server.limits.believed(replies, signals)
         self.record.asks.append((names, len(clients), len(replies)))
         failed += refused
-        # Whoever was not believed counts as silent, also when the run is repeated.
+        # A client that was not believed counts as silent, also in a replay.
         server.clock.asked(trips, failed)
         self.remember(replies, failed, trained=False)
         self._note_probes(replies.clients, signals)
@@ -205,12 +206,22 @@ class Conversation:
         self.server.history.failed(np.array(failed, dtype=np.int64))
 
     def counted_sizes(self, clients: Ints) -> Ints:
-        """As how many samples these clients count now: a federation may learn it from an answer."""
+        """The number of samples that these clients count as now: a federation may learn it from an answer."""
         sizes = self.server.engine.population.sizes[clients]
         return sizes if self._most_samples is None else np.minimum(sizes, self._most_samples)
 
+    def sizes_that_do_not_count(self, clients: Ints) -> list[str]:
+        """Who of these states more samples than count, in words."""
+        if self._most_samples is None:
+            return []
+        stated, counted = self.server.engine.population.sizes[clients], self.counted_sizes(clients)
+        return [
+            f"client {clients[row]} states {stated[row]:,} samples and counts as {counted[row]:,}"
+            for row in np.flatnonzero(counted < stated).tolist()
+        ]
+
     def client_failed(self, failure: Failed) -> None:
-        """Tell everybody that a client did not answer a training, or not in a way that could be used."""
+        """Tell all observers that a client did not answer a training, or not usably."""
         for observer in self.server.listeners:
             observer.answered(failure)
         log.warning("round %d: client %d failed: %s", self.round + 1, failure.client, failure.reason)
@@ -236,6 +247,6 @@ def _is_narrow(rows: Floats) -> bool:
 
 
 def no_replies(report: Sequence[Signal], population: Population) -> Replies:
-    """The replies of nobody."""
+    """Empty replies."""
     columns = {signal.name: narrowed(np.empty((0, signal.width(population)))) for signal in report}
     return Replies(np.empty(0, dtype=np.int64), columns)

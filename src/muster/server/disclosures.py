@@ -1,4 +1,4 @@
-"""What leaves the clients under every method, and how often: seen in a trial run with made-up numbers.
+"""What leaves the clients under every method, and how often: observed in a trial run with made-up numbers.
 
 Nothing is declared twice: the real loop runs for a few rounds on made-up clients, and requests are read.
 """
@@ -21,7 +21,7 @@ from muster.training.base import algorithms
 
 @dataclass(frozen=True)
 class Disclosure:
-    """One kind of information that a method takes from clients, beside the model update."""
+    """One kind of information that a method takes from clients, besides the model update."""
 
     method: str
     signal: str
@@ -42,7 +42,7 @@ def of_selection(name: str) -> list[Disclosure]:
 
 
 def of_aggregation(name: str) -> list[Disclosure]:
-    """What an aggregation method has reported, and the vectors that its clients send beside the update."""
+    """What an aggregation method has reported, and the vectors that its clients send besides the update."""
     aggregator = aggregators.get(name)()
     rows = [
         Disclosure(name, signal.name, signal.discloses, "with every update")
@@ -71,7 +71,7 @@ class _Use:
             return "once"
         when = "every round" if len(self.rounds) == ROUNDS else f"in {len(self.rounds)} of {ROUNDS} rounds"
         everybody = self.times.min() >= len(self.rounds)
-        return f"{when}, of {'everybody' if everybody else 'candidates'}"
+        return f"{when}, from {'every client' if everybody else 'candidates'}"
 
 
 def _observed(selector: Selector) -> Iterator[tuple[Signal, str]]:

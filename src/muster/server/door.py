@@ -1,4 +1,4 @@
-"""The door: what clients report must be what an honest client can report, or it is not let in."""
+"""The door: what clients report must be something that an honest client can report, or it is refused."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from muster.signals.base import Replies, Signal
 from muster.updates.filters import Draws, Filter, Filtered, without
 from muster.updates.table import Updates
 
-#: Refusals of one exchange that are told one by one.
+#: Refusals of one exchange that are listed one by one.
 MANY = 8
 
 

@@ -1,8 +1,8 @@
-"""Who is at work: the clients that were told to train and have not answered yet, as columns.
+"""Clients under way, that is, told to train and not yet answered, as columns.
 
-Where a training waits for everybody, nobody is left here when it is done. With asynchrony, clients stay over many
-rounds, and their answers belong to the models that they started from: those are kept for as long as anybody needs
-them, and no longer.
+Where a training waits for all clients, none is left here when it is done. With asynchrony, clients stay for many
+rounds, and their answers belong to the models that they started from: those are kept for as long as they are
+needed, and no longer.
 """
 
 from __future__ import annotations
@@ -30,13 +30,15 @@ class Dispatch:
 
     request: Train
     order: TrainOrder
-    #: How many aggregations the model had behind it.
+    #: How many aggregations came before the model.
     version: int
     #: What it costs to send and to answer.
     load: Load
 
     def of(self, clients: Ints) -> Dispatch:
         """The part of it that concerns some of its clients, in this order."""
+        if np.array_equal(clients, self.order.clients):
+            return self
         part = part_of(self.request, clients)
         order = replace(self.order, clients=clients, lr_factors=part.lr_factors, pull_factors=part.pull_factors)
         return replace(self, request=replace(part, keep=None), order=order)
@@ -52,14 +54,14 @@ def part_of(request: Train, clients: Ints) -> Train:
 
 
 def positions(among: Ints, clients: Ints) -> Ints:
-    """Where each of `clients` stands in `among`, which names it once."""
+    """The position of each of `clients` in `among`, which names it once."""
     ranks = np.argsort(among)
     return ranks[np.searchsorted(among, clients, sorter=ranks)]
 
 
 @dataclass(frozen=True)
 class Flights:
-    """The clients at work, rows aligned."""
+    """The clients under way, rows aligned."""
 
     clients: Ints
     #: Which request each of them is working on.
@@ -88,10 +90,19 @@ class Flights:
     def __len__(self) -> int:
         return len(self.clients)
 
+    @property
+    def requests(self) -> list[int]:
+        """The numbers of the requests that anybody is working on, ascending."""
+        if len(self) and (self.dispatch == self.dispatch[0]).all():  # so it is unless trainings overlap
+            return [int(self.dispatch[0])]
+        return list(np.unique(self.dispatch).tolist())
+
     def rows(self, which: Ints | Bools) -> Flights:
         return Flights(*(getattr(self, f.name)[which] for f in fields(self)))
 
     def and_also(self, others: Flights) -> Flights:
+        if not len(self):
+            return others
         pairs = ((getattr(self, f.name), getattr(others, f.name)) for f in fields(self))
         return Flights(*(np.concatenate(pair) for pair in pairs))
 
@@ -103,14 +114,14 @@ class Airspace:
         self.flights = Flights.none()
         self._dispatches: dict[int, Dispatch] = {}
         self._next = 0
-        #: How many clients set out last, when any did.
+        #: How many clients started last, when any did.
         self.cohort = 0
 
     def __len__(self) -> int:
         return len(self.flights)
 
     def take_off(self, dispatch: Dispatch, now: float, trips: Trips, ties: Floats) -> int:
-        """Clients set out; the number of their request."""
+        """Clients start; returns the number of their request."""
         number, self._next = self._next, self._next + 1
         self._dispatches[number] = dispatch
         self.cohort = len(dispatch.order.clients) or self.cohort
@@ -120,37 +131,45 @@ class Airspace:
 
     def staleness(self, flights: Flights, version: int) -> Ints:
         """How many aggregations each of these flights has missed when the model has so many behind it."""
-        if not len(flights):
-            return np.empty(0, dtype=np.int64)
-        numbers, which = np.unique(flights.dispatch, return_inverse=True)
-        behind = [version - self._dispatches[number].version for number in numbers.tolist()]
-        return np.array(behind, dtype=np.int64)[which]
+        numbers = flights.requests
+        behind = np.array([version - self._dispatches[number].version for number in numbers], dtype=np.int64)
+        return behind[np.searchsorted(numbers, flights.dispatch)]
 
     def dispatch(self, number: int) -> Dispatch:
         return self._dispatches[number]
 
+    def parts(self, flights: Flights) -> list[Dispatch]:
+        """The requests that these flights belong to, each with their clients alone."""
+        return [
+            self._dispatches[number].of(np.sort(flights.clients[flights.dispatch == number]))
+            for number in flights.requests
+        ]
+
     def land(self, ended: Ints) -> Flights:
         """Take flights out, by position. Their requests stay until `forget`."""
         landed = self.flights.rows(ended)
+        if len(ended) == len(self.flights):
+            self.flights = Flights.none()
+            return landed
         still = np.ones(len(self.flights), dtype=np.bool_)
         still[ended] = False
         self.flights = self.flights.rows(still)
         return landed
 
     def forget(self) -> None:
-        """Free the requests, and with them the models, that nobody works on any more."""
+        """Free the requests, and with them the models, that no client is working on any more."""
         needed = set(self.flights.dispatch.tolist())
         self._dispatches = {number: d for number, d in self._dispatches.items() if number in needed}
 
     @property
     def versions(self) -> int:
-        """How many models are kept for clients at work."""
+        """How many models are kept for clients under way."""
         return len({dispatch.version for dispatch in self._dispatches.values()})
 
     # --- checkpoints -------------------------------------------------------------------------------------
 
     def state_dict(self) -> State:
-        """Models are stored once a version, however many requests share one."""
+        """Each version of the model is stored once, however many requests share it."""
         models = {str(d.version): d.order.parameters for d in self._dispatches.values()}
         return {
             "next": self._next,

@@ -44,7 +44,7 @@ class Costs:
     virtual_seconds: float = 0.0
     #: Time that the round took on this machine, evaluation included (measured; differs between runs).
     seconds: float = 0.0
-    #: Trainings that were begun for nothing: the client left, was late, or its answer too stale to be used.
+    #: Wasted trainings: the client left, was late, or its answer was too stale to be used.
     wasted_trainings: int = 0
     #: Bytes that travelled for them, in both directions; they are counted in `bytes_down` and `bytes_up` too.
     wasted_bytes: int = 0
@@ -62,7 +62,7 @@ class Ledger:
     rounds: list[Costs] = field(default_factory=list)
     #: For each round: kind of information → number of times that a client sent it.
     disclosed: list[dict[str, int]] = field(default_factory=list)
-    #: What was told with noise, and the guarantee that is left.
+    #: What was disclosed with noise, and the guarantee that is left.
     privacy: PrivacyAccount = field(default_factory=PrivacyAccount)
 
     def open_round(self) -> None:
@@ -170,7 +170,7 @@ class Bookkeeper:
         self.told(len(answered), report, filters)
 
     def told(self, answers: int, report: tuple[Signal, ...], filters: Sequence[Filter] = ()) -> None:
-        """So many answers to a training have told what they tell."""
+        """This many answers to a training have disclosed what they disclose."""
         self.ledger.disclose(RAW_DATA if self.training.centralised else MODEL_UPDATE, answers)
         for step in filters:
             if step.discloses:
@@ -180,20 +180,24 @@ class Bookkeeper:
                 self.ledger.disclose(signal.discloses, answers)
 
     def wasted(self, trainings: int, load: Load, seconds: float, *, answered: bool) -> None:
-        """Trainings were begun for nothing; `answered`: the answers came all the same, and were thrown away."""
+        """Trainings were wasted; `answered`: the answers still came, and were discarded."""
         costs = self.ledger.current
         costs.wasted_trainings += trainings
         costs.wasted_seconds += seconds
         costs.wasted_bytes += trainings * (load.down + (load.up if answered else 0))
         costs.bytes_up += trainings * load.up if answered else 0
 
-    def too_late(self, load: Load) -> None:
+    def too_late(
+        self, client: int, load: Load, report: tuple[Signal, ...], filters: Sequence[Filter] = ()
+    ) -> None:
         """An answer came that nobody waited for any more; its training has been booked."""
         self.ledger.current.bytes_up += load.up
         self.ledger.current.wasted_bytes += load.up
+        self.told(1, report, filters)
+        self.released(np.array([client]), report)
 
     def released(self, clients: Ints, signals: tuple[Signal, ...]) -> None:
-        """What clients have told with noise counts, whether or not the server could use their answer."""
+        """What clients have disclosed with noise counts, whether or not the server could use their answer."""
         for signal in signals:
             if isinstance(signal, Private):
                 self.ledger.privacy.released(signal, clients, self.population.clients)

@@ -15,13 +15,13 @@ from muster.signals.base import Replies, Signal
 class ClientLimits:
     """The section [limits]. Nothing is bounded unless it says so."""
 
-    #: No client counts as more samples than this; on a federation a node that states more is not taken in.
+    #: No client counts as more samples than this; on a federation a node that states more is not admitted.
     max_samples: int | None = None
-    #: No client counts as more than so many times the median client's samples.
+    #: No client counts as more than this many times the median client's samples.
     max_samples_over_median: float | None = None
     #: Numbers that rank clients (losses, norms) are brought down to this quantile of an exchange's answers.
     signal_quantile: float | None = None
-    #: The same with so many times the median of the answers.
+    #: The same with this many times the median of the answers.
     signal_over_median: float | None = None
 
     def check(self) -> None:
@@ -37,7 +37,7 @@ class ClientLimits:
             raise ConfigError(f"bad value for 'limits.{name}': {getattr(self, name)}", expected=expected)
 
     def counted(self, sizes: Ints) -> Ints:
-        """As how many samples clients count that state `sizes`; the array itself where nothing is bounded.
+        """How many samples count for clients that state `sizes`; the array itself where nothing is bounded.
 
         >>> ClientLimits(max_samples_over_median=3).counted(np.array([100, 10**9, 120])).tolist()
         [100, 360, 120]

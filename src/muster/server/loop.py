@@ -1,4 +1,4 @@
-"""The server loop: drives a selector's requests through an engine and an aggregator, and keeps the books."""
+"""The server loop: drives a selector's requests through an engine and an aggregator, and keeps the records."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import math
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from itertools import islice
+from itertools import islice, takewhile
 
 import numpy as np
 
@@ -27,7 +27,7 @@ from muster.server.chain import check_filters
 from muster.server.checks import check_classes, check_fit, check_signal
 from muster.server.clocks import ServerClock
 from muster.server.conversation import Conversation
-from muster.server.flights import Airspace
+from muster.server.flights import Airspace, Flights
 from muster.server.ledger import Bookkeeper, Ledger
 from muster.server.limits import ClientLimits
 from muster.server.metrics import NAN, client_accuracies, group_table, summarise_metrics
@@ -45,13 +45,13 @@ log = logging.getLogger(__name__)
 
 
 class Observer:
-    """Is told what happens in a run: progress displays, trackers, stores. Every method may be left out."""
+    """Is told what happens in a run: progress displays, trackers, stores. Every method is optional."""
 
     def started(self, server: Server, rounds: int, done: int) -> None:
-        """A run begins, or goes on after `done` rounds."""
+        """A run begins, or continues after `done` rounds."""
 
     def requested(self, request: Request, round: int) -> None:
-        """The selector has made a request that is in order; `round` counts from 0."""
+        """The selector has made a valid request; `round` counts from 0."""
 
     def answered(self, answers: Updates | Failed) -> None:
         """Clients have answered a training request; vectors are valid only during the call."""
@@ -69,7 +69,7 @@ MANY_CLIENTS = 2000
 
 
 _DIVERGED = "lower the learning rate, clip gradients, or raise guard.max_norm"
-#: What to do when nobody's answer counts in time, by how the reason begins.
+#: What to do when no answer counts in time, by how the reason begins.
 _TOO_SLOW = {
     "late": "give clients more time (pacing.seconds, pacing.quantile), or less to do (training.epochs)",
     "left": "give clients less to do (training.epochs, a smaller model), or look at [devices] and [availability]",
@@ -105,15 +105,17 @@ class Server:
         self.pacing, self.privacy, self.limits = pacing or Synchronous(), privacy, limits or ClientLimits()
         #: Time: virtual, with devices and sessions, or real where clients work in real time.
         self.clock = clock or _clock(engine, devices, availability, seed)
-        #: The clients at work.
+        #: The clients under way.
         self.airspace = Airspace()
-        #: How many aggregations the global model has behind it.
+        #: How many aggregations the global model has had.
         self.version = 0
         self.observers = tuple(observers)
-        #: Those that want to hear of every single answer.
+        #: Those that want to hear about every single answer.
         self.listeners = tuple(o for o in self.observers if type(o).answered is not Observer.answered)
         self.parameters: Vector = engine.initial_parameters()
         self.history = History(engine.population.clients)
+        #: Who could be reached at the last look: (round, clients, time), who was at work then, and ids.
+        self._reached: tuple[tuple[int, int, float], Flights, Ints] | None = None
         self.ledger = Ledger()
         self.records: list[RoundRecord] = []
 
@@ -156,7 +158,7 @@ class Server:
         )
 
     def check(self, rounds: int) -> None:
-        """Every mistake that can be seen before round 1."""
+        """Every mistake that can be detected before round 1."""
         if rounds < 1:
             raise ConfigError(f"rounds is {rounds}", expected="at least 1")
         if self.evaluate_every < 1:
@@ -192,7 +194,7 @@ class Server:
             if self.clock.availability.timed and self.engine.live is not None:
                 raise ConfigError(
                     "simulated clients come and go by virtual time, but these clients work in real time",
-                    fix="leave the section [availability] out, or set flower.clock = 'virtual'",
+                    fix="leave out the section [availability], or set flower.clock = 'virtual'",
                 )
             if self.clock.availability.timed and not self.clock.passes:
                 raise ConfigError(
@@ -205,12 +207,12 @@ class Server:
             self.privacy.check(population)
 
     def cautions(self, rounds: int) -> list[str]:
-        """What a user should know before round 1: options with which a method is another, simpler one."""
+        """What a user should know before round 1: options that reduce a method to a simpler one."""
         cohort = self.selector.get_params().get("clients_per_round")
         population = replace(self.engine.population, rounds=rounds, cohort=cohort)
         if self.engine.training.centralised:
             return []
-        parts = (self.selector, self.aggregator, self.engine.algorithm)
+        parts = (self.selector, self.aggregator, self.engine.algorithm, self.pacing)
         return [text for part in parts for text in part.cautions(population)]
 
     def _begin(self, rounds: int) -> None:
@@ -227,14 +229,20 @@ class Server:
         population = replace(known, rounds=rounds, sizes=self.limits.counted(known.sizes))
         self.history.grow(population.clients)
         self.ledger.open_round()
-        # Clients train on all that they have, whatever counts of it.
+        # Clients train on all that they have, however much of it counts.
         books = Bookkeeper(self.ledger, replace(known, rounds=rounds), self.engine.training)
         record = RoundRecord(round + 1, began=self.clock.now)
         if round == 0:
             record.events += self.cautions(rounds)
-        record.events += self.clock.begin_round(round, self.engine)
-        for load in self.clock.too_late():
-            books.too_late(load)
+        again = self.clock.begin_round(round, self.engine)
+        for sent in again:
+            books.dispatched(sent.order.clients, sent.load)
+        told = sorted(client for sent in again for client in sent.order.clients.tolist())
+        record.events += [
+            f"client {client} was told to train once more: the server had been away" for client in told
+        ]
+        for late in self.clock.too_late():
+            books.too_late(late.client, late.load, late.report, self.engine.filters)
         Conversation(self, population, round, books=books, record=record).hold()
         record.ended, record.observed = self.clock.now, self.clock.observed
         self.ledger.current.virtual_seconds = record.ended - record.began
@@ -244,12 +252,18 @@ class Server:
         return record
 
     def reachable(self, population: Population, round: int) -> Ints:
-        """Who is there and not at work, ascending."""
-        available, clients = self.engine.reachable(round), population.clients
+        """Who is there and not at work, ascending: looked up again only when that can have changed."""
+        moment, flights = (round, population.clients, self.clock.now), self.airspace.flights
+        if self._reached is None or self._reached[0] != moment or self._reached[1] is not flights:
+            self._reached = moment, flights, self._look_around(population.clients, round)
+        return self._reached[2]
+
+    def _look_around(self, clients: int, round: int) -> Ints:
+        available = self.engine.reachable(round)
         there, busy = self.clock.reachable(round, clients), self.airspace.flights.clients
         if there is None and not len(busy):
             return available
-        # Marks, not sets: with millions of clients sorting would take longer than everything else.
+        # A mask, not a set: with millions of clients sorting would take longer than everything else.
         free = np.ones(clients, dtype=np.bool_) if there is None else there
         if len(available) < clients:
             known = np.zeros(clients, dtype=np.bool_)
@@ -286,7 +300,7 @@ class Server:
         if last or record.round % self.evaluate_every == 0:
             took_part = sorted({client for training in record.trainings for client in training.clients})
             evaluation, last_trained = self.engine.evaluate(self.parameters), record.last_trained
-            if self.engine.training.centralised:  # everybody's data took part
+            if self.engine.training.centralised:  # all data took part
                 took_part = last_trained = list(range(len(evaluation.client_count)))
             record.metrics = summarise_metrics(
                 evaluation, np.array(took_part, dtype=np.int64), np.array(last_trained, dtype=np.int64)
@@ -300,12 +314,12 @@ class Server:
     def _nothing_works(self) -> TrainingError | None:
         """The error to stop with, when too many rounds in a row had no valid update."""
         limit = self.guard.max_failed_rounds
-        # A round in which nobody's training ended has not failed: those under way may still answer.
+        # A round in which no training ended has not failed: those under way may still answer.
         ended = (record for record in reversed(self.records) if not record.only_waited)
-        recent = list(islice(ended, limit))[::-1]
-        if len(recent) < limit or not all(record.failed for record in recent):
+        recent = list(takewhile(lambda record: record.failed, islice(ended, limit)))
+        if len(recent) < limit:
             return None
-        last = recent[-1].trainings[-1] if recent[-1].trainings else TrainingRecord([], [])
+        last = recent[0].trainings[-1] if recent[0].trainings else TrainingRecord([], [])
         reasons = {**last.failed, **last.rejected}
         client, reason = next(iter(reasons.items()), (None, "nobody was selected"))
         fix = next((advice for start, advice in _TOO_SLOW.items() if reason.startswith(start)), _DIVERGED)
@@ -345,7 +359,7 @@ class Server:
             self.ledger.privacy.load_state_dict(state["privacy"])
             for step, kept in zip(self.filters, state.get("filters", ()), strict=False):
                 step.load_state_dict(kept)
-            # Runs that were kept before there was a clock had no time to go on from.
+            # Runs that were kept before there was a clock had no time to continue from.
             if (time := state.get("time")) is not None:
                 self.version = time["version"]
                 self.airspace.load_state_dict(time["airspace"], self.engine.population.classes)

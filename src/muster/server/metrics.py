@@ -1,4 +1,4 @@
-"""Metrics of the global model. Four accuracies are told apart, because they answer different questions:
+"""Metrics of the global model. Four accuracies are distinguished, because they answer different questions:
 
 - `accuracy`: on the pooled global test set;
 - `client_accuracy_*`: on every client's own test data;
@@ -50,7 +50,7 @@ def summarise_metrics(
     if row_sums is not None and not row_sums.objective.class_labels:
         return _own_metrics(evaluation, row_sums, participants, last_trained)
     total = int(evaluation.confusion.sum())
-    if not total:  # nobody evaluated: a federation's clients may all be away
+    if not total:  # none evaluated: a federation's clients may all be away
         return {"accuracy": NAN, "loss": NAN}
     row = {
         "accuracy": float(np.trace(evaluation.confusion) / total),

@@ -1,4 +1,4 @@
-"""How a run outlives its process: what the server hands over after every round, and takes back to go on."""
+"""How a run outlives its process: what the server hands over after every round, and gets back to continue."""
 
 from __future__ import annotations
 

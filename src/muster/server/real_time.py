@@ -1,8 +1,9 @@
 """Real time: trainings begin when they are asked for, and end when the answer is seen.
 
-The pacing's rule is the one of virtual time, applied to what has arrived so far: who has not is taken to arrive
-never, and the server goes on as soon as the moment that the rule names is not in the future. So the same rule,
-told later when everybody arrived, makes the same decisions: so a run is repeated (`server.recorded_time`).
+The pacing's rule is that of virtual time, applied to what has arrived so far: clients that have not arrived count
+as never arriving, and the server moves on as soon as the moment that the rule names is not in the future. So the
+same rule, given all arrivals afterwards, makes the same decisions: this is how a run is replayed
+(`server.recorded_time`).
 """
 
 from __future__ import annotations
@@ -11,19 +12,17 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
-import numpy.typing as npt
 
-from muster.core.arrays import Ints
+from muster.core.arrays import Bools, Ints
 from muster.engine.base import Engine, Failed, TrainOrder
 from muster.engine.live import Live, Problem
 from muster.engine.task import Place
-from muster.server.clocks import Decision, Landed, ServerClock
-from muster.server.flights import Airspace, Dispatch
-from muster.server.ledger import Load
+from muster.server.clocks import Decision, Landed, ServerClock, TooLate
+from muster.server.flights import Airspace, Dispatch, Flights
 from muster.server.record import Observed
 from muster.updates.table import Updates
 from muster.world.availability import Availability
-from muster.world.clock import Trips
+from muster.world.clock import Errand, Trips
 
 
 class RealClock(ServerClock):
@@ -37,10 +36,10 @@ class RealClock(ServerClock):
         self._offset = -live.seconds()
         self._seen = -np.inf
         self._observed = Observed()
-        #: Why those have no answer who have arrived without one, until they land.
+        #: Why clients that have arrived without an answer have none, until they land.
         self._problems: dict[tuple[Place, int], Problem] = {}
-        #: What those would send who were given up on.
-        self._given_up: dict[tuple[Place, int], Load] = {}
+        #: What those would send who were given up on; not their orders, which hold models.
+        self._given_up: dict[tuple[Place, int], TooLate] = {}
         #: The airspace of a checkpoint, whose orders must be sent again.
         self._again: Airspace | None = None
 
@@ -48,7 +47,7 @@ class RealClock(ServerClock):
     def observed(self) -> Observed:
         return self._observed
 
-    def begin_round(self, round: int, engine: Engine) -> list[str]:
+    def begin_round(self, round: int, engine: Engine) -> list[Dispatch]:
         clients = engine.population.clients
         absent = np.setdiff1d(np.arange(clients), engine.reachable(round), assume_unique=True)
         self._observed = Observed(absent=absent.tolist())
@@ -56,37 +55,21 @@ class RealClock(ServerClock):
         return self._send_again(engine)
 
     def go_on(self, now: float, airspace: Airspace) -> None:
-        """Nobody is left who would receive the answers that were under way: their orders are sent once more."""
+        """The answers that were under way have no recipient any more: their orders are sent again."""
         super().go_on(now, airspace)
         self._offset = now - self._live.seconds()
         self._again = airspace if len(airspace) else None
 
-    def asking(
-        self,
-        clients: Ints,
-        samples: npt.ArrayLike,
-        down: npt.ArrayLike,
-        up: npt.ArrayLike,
-        *,
-        exchange: tuple[int, int],
-    ) -> Trips:
-        return _open(clients)
+    def asking(self, errand: Errand) -> Trips:
+        return _open(errand.clients)
 
     def asked(self, trips: Trips, silent: list[int]) -> None:
         self._tick()
         self._observed.silent.append(sorted(silent))
 
-    def sending(
-        self,
-        clients: Ints,
-        samples: npt.ArrayLike,
-        down: npt.ArrayLike,
-        up: npt.ArrayLike,
-        *,
-        exchange: tuple[int, int],
-    ) -> Trips:
+    def sending(self, errand: Errand) -> Trips:
         self._tick()
-        return _open(clients)
+        return _open(errand.clients)
 
     def sent(self, dispatch: Dispatch, engine: Engine) -> None:
         engine.start(dispatch.order)
@@ -110,13 +93,17 @@ class RealClock(ServerClock):
     def collect(self, engine: Engine, orders: Sequence[TrainOrder]) -> Iterator[Updates | Failed]:
         return self._live.answers(orders)
 
-    def give_up(self, dispatch: Dispatch, *, answered: bool) -> None:
-        if not answered:
-            place = dispatch.order.place
-            self._given_up |= {(place, client): dispatch.load for client in dispatch.order.clients.tolist()}
-        self._live.give_up(dispatch.order)
+    def has_come(self, flights: Flights) -> Bools:
+        # Also what was first seen at a look after the moment at which the server went on.
+        return flights.answers & np.isfinite(flights.ends)
 
-    def too_late(self) -> list[Load]:
+    def give_up(self, dispatch: Dispatch, *, answered: bool) -> None:
+        order = dispatch.order
+        for client in order.clients.tolist() if not answered else ():
+            self._given_up[order.place, client] = TooLate(client, dispatch.load, order.report)
+        self._live.give_up(order)
+
+    def too_late(self) -> list[TooLate]:
         return [self._given_up.pop(who) for who in self._live.too_late() if who in self._given_up]
 
     def _note_arrivals(self, airspace: Airspace, look: float) -> None:
@@ -139,32 +126,30 @@ class RealClock(ServerClock):
                 self._problems[arrival.place, arrival.client] = arrival.problem
         airspace.flights = replace(flights, ends=ends, answers=answers, needed=needed)
 
-    def _send_again(self, engine: Engine) -> list[str]:
+    def _send_again(self, engine: Engine) -> list[Dispatch]:
         airspace, self._again = self._again, None
         if airspace is None:
             return []
         flights = airspace.flights
         trips = _open(flights.clients)
         airspace.flights = replace(flights, ends=trips.ends, answers=trips.answers, needed=trips.needed)
-        for number in np.unique(flights.dispatch).tolist():
-            engine.start(airspace.dispatch(number).of(np.sort(flights.clients[flights.dispatch == number])).order)
-        return [
-            f"client {client} was told to train once more: the server had been away"
-            for client in np.sort(flights.clients).tolist()
-        ]
+        again = airspace.parts(flights)
+        for dispatch in again:
+            engine.start(dispatch.order)
+        return again
 
     def _look(self) -> float:
-        """What time it is; always later than at the last look, so that what is seen at two looks has an order."""
+        """The time; always later than at the last look, so that what is seen at two looks has an order."""
         self._seen = max(self._offset + self._live.seconds(), float(np.nextafter(self._seen, np.inf)), self.now)
         return self._seen
 
     def _tick(self) -> None:
-        """It is as late as it is: from now on decisions may know."""
+        """Read the clock: from now on decisions may use this time."""
         self.advance(self._look())
         self._observed.moments.append(self.now)
 
 
 def _open(clients: Ints) -> Trips:
-    """Nothing is known yet: nobody has arrived."""
+    """Nothing is known yet: no client has arrived."""
     never = np.full(len(clients), np.inf)
     return Trips(never, np.ones(len(clients), dtype=np.bool_), never)

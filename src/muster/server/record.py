@@ -7,7 +7,7 @@ from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 
 from muster.core.arrays import Ints, State, Vector
 
-#: Signals with more numbers a client than this are not kept in records: they would outweigh everything else.
+#: Signals with more numbers per client than this are not kept in records: they would outweigh everything else.
 WIDEST_KEPT = 16
 
 
@@ -32,7 +32,7 @@ class Flown:
 
 @dataclass
 class TrainingRecord:
-    """One training: who was used with which weight, who was refused, who failed."""
+    """One training: which updates were used with which weight, which clients were refused, which failed."""
 
     #: Clients whose updates were aggregated, ascending.
     clients: list[int]
@@ -46,20 +46,20 @@ class TrainingRecord:
     left_out: list[int] = field(default_factory=list)
     #: Filter → how many updates it saw, changed and refused; only filters that changed or refused some.
     filtered: dict[str, dict[str, int]] = field(default_factory=dict)
-    #: Who worked from when to when; empty where no time passes.
+    #: Which clients worked from when to when; empty where no time passes.
     flown: Flown = field(default_factory=Flown)
 
 
 @dataclass
 class Observed:
-    """What happened in a round on a real federation and follows from no description: a replay has to be told."""
+    """What happened in a round on a real federation and does not follow from its description, for a replay."""
 
     #: Seconds at which the server looked at its clock, in order: when the round began, when orders were sent, when
     #: questions were answered. Everything else follows from when trainings ended (`Flown`).
     moments: list[float] = field(default_factory=list)
     #: Clients that were not there, ascending.
     absent: list[int] = field(default_factory=list)
-    #: For each question, the clients that were asked in vain, ascending.
+    #: For each question, the clients that did not answer, ascending.
     silent: list[list[int]] = field(default_factory=list)
 
 
@@ -74,7 +74,7 @@ class GroupAccuracy(NamedTuple):
 
 @dataclass(frozen=True)
 class Report:
-    """What clients told in one exchange: row i of every signal is from `clients[i]`."""
+    """What clients reported in one exchange: row i of every signal is from `clients[i]`."""
 
     #: Number of the exchange in its round, from 0.
     exchange: int
@@ -87,7 +87,7 @@ class Report:
 
 @dataclass
 class RoundRecord:
-    """One round. Round numbers are 1-based here, as people count."""
+    """One round. Round numbers are 1-based here."""
 
     round: int
     trainings: list[TrainingRecord] = field(default_factory=list)
@@ -98,9 +98,9 @@ class RoundRecord:
     groups: list[GroupAccuracy] = field(default_factory=list)
     #: What the selector wanted to be remembered, by name, e.g. {"clusters": [label of each client]}.
     notes: dict[str, Any] = field(default_factory=dict)
-    #: What happened beside answers, in words: a client joined, an answer came too late.
+    #: What else happened, in words: a client joined, an answer came too late.
     events: list[str] = field(default_factory=list)
-    #: What clients told the server. Kept in the store, not in the plain files.
+    #: What clients reported. Kept in the store, not in the plain files.
     reports: list[Report] = field(default_factory=list, compare=False, repr=False)
     #: Accuracy on each client's own test data, NaN for clients without; None: not evaluated in this round.
     client_accuracy: Vector | None = field(default=None, compare=False, repr=False)
@@ -117,7 +117,7 @@ class RoundRecord:
 
     @property
     def only_waited(self) -> bool:
-        """The server waited, and nobody's training ended meanwhile."""
+        """The server waited, and no training ended meanwhile."""
         ended = any(t.clients or t.failed or t.rejected or t.left_out for t in self.trainings)
         return bool(self.trainings) and not ended
 
@@ -127,7 +127,7 @@ class RoundRecord:
         return next((training.clients for training in reversed(self.trainings) if training.clients), [])
 
     def state_dict(self) -> State:
-        """Everything in plain types but what clients told one by one (`reports`, `client_accuracy`)."""
+        """Everything in plain types except what single clients reported (`reports`, `client_accuracy`)."""
         values = asdict(replace(self, reports=[], client_accuracy=None))
         del values["reports"], values["client_accuracy"]
         if self.observed is None:

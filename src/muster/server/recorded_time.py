@@ -1,8 +1,8 @@
 """Recorded time: trainings begin and end when the record of a run says they did.
 
-Only what follows from no description is taken from the record: when trainings ended and how, and of a run in real
-time also who was there, who was asked in vain, and when the server looked at its clock. Everything else (who is
-selected, what is computed, how it is weighted) is done again.
+Only what does not follow from the description is taken from the record: when trainings ended and how, and for a
+run in real time also who was there, who did not answer, and when the server read its clock. Everything else (who
+is selected, what is computed, how it is weighted) is done again.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
-import numpy.typing as npt
 
 from muster.core.arrays import Bools, Ints
 from muster.core.errors import TrainingError
@@ -21,12 +20,12 @@ from muster.core.parameters import ParameterSpec
 from muster.engine.base import Engine, Failed, TrainOrder
 from muster.engine.live import Problem
 from muster.server.clocks import Decision, Landed, ServerClock
-from muster.server.flights import Airspace, positions
+from muster.server.flights import Airspace, Dispatch, positions
 from muster.server.record import Observed, Outcome, RoundRecord
 from muster.updates.filters import Draws, Filter, Filtered, without
 from muster.updates.table import Updates
 from muster.world.availability import Availability
-from muster.world.clock import Trips
+from muster.world.clock import Errand, Trips
 from muster.world.devices import Devices
 
 
@@ -65,7 +64,7 @@ class RecordedClock(ServerClock):
         self._moments: deque[float] = deque()
         self._silent: deque[list[int]] = deque()
 
-    def begin_round(self, round: int, engine: Engine) -> list[str]:
+    def begin_round(self, round: int, engine: Engine) -> list[Dispatch]:
         self._round, self._told = round, self._records[round].observed
         if self._told is not None:
             self._moments, self._silent = deque(self._told.moments), deque(self._told.silent)
@@ -80,21 +79,13 @@ class RecordedClock(ServerClock):
         marks[self._told.absent] = False
         return marks
 
-    def asking(
-        self,
-        clients: Ints,
-        samples: npt.ArrayLike,
-        down: npt.ArrayLike,
-        up: npt.ArrayLike,
-        *,
-        exchange: tuple[int, int],
-    ) -> Trips:
+    def asking(self, errand: Errand) -> Trips:
         if self._told is None:
-            return super().asking(clients, samples, down, up, exchange=exchange)
+            return super().asking(errand)
         if not self._silent:
             raise self._differs("asks a question")
-        now = np.full(len(clients), self.now)
-        return Trips(now, ~np.isin(clients, self._silent.popleft()), np.zeros(len(clients)))
+        now = np.full(len(errand.clients), self.now)
+        return Trips(now, ~np.isin(errand.clients, self._silent.popleft()), np.zeros(len(errand.clients)))
 
     def asked(self, trips: Trips, silent: list[int]) -> None:
         if self._told is None:
@@ -102,31 +93,24 @@ class RecordedClock(ServerClock):
         else:
             self._tick()
 
-    def sending(
-        self,
-        clients: Ints,
-        samples: npt.ArrayLike,
-        down: npt.ArrayLike,
-        up: npt.ArrayLike,
-        *,
-        exchange: tuple[int, int],
-    ) -> Trips:
+    def sending(self, errand: Errand) -> Trips:
         if self._told is not None:
             self._tick()
+        clients = errand.clients
         ends, answers = np.full(len(clients), np.inf), np.ones(len(clients), dtype=np.bool_)
         # In virtual time what a client needs is known; in real time it is what it took.
         needed = ends.copy()
         if self._told is None:
-            needed = super().sending(clients, samples, down, up, exchange=exchange).needed
+            needed = super().sending(errand).needed
         for row, client in enumerate(clients.tolist()):
             recorded = self._flights.get(client)
-            if not recorded:  # still at work when the run ended
+            if not recorded:  # still working when the run ended
                 continue
             flight = recorded.popleft()
             if flight.started != self.now:
                 raise self._differs(f"tells client {client} to train at {self.now:.6g} s")
             self._under_way[client] = flight
-            if flight.outcome == "late":  # given up on: nobody knows when it would have answered
+            if flight.outcome == "late":  # given up on: when it would have answered is not known
                 continue
             ends[row] = flight.ended
             if self._told is not None:
@@ -138,7 +122,7 @@ class RecordedClock(ServerClock):
     def land(self, airspace: Airspace, decide: Decision) -> Landed:
         ended, moment = decide(airspace.flights)
         if not np.isfinite(moment):
-            raise self._differs("waits for clients that did not answer any more")
+            raise self._differs("waits for clients that never answered")
         clients = airspace.flights.clients
         self._landed = {client: self._under_way[client] for client in clients[ended].tolist()}
         problems = {
@@ -167,7 +151,7 @@ class RecordedClock(ServerClock):
 
     def _tick(self) -> None:
         if not self._moments:
-            raise self._differs("goes on where the record ends")
+            raise self._differs("continues where the record ends")
         self.advance(self._moments.popleft())
 
     def _differs(self, what: str) -> TrainingError:
@@ -180,7 +164,7 @@ class RecordedClock(ServerClock):
 
 @dataclass(frozen=True)
 class AsRecorded(Filter):
-    """Refuses what was refused: a client that sent something else than was computed is not computed again."""
+    """Refuses what was refused: what a client sent instead of what it computed cannot be computed again."""
 
     clock: RecordedClock
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.figure import Figure
 
-#: Costs that are shown beside the metrics of each round, cumulated.
+#: Cumulative costs that are shown beside the metrics of each round.
 CUMULATED = (
     "client_trainings",
     "local_steps",
@@ -43,7 +43,7 @@ CUMULATED = (
 
 @dataclass(frozen=True, repr=False)
 class Result:
-    """What `muster.run` gives back."""
+    """What `muster.run` returns."""
 
     #: The final global model, flat.
     parameters: Vector
@@ -53,18 +53,18 @@ class Result:
     spec: ParameterSpec
     #: All rounds were done (False: stopped early, can be resumed).
     complete: bool = True
-    #: How to call it in tables and plots.
+    #: Its name in tables and plots.
     name: str = ""
     #: The experiment's configuration as it was run.
     config: dict[str, Any] = field(default_factory=dict)
     #: Which run of which code it is, where that is known.
     provenance: Provenance = field(default_factory=Provenance)
-    #: The network that was trained, as it was before; None where it is not at hand (a result from a store).
+    #: The network that was trained, as it was before; None where it is not available (a result from a store).
     module: nn.Module | None = field(default=None, repr=False, compare=False)
 
     @cached_property
     def metrics(self) -> list[dict[str, float]]:
-        """One row a round: `round`, `accuracy`, `loss`, …, and the work so far (`client_trainings`, …)."""
+        """One row per round: `round`, `accuracy`, `loss`, …, and the work so far (`client_trainings`, …)."""
         rows, so_far = [], Costs()
         for record, costs in zip(self.records, self.ledger.rounds, strict=True):
             so_far = so_far + costs
@@ -84,7 +84,7 @@ class Result:
 
     @property
     def rejected(self) -> list[tuple[int, int, str]]:
-        """(round, client, reason) of every update that was refused or did not come."""
+        """(round, client, reason) of every update that was refused or did not arrive."""
         return [
             (record.round, client, reason)
             for record in self.records
@@ -133,7 +133,7 @@ class Result:
             raise ConfigError(
                 f"the network {type(made).__name__} has {flat.spec.size:,} numbers in other shapes than the "
                 f"result, which has {self.spec.size:,}",
-                fix="hand over the network that was trained: result.model(MyNetwork())",
+                fix="pass the network that was trained: result.model(MyNetwork())",
             )
         if flat.spec.frozen != self.spec.frozen:
             raise ConfigError(
@@ -145,7 +145,7 @@ class Result:
 
     def plot(self, kind: str = "curves", *, path: Path | str | None = None, **options: Any) -> Figure:
         """A picture (docs/plots.md lists the kinds and their options); saved when a path is given."""
-        # Looked up by name: pictures are made of results, so their room stands above this one.
+        # Looked up by name: pictures are made of results, so their room is above this one.
         figure: Figure = import_module("muster.report.plots").draw(kind, [self], path=path, **options)
         return figure
 

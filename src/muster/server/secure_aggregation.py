@@ -1,8 +1,8 @@
 """Which methods can work when the server sees only the sum of updates (secure aggregation), and which cannot.
 
 Nothing is declared by hand. The real loop runs on made-up clients, and what selectors take from single updates is
-read from their requests. Aggregators get updates whose sum stays the same while the single ones change: whoever
-gives another answer then has looked at single updates.
+read from their requests. Aggregators get updates whose sum stays the same while the single ones change: one that
+gives a different answer then has looked at single updates.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def check_secure_aggregation(
         type(selector).__name__: obstacle_in_selection(selector, trial, aggregator),
         type(aggregator).__name__: obstacle_in_aggregation(aggregator),
         "guard.max_norm": "" if guard.max_norm is None else "it measures single updates",
-    } | {f"the filter '{name}'": "on the server's side it works on single updates" for name, _ in named(filters)}
+    } | {f"the filter '{name}'": "on the server's side it acts on single updates" for name, _ in named(filters)}
     for name, obstacle in obstacles.items():
         if obstacle:
             raise not_on_sums(name, obstacle)

@@ -1,9 +1,9 @@
-"""Try a selector of your own without training: a federation whose clients answer with made-up numbers.
+"""Try your own selector without training: a federation whose clients answer with made-up numbers.
 
 `FakeFederation` drives a selector round by round, and can do to it what a run on the trial engine does not:
-clients that stay silent, numbers that are none, few who can be reached, newcomers. `check_selector` is the
-contract that every selector must keep under all of this. Nothing in the package uses them: they are for tests and
-benchmarks, Muster's own and those of whoever writes a selector.
+clients that do not answer, values that are NaN, few clients that can be reached, newcomers. `check_selector` is
+the contract that every selector must keep under all of this. Nothing in the package uses them: they are for tests
+and benchmarks, Muster's own and those of anyone who writes a selector.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ class FakeFederation:
         """`seconds`: how long each client trains; `presence`: the share of time that each expects to be there, or
         two rows of them: for a time that begins now, and for one that begins later.
 
-        Without them no time passes, and nobody says when it will be there.
+        Without them no time passes, and no client says when it will be there.
         """
         self.seed, self.classes, self.rounds, self.attributes = seed, classes, rounds, attributes
         self.spec = small_spec(classes) if spec is None else spec
@@ -218,7 +218,7 @@ def check_request(request: Request, view: View) -> None:
     assert len(np.unique(clients)) == len(clients), "a client twice in one request"
     for signal in signals_of(request):
         allowed = signal.askable if isinstance(request, Ask) else signal.reportable
-        assert allowed, f"'{signal.name}' cannot be had in a {type(request).__name__}"
+        assert allowed, f"'{signal.name}' is not available in a {type(request).__name__}"
     if isinstance(request, Train):
         for name in ("multiplicity", "weights", "lr_factors", "pull_factors"):
             rows = getattr(request, name)
@@ -231,15 +231,15 @@ def check_selector(
     """Raise AssertionError when a selector breaks the contract.
 
     `make` builds a fresh selector that trains at most `count` clients at a time. Checked: the number,
-    repeatability, silent clients, values that are no numbers, few available clients, newcomers, and state that is
+    repeatability, silent clients, values that are NaN, few available clients, newcomers, and state that is
     saved in the middle of a run and restored in a fresh selector.
     """
     new: Callable[..., FakeFederation] = partial(FakeFederation, clients, **federation)
     make().check(new().population)
     for signal in make().needs():
-        assert signal.unavailable(new().population) is None, f"'{signal.name}' cannot be had"
+        assert signal.unavailable(new().population) is None, f"'{signal.name}' is not available"
     first, second = (new(seed=1).run(make(), rounds) for _ in range(2))
-    assert all(a.same_as(b) for a, b in zip(first, second, strict=True)), "the same seed gives another course"
+    assert all(a.same_as(b) for a, b in zip(first, second, strict=True)), "the same seed gives a different course"
     for played in first:
         assert played.trains, "a round without training"
         assert all(0 < len(train.clients) <= count for train in played.trains), "too many or no clients"
@@ -272,4 +272,4 @@ def _check_restored(make: Callable[[], Selector], new: Callable[..., FakeFederat
     other.run(make(), rounds // 2)
     restored.load_state_dict(saved)
     for _ in range(rounds):
-        assert federation.play(selector).same_as(other.play(restored)), "restored state goes another way"
+        assert federation.play(selector).same_as(other.play(restored)), "restored state takes a different course"

@@ -1,4 +1,4 @@
-"""A method is tried: the real loop runs on made-up clients, and what the selector asks of them is written down."""
+"""Trying a method: the real loop runs on made-up clients, and what the selector asks of them is recorded."""
 
 from __future__ import annotations
 

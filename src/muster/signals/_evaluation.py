@@ -14,7 +14,7 @@ EVALUATION_BATCH = 512
 def evaluated(client: ClientContext, *, embeds: bool = False) -> Evaluated:
     """The pass: done for the first signal that asks, and kept for the others of the same request.
 
-    Embeddings are caught where some signal of the request needs them, whoever asks first.
+    Embeddings are kept if any signal of the request needs them, whichever asks first.
     """
     known = client.evaluation
     if known is not None and (known.embeddings is not None or not embeds):

@@ -50,7 +50,7 @@ class Sensitivity:
 LARGEST = 1e18
 #: No client has more samples.
 LARGEST_COUNT = float(2**40)
-#: Rounding may carry an honest number so far beyond a bound.
+#: Rounding may carry an honest number this far beyond a bound.
 _SLACK = 1e-6
 
 
@@ -122,8 +122,8 @@ class Signal(ABC):
     embeds: ClassVar[bool] = False
     #: The server could compute it from the update that it receives anyway: reporting it costs no bytes.
     in_update: ClassVar[bool] = False
-    #: Made of the update, or worth as much (a gradient, a model of its own): where secure aggregation hides single
-    #: updates, asking for it would disclose them after all.
+    #: Derived from the update, or as revealing (a gradient, a separate model): where secure aggregation hides
+    #: single updates, asking for it would disclose them after all.
     reveals_update: ClassVar[bool] = False
     #: Needs per-sample losses during the first local epoch.
     needs_squared_loss: ClassVar[bool] = False
@@ -135,7 +135,7 @@ class Signal(ABC):
     needs_classes: ClassVar[bool] = False
     #: Names of client-state vectors (see `ClientContext.state`) that measuring it reads or writes.
     client_state: ClassVar[tuple[str, ...]] = ()
-    #: One number by which methods rank clients, the larger the sooner chosen: what a liar would overstate. The
+    #: One number by which methods rank clients, the larger, the sooner chosen: what a liar would overstate. The
     #: section [limits] bounds it.
     ranks: ClassVar[bool] = False
 
@@ -156,7 +156,7 @@ class Signal(ABC):
         return None
 
     def sensitivity(self, classes: int) -> Sensitivity | None:
-        """How much the data can change it, in a federation with so many classes; None: no bound is known."""
+        """How much the data can change it, in a federation with this many classes; None: no bound is known."""
         return None
 
     @abstractmethod

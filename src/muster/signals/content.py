@@ -1,4 +1,4 @@
-"""Content diversity: how unlike each other a client's samples are (Li et al., 2021)."""
+"""Content diversity: how different a client's samples are from each other (Li et al., 2021)."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def diversity(embeddings: torch.Tensor) -> float:
     if rows < 2:
         return 0.0
     unit = torch.nn.functional.normalize(embeddings.double(), dim=1)
-    # A row of zeros has no direction: it is similar to nobody, itself included.
+    # A row of zeros has no direction: it is similar to none, itself included.
     own = float(unit.square().sum())
     return 1.0 - (float(unit.sum(dim=0).square().sum()) - own) / (rows * (rows - 1))
 

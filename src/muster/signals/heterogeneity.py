@@ -1,4 +1,4 @@
-"""What a client tells about classes and attributes: its table of counts, or only three numbers about it."""
+"""What a client discloses about classes and attributes: its table of counts, or only three numbers about it."""
 
 from __future__ import annotations
 
@@ -171,7 +171,7 @@ class BiasedModel(Signal):
 @signals.register("shared_triplet")
 @dataclass(frozen=True)
 class SharedTriplet(Signal):
-    """The heterogeneity triplet, with attributes told by the model that comes with the question."""
+    """The heterogeneity triplet, with attributes derived from the model that comes with the question."""
 
     name: ClassVar[str] = "shared_triplet"
     needs_classes: ClassVar[bool] = True

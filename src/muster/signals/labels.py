@@ -1,4 +1,4 @@
-"""What a client tells about its labels."""
+"""What a client discloses about its labels."""
 
 from __future__ import annotations
 

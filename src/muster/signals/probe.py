@@ -22,10 +22,10 @@ from muster.training.context import PROBE, PROBE_VELOCITY, PROBES, ClientContext
 class ProbeNorm(Signal):
     """Distance that the model moves in a few mini-batches of local training.
 
-    The probed model stays on the client. When the client trains in the same round, it goes on from there: the
+    The probed model stays on the client. When the client trains in the same round, it continues from there: the
     probe takes its mini-batches from the generator of that training, so that nothing is done twice.
-    The training starts with a new optimiser, or goes on with the probe's, whose velocity stays on the client too.
-    The global parameters are loaded again at the end.
+    The training starts with a new optimiser, or continues with the probe's, whose velocity stays on the client
+    too. The global parameters are loaded again at the end.
     """
 
     name: ClassVar[str] = "probe_norm"
@@ -40,7 +40,7 @@ class ProbeNorm(Signal):
     steps: int = 1
     #: How much of the training that follows counts as done: the probe's mini-batches, or a whole epoch.
     credit: Literal["batches", "epoch"] = "batches"
-    #: Whether the training that follows starts with a new optimiser, or goes on with the probe's momentum.
+    #: Whether the training that follows starts with a new optimiser, or continues with the probe's momentum.
     optimizer_state: Literal["fresh", "kept"] = "fresh"
 
     def samples(self, size: int, batch_size: int) -> int:
@@ -64,7 +64,7 @@ class ProbeNorm(Signal):
         client.state[PROBE] = np.append(probed, np.array([len(taken), skip], dtype=np.float32))
         if self.optimizer_state == "kept" and velocity is not None:
             client.state[PROBE_VELOCITY] = velocity
-        # Running statistics and counters of batches would drown the distance.
+        # Running statistics and batch counters would swamp the distance.
         trainable = client.spec.trainable
         moved = probed[trainable].astype(np.float64) - client.origin[trainable].cpu().numpy()
         return np.array([np.linalg.norm(moved)])

@@ -1,4 +1,4 @@
-"""The loss before training, reported together with the update: what fairness-aware aggregation weighs by."""
+"""The loss before training, reported together with the update: what fairness-aware aggregation weights by."""
 
 from __future__ import annotations
 

@@ -130,7 +130,7 @@ class FinalLayerUpdate(PartOfUpdate):
 @signals.register("bias_update")
 @dataclass(frozen=True)
 class BiasUpdate(PartOfUpdate):
-    """Movement of the classification layer's bias: one number a class."""
+    """Movement of the classification layer's bias: one number per class."""
 
     name: ClassVar[str] = "bias_update"
 

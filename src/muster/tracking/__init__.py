@@ -1,4 +1,4 @@
-"""Trackers that people already use, told what happens in a run. Off unless asked for; they never break a run."""
+"""Trackers that people already use, fed with a run's numbers. Off unless asked for; they never break a run."""
 
 from typing import TYPE_CHECKING
 

@@ -20,7 +20,7 @@ Outcome: TypeAlias = Literal["complete", "stopped", "failed"]
 class RunFacts:
     """What a tracker is told about a run before its first round."""
 
-    #: How the run is called.
+    #: The run's name.
     title: str
     #: Identifies the experiment: the same when it is resumed.
     fingerprint: str
@@ -37,7 +37,27 @@ class RunFacts:
 
 
 class Tracker(ABC):
-    """Shows the numbers of a run somewhere. What it raises is reported once, and the run goes on without it."""
+    """Shows the numbers of a run somewhere. What it raises is reported once, and the run continues without it.
+
+    >>> class Printer(Tracker):
+    ...     package = "sys"
+    ...
+    ...     def begin(self, run):
+    ...         print(run.title, "continues after round", run.done)
+    ...
+    ...     def log(self, round, values):
+    ...         print(round, values["clients/trained"])
+    ...
+    ...     def end(self, outcome):
+    ...         print(outcome)
+    >>> import muster
+    >>> from muster.tracking.observer import Tracking
+    >>> with Tracking([Printer(Path("tracking"), "muster")], "mine") as tracking:
+    ...     result = muster.run(muster.Experiment(rounds=1), workers=0, observers=[tracking])
+    mine continues after round 0
+    1 8.0
+    complete
+    """
 
     #: The package that it needs.
     package: ClassVar[str]
@@ -47,7 +67,7 @@ class Tracker(ABC):
         self.folder, self.project = folder, project
 
     def check(self) -> None:
-        """A ConfigError when the package is not installed."""
+        """Raise ConfigError if the package is not installed."""
         self._import(self.package)
 
     def _import(self, module: str) -> ModuleType:
@@ -61,7 +81,7 @@ class Tracker(ABC):
 
     @abstractmethod
     def begin(self, run: RunFacts) -> None:
-        """A run begins, or goes on after `run.done` rounds."""
+        """A run begins, or continues after `run.done` rounds."""
 
     @abstractmethod
     def log(self, round: int, values: Mapping[str, float]) -> None:

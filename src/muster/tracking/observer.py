@@ -1,4 +1,4 @@
-"""The observer that feeds trackers: gathers a round's numbers_of_round, and switches a tracker off that raises."""
+"""The observer that feeds trackers: gathers a round's numbers, and switches off a tracker that raises."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ log = logging.getLogger("muster")
 
 @dataclass(frozen=True)
 class TrackingOptions:
-    """The section [tracking]: which trackers are told about the run. None of it changes a result."""
+    """The section [tracking]: which trackers follow the run. None of it changes a result."""
 
     #: Names of trackers: tensorboard, mlflow, wandb.
     to: tuple[str, ...] = ()
-    #: Where those write that write files.
+    #: The folder for trackers that write files.
     folder: str = "tracking"
     #: What they file the run under.
     project: str = "muster"
@@ -67,9 +67,9 @@ class Tracking(Observer):
         for tracker in list(self._used):
             try:
                 what(tracker)
-            except Exception as error:  # whatever a tracker does, the run goes on
+            except Exception as error:  # whatever a tracker does, the run continues
                 log.error(
-                    "%s failed (%s: %s) and is switched off; the run goes on",
+                    "%s failed (%s: %s) and is switched off; the run continues",
                     type(tracker).__name__,
                     type(error).__name__,
                     error,

@@ -1,4 +1,4 @@
-"""TensorBoard: one folder of event files a run, in `FOLDER/tensorboard`."""
+"""TensorBoard: one folder of event files per run, in `FOLDER/tensorboard`."""
 
 from __future__ import annotations
 

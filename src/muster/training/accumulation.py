@@ -3,8 +3,8 @@
 From the global model w, local steps arrive at w − η Σ_s a_s g_s. Gradients g_s enter with coefficients a_s that
 depend on the optimiser alone: one each for plain SGD, more with momentum, less with a term that pulls back to w.
 Their sum is what a constant gradient would have been multiplied by. (It is the literature's ‖a‖₁ wherever no
-coefficient is negative. With momentum *and* a strong pull some are: only the signed sum gives a constant gradient
-back.)
+coefficient is negative. With momentum *and* a strong pull some are: only the signed sum recovers a constant
+gradient.)
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def accumulation_norm(
 
 
 def _one_step(shrink: Floats, momentum: float, nesterov: bool) -> Floats:
-    """One step on the constant gradient 1, as a matrix on (velocity, way gone in units of the rate, 1).
+    """One step on the constant gradient 1, as a matrix on (velocity, distance in units of the rate, 1).
 
     g = 1 − ημ·way; velocity ← ρ·velocity + g; way ← way + velocity, or with Nesterov way + g + ρ·velocity.
     """

@@ -1,6 +1,6 @@
 """Augmentation: pictures are changed at random whenever a client trains on them.
 
-An operation is a function of a whole mini-batch and of a generator. It draws one number a picture with NumPy, on
+An operation is a function of a whole mini-batch and of a generator. It draws one number per picture with NumPy, on
 the processor, so that the same pictures come out on every device and with any number of workers.
 """
 
@@ -26,7 +26,7 @@ OperationConfig: TypeAlias = str | dict[str, Any]
 
 @dataclass(frozen=True)
 class Palette:
-    """How numbers that a model sees and the brightness of pixels (0: black, 1: full) belong together."""
+    """How the numbers that a model sees relate to the brightness of pixels (0: black, 1: full)."""
 
     #: 1 × channels × 1 × 1.
     mean: torch.Tensor
@@ -52,15 +52,29 @@ class Palette:
 
 
 class Operation(ABC):
-    """One random change of pictures. Implementations are frozen dataclasses; options are fields."""
+    """One random change of pictures. Implementations are frozen dataclasses; options are fields.
+
+    >>> class Negative(Operation):
+    ...     '''Inverts every other picture, at random.'''
+    ...
+    ...     def check(self):
+    ...         '''There are no options.'''
+    ...
+    ...     def __call__(self, pictures, palette, rng):
+    ...         inverted = torch.from_numpy(rng.random(len(pictures)) < 0.5).view(-1, 1, 1, 1)
+    ...         return torch.where(inverted, palette.normalised(1 - palette.pixels(pictures)), pictures)
+    >>> palette = Palette(torch.zeros(1, 1, 1, 1), torch.ones(1, 1, 1, 1))
+    >>> Negative()(torch.full((4, 1, 1, 1), 0.25), palette, np.random.default_rng(0)).flatten().tolist()
+    [0.25, 0.75, 0.75, 0.75]
+    """
 
     @abstractmethod
     def check(self) -> None:
-        """Raise ConfigError where the options make no sense."""
+        """Raise ConfigError if the options make no sense."""
 
     @abstractmethod
     def __call__(self, pictures: torch.Tensor, palette: Palette, rng: np.random.Generator) -> torch.Tensor:
-        """Other pictures of the same shape: samples × channels × height × width."""
+        """The changed pictures, in the same shape: samples × channels × height × width."""
 
 
 operations: Registry[Operation] = Registry("augmentation", "muster.training", "muster.augmentations")
@@ -69,7 +83,7 @@ operations: Registry[Operation] = Registry("augmentation", "muster.training", "m
 @operations.register("crop")
 @dataclass(frozen=True)
 class Crop(Operation):
-    """Moves pictures by up to `padding` pixels in both directions; what comes in from outside is black."""
+    """Shifts pictures by up to `padding` pixels in both directions; uncovered pixels are black."""
 
     padding: int = 4
 
@@ -96,7 +110,7 @@ class Crop(Operation):
 @operations.register("flip")
 @dataclass(frozen=True)
 class Flip(Operation):
-    """Mirrors pictures, left for right, with a chance of `chance`."""
+    """Mirrors pictures, left to right, with probability `chance`."""
 
     chance: float = 0.5
 
@@ -140,7 +154,7 @@ class ColourJitter(Operation):
 @operations.register("rotation")
 @dataclass(frozen=True)
 class Rotation(Operation):
-    """Turns pictures about their centre by up to `degrees` either way; what comes in from outside is black."""
+    """Turns pictures about their centre by up to `degrees` either way; uncovered pixels are black."""
 
     degrees: float = 15.0
 
@@ -184,7 +198,7 @@ def build_operations(configs: Sequence[OperationConfig]) -> tuple[Operation, ...
 
 
 def augmenter(configs: Sequence[OperationConfig], dataset: Dataset, device: torch.device) -> Augmenter | None:
-    """What changes the pictures of this data set in training; None when nothing is to be changed."""
+    """What changes the pictures of this data set in training; None if nothing is."""
     chosen = build_operations(configs)
     if not chosen:
         return None
@@ -233,7 +247,7 @@ def _check_pictures(dataset: Dataset, chosen: tuple[Operation, ...]) -> None:
 
 
 def _each(values: torch.Tensor) -> torch.Tensor:
-    """One value a picture, for all its pixels."""
+    """One value per picture, for all its pixels."""
     return values.view(-1, 1, 1, 1)
 
 

@@ -39,7 +39,7 @@ class LocalTraining(Schedule):
     #: Mini-batches instead of epochs; None: whole epochs.
     steps: int | None = None
     batch_size: int = 16
-    #: Leave the last, shorter mini-batch of every epoch out; a client with less than one mini-batch keeps it.
+    #: Leave out the last, shorter mini-batch of every epoch; a client with less than one mini-batch keeps it.
     drop_last: bool = False
     #: Largest gradient norm; None: no limit.
     clip_norm: float | None = None
@@ -58,7 +58,7 @@ class LocalTraining(Schedule):
                 raise ConfigError(f"bad value for 'training.{key}': {value}", expected="0 ≤ value (momentum < 1)")
         if self.optimizer == "adam" and (self.momentum or self.nesterov):
             raise ConfigError(
-                "training.momentum and training.nesterov are of SGD; the optimiser is adam", fix="leave them out"
+                "training.momentum and training.nesterov apply to SGD; the optimiser is adam", fix="leave them out"
             )
         if self.nesterov and not self.momentum:
             raise ConfigError("training.nesterov needs momentum", fix="set training.momentum, e.g. to 0.9")
@@ -93,10 +93,10 @@ class LocalTraining(Schedule):
         return full * self.epoch_samples(size) + rest * self.batch_size
 
     def check_accumulates(self, method: str) -> None:
-        """Refuse an optimiser whose movement is no sum of gradients with coefficients that are known."""
+        """Refuse an optimiser whose movement is not a sum of gradients with known coefficients."""
         if self.optimizer != "sgd":
             raise ConfigError(
-                f"{method} divides movements by how often the local optimiser counted each gradient; "
+                f"{method} divides movements by how often the local optimiser counts each gradient; "
                 f"{self.optimizer} has no such number, because it scales every coordinate by the gradients seen",
                 fix="set training.optimizer = 'sgd' (momentum and Nesterov are understood)",
             )
@@ -166,7 +166,7 @@ class LocalRun:
     optimizer: torch.optim.Optimizer | PlainDescent
     #: The vector that the aggregator broadcasts, when it does.
     broadcast: torch.Tensor | None = None
-    #: Vectors to send to the server beside the movement.
+    #: Vectors to send to the server besides the movement.
     extra: dict[str, Vector] | None = None
     steps: int = 0
     #: Of the algorithm's proximal strength, for this client: see `LocalAlgorithm.honours_pull_factors`.
@@ -199,16 +199,16 @@ class LocalAlgorithm(Component):
 
     #: Names of the flat vectors that it keeps on the client between trainings.
     client_state: ClassVar[tuple[str, ...]] = ()
-    #: Names of the flat vectors that it sends beside the movement.
+    #: Names of the flat vectors that it sends besides the movement.
     extra: ClassVar[tuple[str, ...]] = ()
     #: Names of the aggregation methods that it works with; None: all.
     requires_aggregation: ClassVar[tuple[str, ...] | None] = None
-    #: The optimiser goes on from the client's last training: its first steps hold gradients of that one.
+    #: The optimiser continues from the client's last training: its first steps contain gradients of that one.
     continues_optimiser: ClassVar[bool] = False
     #: Multiplies its proximal strength by `LocalRun.pull_factor`, so that a selector may set it for each client.
     honours_pull_factors: ClassVar[bool] = False
-    #: What a client keeps follows the movement that it made, and the server's part of the method what arrives: no
-    #: filter may change movements in between.
+    #: What a client keeps depends on the movement that it made, and the server's part of the method on what
+    #: arrives: no filter may change movements in between.
     exact_movements: ClassVar[bool] = False
 
     @property
@@ -217,11 +217,11 @@ class LocalAlgorithm(Component):
         return 0.0
 
     def check_training(self, training: LocalTraining) -> None:
-        """Raise ConfigError where it cannot work with such a training."""
+        """Raise ConfigError if it cannot work with this training."""
         return
 
     def extra_samples(self, size: int) -> int:
-        """Samples that a client of this size runs through the model beside its local steps."""
+        """Samples that a client of this size runs through the model besides its local steps."""
         return 0
 
     def begin(self, job: LocalRun) -> None:
@@ -259,7 +259,7 @@ def batches(size: int, training: LocalTraining, rng: np.random.Generator, skip: 
     `skip` leaves out the first steps, which a probe has done already.
     """
     if size < 1:
-        raise DataError("a client without samples cannot train", expected="at least one sample a client")
+        raise DataError("a client without samples cannot train", expected="at least one sample per client")
     total, done = training.steps_for(size), 0
     while done < total:
         order = rng.permutation(size)
@@ -273,7 +273,7 @@ def batches(size: int, training: LocalTraining, rng: np.random.Generator, skip: 
 
 @dataclass(frozen=True)
 class Probed:
-    """What a probe has done of a training that goes on from it."""
+    """What a probe has done of a training that continues from it."""
 
     #: Steps that it took.
     steps: int = 0
@@ -339,7 +339,7 @@ def train(
 
 @lru_cache(maxsize=1024)
 def _progress(training: LocalTraining, steps: int, lr: float, pull: float, restart: int) -> float:
-    # Clients of one round differ in their steps at most: not worth a matrix power each.
+    # Clients of one round differ at most in their steps: not worth a matrix power each.
     return float(training.progress(steps, lr, pull, restart))
 
 
@@ -349,16 +349,16 @@ def _rows(features: torch.Tensor, index: torch.Tensor) -> torch.Tensor:
 
 
 def single_sample_error() -> TrainingError:
-    """What batch normalisation says about a mini-batch of one sample."""
+    """The error for a mini-batch of one sample with batch normalisation."""
     return TrainingError(
-        "batch normalisation cannot train on a mini-batch of one sample here: it has one value a channel",
+        "batch normalisation cannot train on a mini-batch of one sample here: it has one value per channel",
         fix="set training.drop_last = true, change training.batch_size so that no client is left with one sample "
         'at the end of an epoch, or use group normalisation (model.norm = "group")',
     )
 
 
 def forward(module: nn.Module, features: torch.Tensor) -> torch.Tensor:
-    """The module's outputs on a mini-batch, with a clear error where batch normalisation cannot have it."""
+    """The module's outputs on a mini-batch, with a clear error where batch normalisation cannot handle it."""
     try:
         logits: torch.Tensor = module(features)
     except ValueError as error:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 #: The client-state vectors that a probe leaves behind: the probed model (flat, `spec.size` numbers) followed by
 #: two numbers, the steps that it took and the mini-batches that further training may skip; and the optimiser's
-#: velocity (flat), where the training is to go on with it. The runtime starts the client's next training of the
+#: velocity (flat), where the training is to continue with it. The runtime starts the client's next training of the
 #: same round from them, and forgets them when the global model has moved on.
 PROBE, PROBE_VELOCITY = "probe", "probe_velocity"
 PROBES = (PROBE, PROBE_VELOCITY)
@@ -31,7 +31,7 @@ class TrainOutcome:
     #: Steps and samples of this training; what a probe did before is not counted again.
     steps: int = 0
     samples: int = 0
-    #: Steps of a probe that the training went on from.
+    #: Steps of a probe that the training continued from.
     credited_steps: int = 0
     #: Mean loss over the samples processed, each under the parameters it was trained on.
     mean_loss: float = float("nan")
@@ -43,7 +43,7 @@ class TrainOutcome:
 
 @dataclass(frozen=True)
 class Trainings:
-    """What several clients' trainings left: one row or number a client."""
+    """What several clients' trainings left: one row or number per client."""
 
     spec: ParameterSpec
     #: clients × parameters.
@@ -74,13 +74,13 @@ class Evaluated:
 
     #: Mean loss.
     loss: float
-    #: What enters the classification layer, one row a sample; None: no signal of the request looks at it.
+    #: What enters the classification layer, one row per sample; None: no signal of the request looks at it.
     embeddings: torch.Tensor | None
 
 
 @dataclass
 class ClientContext:
-    """What a client's measurement may look at. Nothing of it leaves the client but the measured numbers."""
+    """What a client's measurement may look at. Only the measured numbers leave the client."""
 
     client: int
     features: torch.Tensor
@@ -91,7 +91,7 @@ class ClientContext:
     model: FlatModel
     #: The global parameters that this exchange started from.
     origin: torch.Tensor
-    #: A generator of this client's own, for this exchange.
+    #: This client's own generator for this exchange.
     rng: np.random.Generator
     #: How this federation trains locally (probes and mini-batch losses follow it).
     training: LocalTraining

@@ -1,4 +1,4 @@
-"""Optimisation, plain or proximal, with an optimiser that goes on where the client's last training left it."""
+"""Optimisation, plain or proximal, with an optimiser that continues where the client's last training left it."""
 
 from __future__ import annotations
 

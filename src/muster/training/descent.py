@@ -126,7 +126,7 @@ def _places(module: nn.Sequential) -> Iterator[tuple[nn.Module, str]]:
 
 
 def _is_watched(layer: nn.Module) -> bool:
-    """Somebody has hooks on it, which may look at gradients or weights."""
+    """Whether it has hooks, which may look at gradients or weights."""
     return any(table for attribute, table in vars(layer).items() if attribute.endswith("_hooks"))
 
 

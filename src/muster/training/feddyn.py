@@ -28,7 +28,7 @@ class FedDyn(LocalAlgorithm):
 
     client_state: ClassVar[tuple[str, ...]] = (GRADIENT,)
     requires_aggregation: ClassVar[tuple[str, ...] | None] = ("feddyn",)
-    #: Each client's regulariser follows its own movements, the server's sum what it got: they must agree.
+    #: Each client's regulariser follows its own movements, the server's sum what it received: they must agree.
     exact_movements: ClassVar[bool] = True
 
     def check(self, population: Population) -> None:

@@ -1,4 +1,4 @@
-"""The gradient of a client's whole local loss, for algorithms that need it beside their steps."""
+"""The gradient of a client's whole local loss, for algorithms that need it in addition to their steps."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ def local_gradient(
 ) -> torch.Tensor:
     """Of the mean loss over all samples, where the model is now: a flat vector, zero for what is not trained.
 
-    One pass in batches like those of the training and in its mode, because the steps that it is compared with are
-    made so: batch normalisation uses each batch's statistics, dropout drops. Running statistics and the random
+    One pass in batches like those of the training and in its mode, like the steps that it is compared
+    with: batch normalisation uses each batch's statistics, dropout drops. Running statistics and the random
     generator are afterwards as they were before.
     """
     module, device = model.train(), model.device

@@ -27,7 +27,7 @@ class Scaffold(LocalAlgorithm):
     """Adds the difference of the server's and the client's control variate to every gradient.
 
     The client's next variate, by the paper's options: (I) the gradient of its loss at the model that it received,
-    for one more pass over its data; (II) what its movement says about the gradients along the way, for nothing.
+    for one more pass over its data; (II) what its movement says about the gradients along the way, at no cost.
     """
 
     option: Literal["I", "II"] = "II"
@@ -92,7 +92,7 @@ class Scaffold(LocalAlgorithm):
 
 
 def way_of_a_unit_gradient(training: LocalTraining, steps: Ints | int, lr: Floats | float) -> Floats:
-    """η‖a‖₁: how far so many local steps go on a constant gradient of 1.
+    """η‖a‖₁: how far this many local steps go with a constant gradient of 1.
 
     Option II divides the movement by it. Weight decay is left to the gradients: it is part of what is minimised.
     """

@@ -17,7 +17,7 @@ from muster.core.parameters import ParameterSpec
 from muster.report.compare import Options, compare
 from muster.report.compare.measures import UNITS, curve, metric_column, spends
 from muster.report.headline import headline_of
-from muster.report.render import cell_text
+from muster.report.render import marked_texts
 from muster.report.tables import Table
 from muster.results.cases import Case
 from muster.results.store.codec import RecordReader
@@ -139,13 +139,7 @@ def _table(table: Table) -> dict[str, Any]:
     return {
         "title": table.title,
         "columns": [{"heading": column.heading, "number": not column.textual} for column in table.columns],
-        "rows": [
-            [
-                {"text": cell_text(cell, column), "mark": cell.mark.value if cell.mark else ""}
-                for cell, column in zip(row, table.columns, strict=True)
-            ]
-            for row in table.rows
-        ],
+        "rows": [[{"text": text, "mark": mark} for text, mark in row] for row in marked_texts(table)],
         "notes": list(table.notes),
     }
 

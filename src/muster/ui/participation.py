@@ -102,7 +102,7 @@ def last_accuracies(connection: sqlite3.Connection, run: int) -> tuple[int, Floa
 
 
 def client_table(taken: Participation, clients: int, accuracies: Floats | None) -> dict[str, list[Any]]:
-    """One entry a client in every column."""
+    """One entry per client in every column."""
     rounds, ids, weights, fates = taken.columns
     table: dict[str, list[Any]] = {"client": list(range(clients))}
     for fate, name in enumerate(FATES):
@@ -213,7 +213,7 @@ def at_cell(connection: sqlite3.Connection, run: int, client: int, number: int) 
 
 
 def _reports_of(connection: sqlite3.Connection, run: int, client: int) -> dict[str, dict[str, list[Any]]]:
-    """Signal → rounds and values of those signals that are one number a client, thinned out."""
+    """Signal → rounds and values of those signals that are one number per client, thinned out."""
     found: dict[str, tuple[list[int], list[float]]] = {}
     rows = connection.execute(
         'SELECT round, signal, clients, "values" FROM reports WHERE experiment = ? ORDER BY round, exchange',

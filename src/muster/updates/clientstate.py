@@ -47,6 +47,11 @@ class ClientStore:
         self._temporary: tempfile.TemporaryDirectory[str] | None = None
         self._tables: dict[str, _Table] = {}
 
+    @property
+    def empty(self) -> bool:
+        """Whether nobody has anything."""
+        return not self._tables
+
     def get(self, name: str, client: int, out: Vector | None = None) -> Vector | None:
         """The client's vector, copied (into `out` if given); None when it has none."""
         table = self._tables.get(name)
@@ -57,7 +62,7 @@ class ClientStore:
         return result
 
     def put(self, name: str, client: int, vector: Vector) -> None:
-        """Keep a copy of the client's vector in the place of an earlier one."""
+        """Keep a copy of the client's vector, replacing an earlier one."""
         table = self._tables.setdefault(name, _Table(np.empty((0, len(vector)), dtype=np.float32)))
         if table.rows.shape[1] != len(vector):
             raise ValueError(f"'{name}' holds vectors of length {table.rows.shape[1]}, not {len(vector)}")

@@ -18,7 +18,7 @@ from muster.updates.table import Updates
 @filters.register("clip")
 @dataclass(frozen=True)
 class Clip(Filter):
-    """Shortens the trainable part of movements that are longer than `norm`; running statistics stay."""
+    """Shortens the trainable part of movements that are longer than `norm`; running statistics are left alone."""
 
     norm: float
     side: Side = "server"
@@ -31,7 +31,7 @@ class Clip(Filter):
 
     def apply(self, updates: Updates, spec: ParameterSpec, draws: Draws) -> Filtered:
         changed = 0
-        for row, length in enumerate(lengths(updates.movements[:, spec.trainable])):
+        for row, length in enumerate(lengths(updates.movements[:, spec.trainable]).tolist()):
             if length > self.norm:
                 updates.movements[row, spec.trainable] *= np.float32(self.norm / length)
                 changed += 1

@@ -1,8 +1,8 @@
 """Filters: what happens to updates between a client's optimiser and the aggregator, in a stated order.
 
-A filter gets a table of updates and gives back the rows that go on; it may change them, and it may refuse some
-with a reason. On the client's side it works before the answer is sent (clipping, noise, compression, an attack
-that is to be simulated), on the server's side after it has arrived (the guard, clipping). The round's record says
+A filter gets a table of updates and returns the rows that pass; it may change them, and it may refuse some
+with a reason. On the client's side it acts before the answer is sent (clipping, noise, compression, a simulated
+attack), on the server's side after it has arrived (the guard, clipping). The round's record says
 what each did, the ledger what it cost and disclosed. See docs/filters.md.
 """
 
@@ -34,11 +34,11 @@ Draws: TypeAlias = Callable[[int], np.random.Generator]
 
 @dataclass(frozen=True)
 class Filtered:
-    """What a filter made of a table."""
+    """The result of a filter on a table."""
 
-    #: The rows that go on.
+    #: The rows that pass.
     updates: Updates
-    #: Client → why its update does not.
+    #: Client → why its update was refused.
     refused: Mapping[int, str] = field(default_factory=dict)
     #: How many rows were changed.
     changed: int = 0
@@ -51,21 +51,25 @@ class Filter(Component):
     ...     def apply(self, updates, spec, draws):
     ...         updates.movements[:, spec.trainable] /= 2
     ...         return Filtered(updates, changed=len(updates))
+    >>> import muster
+    >>> result = muster.run(muster.Experiment(rounds=1, filters=[Halve()]), workers=0)
+    >>> result.records[0].trainings[0].filtered
+    {'Halve': {'seen': 8, 'changed': 8, 'refused': 0}}
     """
 
-    #: Where it works. On the client's side it sees one client's update, and may not refuse it.
+    #: Where it acts. On the client's side it sees one client's update, and may not refuse it.
     side: Side = "server"
-    #: Whether it may change movements. One that only refuses is welcome where nothing may change on the way.
+    #: Whether it may change movements. One that only refuses is allowed where nothing may change on the way.
     changes: ClassVar[bool] = True
-    #: What a client tells, with this filter on its side, beyond the update itself, in words; "" for nothing.
+    #: What a client discloses, with this filter on its side, beyond the update itself, in words; "" for nothing.
     discloses: ClassVar[str] = ""
-    #: The first round in which it works, as people count.
+    #: The first round in which it acts, counted from 1.
     from_round: int = 1
     #: Gets the answers of a whole training at once, before any other filter of the server sees one of them.
     whole: ClassVar[bool] = False
-    #: Changes what clients say about themselves: `told`.
+    #: Changes what clients report: `told`.
     lies: ClassVar[bool] = False
-    #: Changes what clients have: `poisoned`.
+    #: Changes what clients train on: `poisoned`.
     poisons: ClassVar[bool] = False
 
     def sent_bytes(self, before: int, spec: ParameterSpec) -> int:
@@ -73,15 +77,15 @@ class Filter(Component):
         return before
 
     def settled(self, clients: int, seed: int) -> Filter:
-        """The filter in a federation of so many clients, where what it does depends on that."""
+        """The filter for a federation of this many clients, where what it does depends on that."""
         return self
 
     def told(self, client: int, signal: Signal, values: Floats, rng: np.random.Generator) -> Floats:
-        """What a client answers in the place of what it measured, where the filter `lies`."""
+        """What a client answers in place of what it measured, where the filter `lies`."""
         return values
 
     def poisoned(self, data: FederatedData) -> FederatedData:
-        """What clients train on in the place of their data, where the filter `poisons`."""
+        """What clients train on in place of their data, where the filter `poisons`."""
         return data
 
     @abstractmethod
@@ -94,7 +98,7 @@ filters: Registry[Filter] = Registry("update filter", "muster.updates", "muster.
 
 @dataclass
 class Tally:
-    """What the filters of one training did, by name: the book-keeping behind `TrainingRecord.filtered`."""
+    """What the filters of one training did, by name: what `TrainingRecord.filtered` is made from."""
 
     seen: dict[str, int] = field(default_factory=dict)
     changed: dict[str, int] = field(default_factory=dict)
@@ -129,7 +133,7 @@ def passed_through(
         result = step.apply(updates, spec, draws(name))
         if result.changed and not step.changes:
             raise ConfigError(
-                f"the filter '{name}' changed updates, but says that it does not",
+                f"the filter '{name}' changed updates, but declares that it does not",
                 fix=f"leave out `changes = False` in {type(step).__name__}",
             )
         tally.book(name, len(updates), changed=result.changed, refused=len(result.refused))
@@ -140,7 +144,7 @@ def passed_through(
 
 
 def working(chain: Sequence[tuple[str, Filter]], round: int) -> tuple[tuple[str, Filter], ...]:
-    """The filters of a chain that work in a round (counted from 0)."""
+    """The filters of a chain that act in a round (counted from 0)."""
     return tuple((name, step) for name, step in chain if round + 1 >= step.from_round)
 
 
@@ -169,7 +173,7 @@ def _reason(refused: Mapping[int, str]) -> str:
 
 
 def streams(seed: int, round: int, iteration: int) -> Callable[[str], Draws]:
-    """What each filter of a training draws from, by the name under which it is booked."""
+    """What each filter of a training draws from, by the name under which it is recorded."""
     return lambda name: lambda client: generator(seed, f"filter-{name}", round, iteration, client)
 
 
@@ -184,9 +188,9 @@ def without(updates: Updates, objections: Mapping[int, str]) -> Filtered:
 
 
 def named(chain: Sequence[Filter]) -> Iterator[tuple[str, Filter]]:
-    """The filters of one side with the names under which they are booked; a second one of a kind gets a number.
+    """The filters of one side with the names under which they are recorded; a second one of a kind gets a number.
 
-    Those of the clients are told apart: what they draw must not come from the stream of one on the server.
+    Those of the clients are named differently: they must not draw from the stream of one on the server.
     """
     counts: dict[str, int] = {}
     for step in chain:

@@ -1,4 +1,4 @@
-"""The guard: looks at every update before it may touch the global model."""
+"""The guard: checks every update before it may change the global model."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from muster.core.arrays import Vector
+from muster.core.arrays import Floats, Vector
 from muster.core.component import Population
 from muster.core.errors import ConfigError
 from muster.core.parameters import ParameterSpec
@@ -23,9 +23,9 @@ _SAFE_SQUARE = 1e-30
 class Guard(Filter):
     """Refuses updates with a wrong shape, non-finite values, or a norm beyond a bound."""
 
-    #: Longest movement of the trainable parameters that is let through; None: any length.
+    #: Longest movement of the trainable parameters that is accepted; None: any length.
     max_norm: float | None = None
-    #: After so many rounds in a row without a single valid update the run stops.
+    #: After this many rounds in a row without a single valid update the run stops.
     max_failed_rounds: int = 10
 
     changes: ClassVar[bool] = False
@@ -49,30 +49,28 @@ class Guard(Filter):
             )
         if movements.dtype != np.float32:
             return dict.fromkeys(range(len(movements)), f"wrong type {movements.dtype}, expected float32")
-        found = {
-            row: "non-finite values" for row, norm in enumerate(lengths(movements)) if not math.isfinite(norm)
-        }
+        finite = np.isfinite(lengths(movements))
+        found = {} if finite.all() else dict.fromkeys(np.flatnonzero(~finite).tolist(), "non-finite values")
         if self.max_norm is not None:
             # Running statistics move on a scale of their own and would drown the weights; counters only grow.
-            for row, norm in enumerate(lengths(movements[:, spec.trainable])):
-                if row not in found and norm > self.max_norm:
-                    found[row] = f"norm {norm:.4g} is beyond the bound {self.max_norm:g}"
+            norms = lengths(movements[:, spec.trainable])
+            for row in np.flatnonzero(norms > self.max_norm).tolist():
+                found.setdefault(row, f"norm {norms[row]:.4g} is beyond the bound {self.max_norm:g}")
         return found
 
 
 def length(movement: Vector) -> float:
     """Euclidean norm; NaN or infinite exactly when an entry is."""
-    return lengths(movement[None])[0]
+    return float(lengths(movement[None])[0])
 
 
-def lengths(movements: Vector) -> list[float]:
+def lengths(movements: Vector) -> Floats:
     """Euclidean norms of the rows; NaN or infinite exactly when an entry of the row is."""
     with np.errstate(over="ignore", invalid="ignore"):
-        squares = np.vecdot(movements, movements).tolist()
+        squares = np.vecdot(movements, movements).astype(np.float64)
+        norms = np.sqrt(squares)
         # Elsewhere an entry is not finite, or float32 was too coarse for the squares.
-        return [
-            math.sqrt(square)
-            if _SAFE_SQUARE < square < math.inf
-            else float(np.linalg.norm(movement.astype(np.float64)))
-            for square, movement in zip(squares, movements, strict=True)
-        ]
+        safe = (squares > _SAFE_SQUARE) & (squares < math.inf)
+        for row in [] if safe.all() else np.flatnonzero(~safe).tolist():
+            norms[row] = np.linalg.norm(movements[row].astype(np.float64))
+    return np.asarray(norms)

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields
+from functools import lru_cache
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-from muster.core.arrays import Bools, Floats, Ints, Vector
+from muster.core.arrays import Bools, Floats, Ints, Vector, read_only
 from muster.core.errors import TrainingError
 from muster.training.base import LocalAlgorithm, LocalTraining
 
@@ -49,12 +50,28 @@ _NONE: Ints = np.zeros(1, dtype=np.int64)
 _FACTOR: Floats = np.ones(1)
 _NO_TIME: Floats = np.zeros(1)
 _NO_RATE: Floats = np.full(1, math.nan)
+#: Columns that the server fills in, beside sizes and weights, with their defaults.
+_OF_THE_SERVER: dict[str, Column] = {
+    "multiplicity": _ONE,
+    "lr": _NO_RATE,
+    "lr_factors": _FACTOR,
+    "version": _NONE,
+    "staleness": _NONE,
+    "arrived": _NO_TIME,
+}
+
+
+@lru_cache(maxsize=64)
+def _default(name: str, rows: int) -> Column:
+    """A whole column: one array for all tables of this length, because engines make many that are filled later."""
+    return read_only(np.full(rows, _OF_THE_SERVER[name][0]))
 
 
 @dataclass(frozen=True)
 class Updates:
-    """Answers to a training, rows aligned. What clients sent comes first, what the server knows of it after.
+    """Answers to a training, rows aligned. What clients sent comes first, what the server adds follows.
 
+    >>> from dataclasses import replace
     >>> sent = Updates.of(3, 50, np.zeros(2, dtype=np.float32), {"steps": 5, "samples": 50, "credited_steps": 0})
     >>> both = Updates.concatenated([sent, replace(sent, clients=np.array([1]))])
     >>> both.by_client().clients.tolist(), both.steps.tolist()
@@ -65,8 +82,8 @@ class Updates:
     #: Training samples n_k.
     sizes: Ints
     #: w_k − w^v, clients × parameters, with w^v the model that the client started from. Counters (`spec.counted`)
-    #: hold the client's own values. Running statistics are estimates, which are averaged and not added up: in the
-    #: hands of an aggregator they are seen from the current model, whatever the client started from. It may live
+    #: hold the client's own values. Running statistics are estimates, which are averaged and not added up: an
+    #: aggregator gets them relative to the current model, whatever the client started from. It may live
     #: in shared memory: valid until the next part is drawn, unless the whole matrix was asked for.
     movements: Vector
     #: The columns of `ANSWER_FIELDS`.
@@ -81,7 +98,7 @@ class Updates:
     multiplicity: Ints = field(default_factory=lambda: _ONE)
     #: Relative weights that the selector asked for; None: the aggregator decides.
     weights: Floats | None = None
-    #: Learning rate of each local training, and how many times the round's rate that is.
+    #: Learning rate of each local training, and its ratio to the round's rate.
     lr: Floats = field(default_factory=lambda: _NO_RATE)
     lr_factors: Floats = field(default_factory=lambda: _FACTOR)
     #: The version of the global model that each client started from: how many aggregations came before it.
@@ -96,10 +113,12 @@ class Updates:
 
     def __post_init__(self) -> None:
         # A column that was left out has its one default for everybody.
-        for name in ("multiplicity", "lr", "lr_factors", "version", "staleness", "arrived"):
+        rows = len(self.clients)
+        for name, default in _OF_THE_SERVER.items():
             column = getattr(self, name)
-            if len(column) != len(self.clients):
-                object.__setattr__(self, name, np.full(len(self.clients), column[0]))
+            if len(column) != rows:
+                filled = _default(name, rows) if column is default else np.full(rows, column[0])
+                object.__setattr__(self, name, filled)
 
     @classmethod
     def of(
@@ -148,7 +167,7 @@ class Updates:
 
     @classmethod
     def concatenated(cls, parts: Sequence[Updates]) -> Updates:
-        """The rows of all parts, one after the other; all have the same columns. No parts: an empty table."""
+        """The rows of all parts in sequence; all have the same columns. No parts: an empty table."""
         if not parts:
             nobody = np.empty(0, dtype=np.int64)
             numbers = {name: np.empty(0, dtype=f.dtype) for name, f in ANSWER_FIELDS.items()}
@@ -168,7 +187,7 @@ class Updates:
         return steps
 
     def report(self, name: str) -> Floats:
-        """What a signal of one number says, one entry a client."""
+        """What a signal of one number says, one entry per client."""
         return self.reports[name].reshape(len(self))
 
     def rows(self, which: Ints | Bools | slice) -> Updates:
@@ -182,16 +201,35 @@ class Updates:
 
     def by_client(self) -> Updates:
         """Rows by ascending id."""
+        if (self.clients[1:] >= self.clients[:-1]).all():
+            return self
         return self.rows(np.argsort(self.clients))
 
     def without_vectors(self) -> Updates:
         """Only the numbers: movements and extra vectors will be overwritten."""
-        return replace(self, movements=np.empty((len(self), 0), dtype=np.float32), extra={})
+        return self._having(movements=np.empty((len(self), 0), dtype=np.float32), extra={})
+
+    def completed(self, known: Updates, *, sizes: Ints, reports: Sequence[str]) -> Updates:
+        """What clients sent, of reports only these, and what the server knows of it (`known`, by ascending id)."""
+        at = np.searchsorted(known.clients, self.clients)
+        return self._having(
+            sizes=sizes,
+            reports={name: self.reports[name] for name in reports},
+            weights=None if known.weights is None else known.weights[at],
+            drifts=known.drifts,
+            **{name: getattr(known, name)[at] for name in _OF_THE_SERVER},
+        )
+
+    def _having(self, **columns: Any) -> Updates:
+        """As `dataclasses.replace`, at a fraction of the cost: all columns have their full length already."""
+        table = object.__new__(Updates)
+        table.__dict__.update(self.__dict__, **columns)
+        return table
 
     def shares(
         self, kind: Literal["samples", "equal"], discount: Floats | None = None, most: float | None = None
     ) -> Floats:
-        """Normalised weights: as the selector asked, else by sample counts or equal; multiplicities counted.
+        """Normalised weights: as the selector asked, otherwise by sample counts or equal; multiplicities counted.
 
         `discount`: a factor of each, for what it has missed. `most`: the largest share that one client may have.
         """
@@ -200,7 +238,7 @@ class Updates:
         return capped(normalised(weights if discount is None else weights * discount), most)
 
     def drift_rows(self, part: slice) -> tuple[Vector, Ints]:
-        """The drifts that these rows have, one row a version, and which of them each row has (−1: none)."""
+        """The drifts that these rows have, one row per version, and which of them each row has (−1: none)."""
         stale = self.staleness > 0
         versions, which = np.unique(self.version[stale], return_inverse=True)
         rows = np.empty((len(versions), part.stop - part.start), dtype=np.float32)
@@ -227,14 +265,14 @@ _COLUMNS = tuple(f.name for f in fields(Updates) if f.name != "drifts")
 
 
 def normalised(weights: Floats) -> Floats:
-    """Weights that sum to 1. Weights that are all zero are an error: equal ones would be another method."""
+    """Weights that sum to 1. Weights that are all zero are an error: equal ones would be a different method."""
     return weights / total_of(weights)
 
 
 def capped(weights: Floats, most: float | None) -> Floats:
     """Weights with the same sum of which none is more than the share `most` of it.
 
-    What is above the cap goes to the others in proportion to their weights, until nobody is above it (water
+    What is above the cap goes to the others in proportion to their weights, until none is above it (water
     filling). Where so few clients take part that they cannot all stay below, all weights that are not zero are
     equal. None: the weights as they are.
 
@@ -262,7 +300,7 @@ def capped(weights: Floats, most: float | None) -> Floats:
 
 
 def total_of(weights: Floats) -> float:
-    """The sum of weights that something can be divided by."""
+    """The sum of weights, if it can be divided by."""
     total = float(weights.sum())
     if 0 < total < math.inf:
         return total

@@ -1,1 +1,1 @@
-"""Where clients live: devices, availability."""
+"""The world that clients are in: devices, availability, the clock."""

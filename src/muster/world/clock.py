@@ -1,6 +1,6 @@
 """The clock of a simulated federation: virtual seconds, who is there, and how long exchanges take.
 
-Nothing waits for it and it looks at no real clock: moments follow from devices, sessions and seed alone.
+Nothing waits for it and it never reads a real clock: moments follow from devices, sessions and seed alone.
 """
 
 from __future__ import annotations
@@ -18,8 +18,21 @@ from muster.world.devices import Devices
 
 
 @dataclass(frozen=True)
+class Errand:
+    """What clients are asked for at one moment, before anybody knows how long it takes."""
+
+    clients: Ints
+    #: For each of them, or for all: samples to compute with, and bytes that travel there and back.
+    samples: npt.ArrayLike
+    down: npt.ArrayLike
+    up: npt.ArrayLike
+    #: The round, and how many exchanges came before in it.
+    exchange: tuple[int, int]
+
+
+@dataclass(frozen=True)
 class Trips:
-    """What becomes of requests that were sent at one moment, one entry a client."""
+    """What becomes of requests that were sent at one moment, one entry per client."""
 
     #: When each client answers, or leaves without an answer.
     ends: Floats
@@ -36,13 +49,15 @@ class Clock:
         self.now = 0.0
         self._seed = seed
         self._watch: Watch | None = None
+        if devices is not None and isinstance(availability, TimedAvailability):
+            self._watch = Watch(availability, len(devices), seed)
 
     def advance(self, moment: float) -> None:
-        """It is later now, or as late as it was."""
+        """Move the clock forward, or leave it where it is."""
         self.now = max(self.now, moment)
 
     def reachable(self, round: int, clients: int) -> Bools | None:
-        """Whether each client is there now, as marks that may be changed; None: everybody is."""
+        """Whether each client is there now, as a mask that may be changed; None: all are."""
         if self.availability is None:
             return None
         if isinstance(self.availability, TimedAvailability):
@@ -51,19 +66,13 @@ class Clock:
         marks[self.availability.available(round, clients, self._seed)] = True
         return marks
 
-    def trips(
-        self,
-        clients: Ints,
-        samples: npt.ArrayLike,
-        down: npt.ArrayLike,
-        up: npt.ArrayLike,
-        *,
-        exchange: tuple[int, int],
-    ) -> Trips:
-        """What becomes of a request that these clients get now: so many bytes, samples, and bytes back."""
+    def trips(self, errand: Errand) -> Trips:
+        """What becomes of a request that clients get now."""
+        clients = errand.clients
         needed = np.zeros(len(clients))
         if self.devices is not None:
-            needed = self.devices.times(clients, samples, down, up, exchange=exchange).sum(axis=1)
+            times = self.devices.times(clients, errand.samples, errand.down, errand.up, exchange=errand.exchange)
+            needed = times.sum(axis=1)
         stays = np.full(len(clients), np.inf)
         if isinstance(self.availability, TimedAvailability):
             watch = self._watch
@@ -75,19 +84,19 @@ class Clock:
         return Trips(self.now + np.minimum(needed, stays), needed <= stays, needed)
 
     def next_arrival(self, clients: int) -> float:
-        """The first moment from now on at which somebody is there."""
+        """The first moment from now on at which a client is there."""
         if not isinstance(self.availability, TimedAvailability):
             return self.now
         moment = self._watching(clients).next_start(self.now)
         if not np.isfinite(moment):
             raise TrainingError(
-                f"at {self.now:,.0f} virtual seconds nobody is there, and nobody will come again",
+                f"at {self.now:,.0f} virtual seconds no client is there, and none will come again",
                 fix="check the sessions of the trace, or train fewer rounds",
             )
         return moment
 
     def forecast(self) -> Callable[[float, float, Ints], Floats] | None:
-        """How clients see their own near future; None: they come and go by rounds."""
+        """How clients foresee their own availability; None: they come and go by rounds."""
         availability = self.availability
         if not isinstance(availability, TimedAvailability):
             return None

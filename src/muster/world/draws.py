@@ -1,4 +1,4 @@
-"""Random numbers for very many clients at once, each client's from a stream of its own.
+"""Random numbers for very many clients at once, each client's from its own stream.
 
 What a client draws depends on the seed, the purpose and the client alone: not on how many others there are, nor on
 what has been drawn before. So a population of millions needs no stored streams, and any part of it can be looked
@@ -34,18 +34,20 @@ def uniform(words: Words) -> Floats:
     return numbers
 
 
-def words(seed: int, purpose: str, *coordinates: int, clients: Ints) -> Words:
-    """clients × 4 words of random bits: the state of each client's derived seed sequence."""
-    drawn = np.empty((len(clients), 4), dtype=np.uint64)
+def words(seed: int, purpose: str, *coordinates: int, clients: Ints, count: int = 4) -> Words:
+    """clients × `count` words of random bits, four at most: the state of each client's derived seed sequence."""
+    drawn = np.empty((len(clients), count), dtype=np.uint64)
     for part in slices(len(clients)):
-        drawn[part] = seeds(seed, purpose, *coordinates, clients=clients[part])
+        drawn[part] = seeds(seed, purpose, *coordinates, clients=clients[part], count=count)
     return drawn
 
 
 def nth(keys: Words, index: npt.NDArray[np.uint64]) -> Words:
     """Word number `index` of the SplitMix64 generators that start at `keys` (Steele, Lea and Flood, 2014)."""
-    word = keys + (index + np.uint64(1)) * _GOLDEN
-    word = (word ^ (word >> np.uint64(30))) * _FIRST
-    word = (word ^ (word >> np.uint64(27))) * _SECOND
-    mixed: Words = word ^ (word >> np.uint64(31))
-    return mixed
+    word: Words = (keys + _GOLDEN) + index * _GOLDEN
+    word ^= word >> np.uint64(30)
+    word *= _FIRST
+    word ^= word >> np.uint64(27)
+    word *= _SECOND
+    word ^= word >> np.uint64(31)
+    return word

@@ -1,7 +1,7 @@
-"""Trace files in FedScale's layout: a JSON list with one object a device.
+"""Trace files in FedScale's layout: a JSON list with one object per device.
 
 `ms_per_sample` and `kbps` are the device's speed; `active` and `inactive` the seconds at which its sessions begin
-and end, which repeat every `finish` seconds. A file is checked as a whole before anything of it is used.
+and end, which repeat every `finish` seconds. A file is checked as a whole before any of it is used.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from muster.core.randomness import generator
 from muster.data.locate import places
 
 DAY = 86_400
-LAYOUT = "a JSON list with one object a device (docs/devices.md)"
+LAYOUT = "a JSON list with one object per device (docs/devices.md)"
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class Sessions:
     starts: Ints
     begin: Floats
     end: Floats
-    #: After so many seconds a device's sessions repeat.
+    #: After this many seconds a device's sessions repeat.
     period: Floats
 
     def __len__(self) -> int:
@@ -63,7 +63,7 @@ def entries(file: str) -> tuple[Mapping[str, Any], ...]:
 
 
 def _version(file: str) -> tuple[Path, int, int]:
-    """A file as it is now: what was read from it holds for as long as this stays the same."""
+    """A file as it is now: what was read from it is valid as long as this stays the same."""
     path = locate(file)
     found = path.stat()
     return path, found.st_mtime_ns, found.st_size
@@ -178,7 +178,7 @@ def _wrong(file: str, entry: Mapping[str, Any], problem: str, expected: str) -> 
 def devices_of(clients: Ints, devices: int, seed: int) -> tuple[npt.NDArray[np.unsignedinteger[Any]], Ints]:
     """Each client's device of a trace, and how many clients have had that device before.
 
-    The devices are dealt out in an order of the seed, again and again: every device is used equally often, and
+    The devices are dealt out repeatedly in an order drawn from the seed: every device is used equally often, and
     speeds and sessions of one file go to the same client.
     """
     order = generator(seed, "trace").permutation(devices).astype(np.min_scalar_type(devices))

@@ -104,7 +104,7 @@ def test_without_owners_in_the_test_split_clients_have_no_test_samples(make_data
 
 
 def test_data_without_natural_clients_is_refused(make_dataset):
-    with pytest.raises(DataError, match="does not say whose"):
+    with pytest.raises(DataError, match="does not name the owners"):
         Natural().divide(make_dataset([0, 1]), np.random.default_rng(0))
 
 

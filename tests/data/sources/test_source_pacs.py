@@ -7,11 +7,13 @@ import itertools
 import numpy as np
 import pytest
 
+import muster
 from muster.core.errors import ConfigError, DataError
 from muster.core.randomness import generator
 from muster.data.partition import schemes
 from muster.data.sources import sources
 from muster.data.sources.pacs import CLASSES, DOMAINS
+from muster.experiment import from_dict
 
 COPIES = 5
 
@@ -58,6 +60,24 @@ def test_one_domain_left_out(pacs):
     data = pacs(test_domain="sketch")
     assert np.bincount(data.train.attributes, minlength=4).tolist() == [35, 35, 35, 0]
     assert np.bincount(data.test.attributes, minlength=4).tolist() == [0, 0, 0, 35]
+
+
+def test_three_domains_train_and_the_fourth_tests(pacs):
+    """Nobody has samples of the domain that is left out: there are three clients, and the server tests."""
+    settings = {
+        "rounds": 2,
+        "data": {"source": "pacs", "image_size": 8, "test_domain": "photo"},
+        "partition": {"scheme": "natural"},
+        "model": {"name": "logistic"},
+        "selection": {"method": "random", "clients_per_round": 3},
+    }
+    result = muster.run(from_dict(settings), workers=0)
+    assert result.selections[0] == [[0, 1, 2]]
+    assert np.isfinite(result.metrics[-1]["accuracy"])
+    data = pacs(test_domain="photo")
+    partition = schemes.build("natural", {}).divide(data, generator(0, "partition"))
+    assert [set(data.train.owners[partition.train[k]].tolist()) for k in range(3)] == [{0}, {1}, {3}]
+    assert partition.test.sizes.tolist() == [0, 0, 0]
 
 
 def test_domains_as_clients(pacs):

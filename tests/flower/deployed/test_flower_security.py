@@ -67,7 +67,7 @@ def test_a_node_that_lies_is_refused_and_the_others_are_used(
 def test_a_node_without_a_registered_key_is_turned_away(federation, task, tmp_path):
     child = federation.start_node(0, make_node_key(tmp_path, "stranger"), "stranger")
     assert child.wait(120) == EngineError.exit_code
-    assert "did not take this node in" in child.log.read_text()
+    assert "did not admit this node" in child.log.read_text()
     result = run_on_link(task("rounds=1"), federation.link)
     assert result.records[0].trainings[0].clients == [0, 1, 2, 3, 4, 5]
 

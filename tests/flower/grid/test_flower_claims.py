@@ -60,7 +60,7 @@ def test_a_huge_count_is_seen_through_by_the_work_that_it_would_take(tiny, grid_
     experiment = tiny(rounds=2, **OWN)
     result = run_on_grid(grid_with_a_liar(grid_of, experiment, claiming(10**9)), experiment)
     assert [(round, client) for round, client, _ in result.rejected] == [(1, 1), (2, 1)]
-    assert "it trained on 40 samples, where all that it states to have make 1e+09" in result.rejected[0][2]
+    assert "it trained on 40 samples, but the number it states amounts to 1e+09" in result.rejected[0][2]
     for record in result.records:
         assert record.trainings[0].clients == [0, 2]
 
@@ -98,7 +98,7 @@ def test_steps_of_a_probe_that_nobody_asked_for_are_no_excuse(tiny, grid_of):
     experiment = tiny(rounds=1, **OWN)
     grid = grid_with_a_liar(grid_of, experiment, claiming(10**6, credited_steps=3))
     result = run_on_grid(grid, experiment)
-    assert "a probe that nobody asked for" in result.rejected[0][2]
+    assert "a probe that was not asked for" in result.rejected[0][2]
 
 
 def test_label_counts_must_add_up_to_the_stated_samples(tiny, grid_of):
@@ -115,7 +115,7 @@ def test_label_counts_must_add_up_to_the_stated_samples(tiny, grid_of):
     said = [event for record in result.records for event in record.events if "adds up to" in event]
     assert said[0] == (
         "client 1 was asked in vain: its answer was refused: its 'label_histogram' adds up to 1e+12 samples, "
-        "but it states to have 40"
+        "but it claims to have 40"
     )
     assert result.history.failures[1] >= 1
 

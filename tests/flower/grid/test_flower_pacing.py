@@ -125,6 +125,27 @@ def test_the_first_answers_count_and_the_others_are_booked_and_told(slow):
     assert any("client 3 answered exchange 0.0.0 too late: dropped" in event for event in events(result))
 
 
+def test_answers_seen_together_with_the_last_that_counts_are_booked_as_sent(slow):
+    experiment, grid = slow({"method": "over-select", "factor": 2.0}, rounds=1, selection=random(3))
+    grid.seconds = lambda client, message: 1.0 if client < 5 else 6.0  # five are seen at one look
+    result = run_on_grid(grid, experiment)
+    assert Counter(outcomes(result)[0].values()) == {"used": 3, "late": 3}
+    costs, model = result.ledger.rounds[0], result.spec.bytes
+    assert costs.bytes_up == 5 * model
+    # Two answers were thrown away, and one client was given up before it had any.
+    assert costs.wasted_bytes == (3 + 2) * model
+    assert result.ledger.total_disclosed()["model update"] == 5
+
+
+def test_what_comes_too_late_has_been_told(slow):
+    experiment, grid = slow({"method": "over-select", "factor": 2.0}, rounds=3, selection=random(3))
+    result = run_on_grid(grid, experiment)
+    told = [row["model update"] for row in result.ledger.disclosed]
+    # Three of each round count; those of round 1 that nobody waited for are dropped when round 3 begins.
+    assert told == [3, 3, 6]
+    assert [costs.bytes_up // result.spec.bytes for costs in result.ledger.rounds] == told
+
+
 def random(count: int) -> dict[str, Any]:
     return {"method": "random", "clients_per_round": count}
 
@@ -385,6 +406,8 @@ def test_a_server_that_is_killed_with_answers_under_way_goes_on_and_can_be_repea
     result = run_on_grid(fresh, experiment, out=tmp_path, resume=True)
     told = [event for event in result.records[4].events if "once more: the server had been away" in event]
     assert len(told) == 4
+    # The two clients that set out in a round get the model; here four more get theirs once again.
+    assert [costs.bytes_down // result.spec.bytes for costs in result.ledger.rounds[3:6]] == [2, 6, 2]
     # They are sent the same orders: those whose answers nobody had taken.
     before = Counter(trainings_sent(grid)) - Counter(
         {order: 1 for order in trainings_sent(grid) if int(order[1].split(".")[0]) > 3}

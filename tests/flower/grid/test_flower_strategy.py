@@ -130,7 +130,7 @@ def test_clients_are_told_learning_rates_of_their_own(grid, initial):
 
 
 def test_learning_rates_of_their_own_need_an_app_that_is_told_one(grid, initial):
-    with pytest.raises(ConfigError, match="learning rates of their own"):
+    with pytest.raises(ConfigError, match="individual learning rates"):
         MusterStrategy(Levelling()).start(grid, initial, num_rounds=1)
 
 

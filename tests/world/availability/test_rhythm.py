@@ -59,46 +59,81 @@ def slow_gap(characters, second, amount):
         amount, second = amount - room, (hour + 1) * 3600
 
 
-def slow_life(characters, seed, client, until):
+def slow_life(characters, key, opening, until):
     """A client's state in every second from 0 to `until`, by playing its stretches from their beginnings."""
-    words = [
-        int(w)
-        for w in generator(seed, "availability rhythm", client).bit_generator.seed_seq.generate_state(4, np.uint64)
-    ]
-    kind = int(slow_uniform(words[1]) * len(characters.sessions))
+    kind, online, second, end = opening
     on, off = characters.sessions[kind].tolist(), characters.gaps[kind].tolist()
     length = math.ceil(16 * (slow_mean(on) + slow_mean(off)))
-    second = -int(slow_uniform(words[2]) * length)
     share = slow_mean(on) / (slow_mean(on) + slow_mean(off))
-    found, stretch = {}, 0
+    found = dict.fromkeys(range(second), online)
+    online, stretch = not online, 0
     while second < until:
-        end = second + length
-        online = slow_uniform(slow_word(words[0], stretch * 65536)) < share
+        if stretch > 0:
+            online = slow_uniform(slow_word(key, stretch * 65536)) < share
         number = 1
         while second < end:
-            lasting = slow_quantile(
-                on if online else off, slow_uniform(slow_word(words[0], stretch * 65536 + number))
-            )
+            chance = slow_uniform(slow_word(key, stretch * 65536 + number))
+            lasting = slow_quantile(on if online else off, chance)
             over = second + lasting if online else slow_gap(characters, second, lasting)
             for _ in range(max(1, round(over) - second)):
                 if second < end:
                     found[second] = online
                     second += 1
             online, number = not online, number + 1
-        stretch += 1
+        stretch, end = stretch + 1, end + length
     return found
+
+
+def next_change(life, now):
+    return next(second for second in range(now + 1, now + 5000) if life[second] != life[now])
+
+
+def slow_key(seed, client):
+    root = generator(seed, "availability rhythm", 0).bit_generator.seed_seq.generate_state(1, np.uint64)[0]
+    return slow_word(int(root), client)
 
 
 @settings(max_examples=25, deadline=None)
 @given(seed=st.integers(0, 2**32 - 1), client=st.integers(0, 2**31), now=st.integers(0, 5000))
 def test_any_moment_without_those_before_it(seed, client, now):
-    life = slow_life(SMALL, seed, client, now + 2000)
+    key, openings = slow_key(seed, client), SMALL.openings
+    mine = key >> 49
+    kind, end, turn = (int(x[mine]) for x in (openings.characters, openings.ends, openings.turns))
+    opening = kind, bool(openings.online[mine]), end, turn
+    life = slow_life(SMALL, key, opening, now + 5000)
     online, change = states(SMALL, lives(SMALL, np.array([client]), seed), np.array([now]))
     assert online[0] == life[now]
-    later = next(second for second in range(now + 1, now + 2000) if life[second] != life[now])
-    assert change[0] == later
+    assert change[0] == next_change(life, now)
 
 
+@pytest.mark.parametrize("number", [0, 1, 77, 32_767])
+def test_openings_are_those_of_lives_that_began_long_before(number):
+    midnight, length = 86_400, int(SMALL.stretches[number % 2])
+    turn = 1 + int(slow_uniform(slow_word(slow_word(0, number), 0)) * length)
+    life = slow_life(SMALL, slow_word(0, number), (number % 2, False, 0, turn), midnight + 5000)
+    opening = SMALL.openings[np.array([number])]
+    assert opening.characters[0] == number % 2
+    assert opening.online[0] == life[midnight]
+    assert opening.ends[0] == next_change(life, midnight) - midnight
+    # The stretch in which that happens goes on for as long as there.
+    assert 0 < opening.turns[0] - opening.ends[0] <= length
+    assert (midnight + opening.turns[0] - turn) % length == 0
+
+
+def test_time_0_is_a_midnight_as_any_other():
+    """As many are there, and for as long, as a month later: nobody's life begins there."""
+    who = lives(fitted(), np.arange(20_000), 3)
+    for character in range(0, 100, 10):
+        some = who[np.flatnonzero(who.characters == character)]
+        count = len(some.keys)
+        first, later = (states(fitted(), some, np.full(count, day * 86_400)) for day in (0, 30))
+        assert abs(first[0].mean() - later[0].mean()) < 0.2
+        assert ks_2samp(first[1][first[0]], (later[1] - 30 * 86_400)[later[0]]).pvalue > 1e-3
+    first, later = (states(fitted(), who, np.full(20_000, day * 86_400)) for day in (0, 30))
+    assert abs(first[0].mean() - later[0].mean()) < 0.02
+
+
+@settings(deadline=None)
 @given(begin=st.integers(-500_000, 10**7), amount=st.floats(0.1, 10**6))
 def test_gaps_pass_at_the_speed_of_the_hours(begin, amount):
     found = passed_by(SMALL, np.array([begin]), np.array([amount]))[0]
@@ -148,6 +183,32 @@ def test_a_watch_says_the_same():
         assert watch.available(now).tolist() == rhythm.available(now, 400, 3).tolist()
         assert watch.until(now, who).tolist() == rhythm.until(now, who, 3).tolist()
         assert watch.next_start(now) == rhythm.next_start(now, 400, 3)
+
+
+class Counted(np.ndarray):
+    """Notes how many entries are compared."""
+
+    seen: list[int] = []  # noqa: RUF012 (of the test)
+
+    def __le__(self, other):
+        self.seen.append(len(self))
+        return np.asarray(self) <= other
+
+
+def test_a_watch_looks_at_everybody_only_now_and_then():
+    rhythm, clients = availabilities.build("rhythm", {}), 3000
+    watch = Watch(rhythm, clients, 3)
+    watch.there(0.0)
+    watch._changes = watch._changes.view(Counted)
+    for now in np.arange(1, 200) * 5.0:
+        assert np.array_equal(np.flatnonzero(watch.there(now)), rhythm.available(now, clients, 3))
+    looks = [count for count in Counted.seen if count == clients]
+    assert len(Counted.seen) >= 199
+    # For every seventeenth look: one to see who has changed, one to see who will.
+    assert len(looks) < 2 * 199 / 10
+    # A jump, and back in time: nothing that was noted misleads.
+    for now in (2e5, 2e5 + 1, 100.0, 101.0, 5e5):
+        assert np.array_equal(np.flatnonzero(watch.there(now)), rhythm.available(now, clients, 3))
 
 
 def test_a_few_clients_may_leave_nobody_there():

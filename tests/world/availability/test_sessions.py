@@ -4,7 +4,7 @@ import json
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from muster.core.errors import DataError
@@ -48,6 +48,7 @@ def slow_remaining(entry, second):
     return np.inf
 
 
+@settings(deadline=None)
 @given(recordings())
 def test_the_search_says_what_counting_seconds_says(found):
     recorded = compiled(found)
@@ -99,6 +100,7 @@ def test_nobody_ever(tmp_path):
     assert 0 < len(lonely) < 20
 
 
+@settings(deadline=None)
 @given(found=recordings(), steps=st.lists(st.integers(-5, 40), min_size=1, max_size=12), seed=st.integers(0, 3))
 def test_a_watch_says_the_same(tmp_path_factory, found, steps, seed):
     if not any(a < b for entry in found for a, b in zip(entry["active"], entry["inactive"], strict=True)):

@@ -5,8 +5,8 @@ import pytest
 
 from muster.core.errors import ConfigError
 from muster.core.randomness import generator
-from muster.world.devices import device_models, from_config
-from muster.world.devices.phones import REFERENCE_FLOPS, Phones, drawn_kinds, tables
+from muster.world.devices import device_models, from_config, phones
+from muster.world.devices.phones import REFERENCE_FLOPS, Drawn, Phones, tables
 
 
 def draw(clients=1000, seed=0, flops=1e8, **options):
@@ -46,18 +46,31 @@ def test_declared_costs_need_no_counting():
 
 
 def test_every_client_draws_from_its_own_stream():
-    phone, network = drawn_kinds(200, 4, 952, 19)
+    phone, network = Drawn(200, 4, 952, word=0).all, Drawn(200, 4, 19, word=1).all
     for client in (0, 17, 199):
         own = generator(4, "devices", client).bit_generator.seed_seq.generate_state(4, np.uint64)
         assert phone[client] == int(own[0]) * 952 >> 64
         assert network[client] == int(own[1]) * 19 >> 64
-    few, _ = drawn_kinds(50, 4, 952, 19)
-    np.testing.assert_array_equal(few, phone[:50])
-    assert (drawn_kinds(200, 5, 952, 19)[0] != phone).any()
+    np.testing.assert_array_equal(Drawn(50, 4, 952, word=0).all, phone[:50])
+    assert (Drawn(200, 5, 952, word=0).all != phone).any()
+
+
+def test_of_very_many_clients_only_those_are_drawn_that_are_looked_at(monkeypatch):
+    monkeypatch.setattr(phones, "MANY", 100)
+    few, many = np.array([3, 999, 17]), np.arange(400)
+    for word, kinds in ((0, 952), (1, 19)):
+        drawn, whole = Drawn(1000, 4, kinds, word), Drawn(1000, 4, kinds, word).all
+        before = drawn[few]
+        assert "all" not in vars(drawn)
+        np.testing.assert_array_equal(drawn[many], whole[many])
+        assert "all" in vars(drawn)
+        for found in (before, drawn[few]):
+            np.testing.assert_array_equal(found, whole[few])
+            assert found.dtype == whole.dtype
 
 
 def test_phones_and_connections_are_equally_likely_and_independent():
-    phone, network = drawn_kinds(100_000, 0, 952, 19)
+    phone, network = Drawn(100_000, 0, 952, word=0).all, Drawn(100_000, 0, 19, word=1).all
     assert len(np.unique(phone)) == 952
     counts = np.bincount(network, minlength=19)
     assert abs(counts / 100_000 - 1 / 19).max() < 0.004  # more than five standard deviations
@@ -67,7 +80,7 @@ def test_phones_and_connections_are_equally_likely_and_independent():
 def test_three_bytes_a_client():
     devices = draw(10_000)
     assert devices.down.kinds is devices.up.kinds
-    assert devices.speed.kinds.nbytes + devices.down.kinds.nbytes == 30_000
+    assert devices.speed.kinds.all.nbytes + devices.down.kinds.all.nbytes == 30_000
     assert len(devices) == 10_000
 
 
@@ -85,7 +98,7 @@ def test_jitter_belongs_to_round_exchange_and_client():
 
 def test_varying_connections_have_the_measured_mean_and_spread():
     devices = draw(19, connection="varying")
-    mean, spread = tables().networks[devices.down.kinds[0], :2]
+    mean, spread = tables().networks[devices.down.kinds[np.array([0])][0], :2]
     speeds = np.array(
         [1e6 / devices.times(np.array([0]), 1, 1e6, 1e6, exchange=(r, 0))[0, 0] for r in range(4000)]
     )

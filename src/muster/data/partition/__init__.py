@@ -1,4 +1,4 @@
-"""Partition schemes: how a data set is divided over clients."""
+"""Partition schemes: how a data set is divided among clients."""
 
 from muster.data.partition.base import Partition, Scheme, schemes
 

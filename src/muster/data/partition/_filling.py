@@ -1,4 +1,4 @@
-"""Filling clients one after the other from class stocks that run out, many clients at a time."""
+"""Fills clients in turn from class stocks that run out, many clients at a time."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def fill_in_order(stock: Ints, needs: Ints, propose: Propose, complete: Complete
 
     As long as no class runs out, clients do not influence each other: a block of them is drawn at once, and the
     clients before the first one that asks for too much are kept. That one takes what there is, and `complete`
-    says what it takes for the rest. Clients after one that empties a class exactly are drawn anew without it. A
+    says what it takes for the rest. Clients after one that empties a class exactly are drawn again without it. A
     class runs out at most once, so there are at most as many blocks that end early.
     """
     clients, classes = len(needs), len(stock)
@@ -54,7 +54,7 @@ def fill_in_order(stock: Ints, needs: Ints, propose: Propose, complete: Complete
 
 
 def deal(pools: Index, counts: npt.NDArray[np.integer]) -> Index:
-    """Hand out `counts` (clients × classes) samples from the front of each class's pool; the rest is nobody's."""
+    """Hand out `counts` (clients × classes) samples from the front of each class's pool; the rest is left."""
     owners = np.full(len(pools.samples), -1, dtype=np.int64)
     for c in range(pools.clients):
         mine = np.repeat(np.arange(len(counts)), counts[:, c])

@@ -2,7 +2,7 @@
 
 One is ours: `pacs-gsc`, after the paper's `spawrious-gsc`.
 
-A table has one row a class and one column an attribute value, and stands for `times` identical clients.
+A table has one row per class and one column per attribute value, and stands for `times` identical clients.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _GSC: Blueprint = (
     (1, _COUNTER),
 )
 
-#: The same mix with 140 samples a client, as PACS has fewer pictures. Ours, not the paper's.
+#: The same mix with 140 samples per client, as PACS has fewer pictures. Ours, not the paper's.
 _GSC_140: Blueprint = (
     (2, ((63, 63), (7, 7))),
     (2, ((7, 7), (63, 63))),

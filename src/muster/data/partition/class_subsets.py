@@ -17,9 +17,9 @@ from muster.data.partition.quantity_skew import size_weights, skewed_sizes
 
 
 def varied_class_sets(numbers: Ints, classes: int, rng: np.random.Generator) -> Bools:
-    """clients × classes: who holds what. Client k has numbers[k] classes; classes have as many holders, ± 1."""
+    """clients × classes: who holds what. Client k has numbers[k] classes; all have as many holders, ± 1."""
     holds = np.zeros((len(numbers), classes), dtype=np.bool_)
-    # Classes in a random order, dealt round and round: nobody gets one twice, for nobody gets more than there are.
+    # Classes in random order, dealt round and round: no client gets one twice, as none gets more than there are.
     order = rng.permutation(classes)
     slots = np.arange(numbers.sum())
     holds[np.repeat(np.arange(len(numbers)), numbers), order[slots % classes]] = True
@@ -41,7 +41,7 @@ def class_subsets(labels: Ints, classes: int, numbers: Ints, weights: Floats, rn
         if len(holders) > len(pools[c]):
             raise DataError(
                 f"class {c} has {len(pools[c])} samples, but {len(holders)} clients are to have some of it",
-                fix="use fewer clients or fewer classes a client",
+                fix="use fewer clients or fewer classes per client",
             )
         if len(holders):
             owners[pools[c]] = np.repeat(holders, skewed_sizes(len(pools[c]), weights[holders], 1))
@@ -53,8 +53,8 @@ def class_subsets(labels: Ints, classes: int, numbers: Ints, weights: Floats, rn
 class ClassSubsets(Scheme):
     """A subset of the classes for each client, of varying size, and varying numbers of samples.
 
-    How many classes a client has is uniform from min_classes to max_classes; its share of a class among those who
-    hold it is proportional to a weight of its own, log-normal with σ = spread (0: equal shares). Clients have the
+    How many classes a client has is uniform from min_classes to max_classes; its share of a class among those that
+    hold it is proportional to the client's weight, log-normal with σ = spread (0: equal shares). Clients have the
     same share of each class's test samples as of its training samples.
     """
 

@@ -27,7 +27,7 @@ def random_class_sets(clients: int, classes: int, per_client: int, rng: np.rando
     times[rng.permutation(classes)[: slots % classes]] += 1
     order = rng.permutation(classes)
     holds = np.zeros((clients, classes), dtype=np.bool_)
-    # A class fills consecutive slots, at most one round of clients, so nobody gets it twice.
+    # A class fills consecutive slots, at most one round of clients, so no client gets it twice.
     holds[np.arange(slots) % clients, np.repeat(order, times[order])] = True
     mix_class_sets(holds, rng)
     return holds
@@ -42,7 +42,7 @@ def mix_class_sets(holds: Bools, rng: np.random.Generator) -> None:
 
 
 def _trade(holds: Bools, left: Ints, right: Ints, rng: np.random.Generator) -> None:
-    """Each pair divides anew, at random and in the same numbers, what only one of the two has."""
+    """Each pair redistributes, at random and in the same numbers, what only one of the two has."""
     ours, theirs = holds[left], holds[right]
     single = ours ^ theirs
     open_slots = (ours & single).sum(axis=1)
@@ -73,7 +73,7 @@ def classes_per_client(
         if len(holders) > len(pools[c]):
             raise DataError(
                 f"class {c} has {len(pools[c])} samples, but {len(holders)} clients are to have some of it",
-                fix="use fewer clients or fewer classes a client",
+                fix="use fewer clients or fewer classes per client",
             )
         if len(holders):
             owners[pools[c]] = np.repeat(holders, even(len(pools[c]), len(holders)))
@@ -91,7 +91,7 @@ def label_shards(labels: Ints, classes: int, clients: int, per_client: int, rng:
 
 
 def truncated(index: Index, rng: np.random.Generator) -> Index:
-    """Every client with as many samples as the smallest one has, chosen at random; the others are nobody's."""
+    """Every client with as many samples as the smallest one has, chosen at random; the others stay unassigned."""
     order = rng.permutation(len(index.samples))
     order = order[np.argsort(index.owners[order], kind="stable")]
     rank = np.arange(len(order)) - np.repeat(index.starts[:-1], index.sizes)

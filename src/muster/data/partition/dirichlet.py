@@ -125,8 +125,8 @@ def dirichlet_over_classes(
 class Dirichlet(Scheme):
     """Label skew: the smaller alpha, the fewer classes a client has.
 
-    over = "clients" cuts every class over the clients; over = "classes" gives equal clients with a label
-    distribution of their own. Clients have the same share of each class's test samples as of its training samples.
+    over = "clients" cuts every class over the clients; over = "classes" gives equal clients, each with its own
+    label distribution. Clients have the same share of each class's test samples as of its training samples.
     """
 
     needs_classes: ClassVar[bool] = True

@@ -1,4 +1,4 @@
-"""Clients of one exact size whose label distributions are drawn with one Dirichlet parameter a group.
+"""Clients of one exact size whose label distributions are drawn with one Dirichlet parameter per group.
 
 The workloads of ASTraFL (Xie et al.): 12 clients, 2,000 CIFAR-10 samples each, β from 0.1 to 0.8.
 """
@@ -30,7 +30,7 @@ def fixed_size_dirichlet(
 ) -> Index:
     """One client for each entry of `betas`, with exactly `size` samples and labels ~ Dir(β, …, β).
 
-    Clients are disjoint; what nobody needs stays unassigned. All distributions are drawn again while together
+    Clients are disjoint; what no client needs stays unassigned. All distributions are drawn again while together
     they ask for more of a class than there is. When that does not end within `max_tries`, the last draw is
     capped: the class is shared in proportion, and clients take the difference from their other classes.
     """
@@ -59,8 +59,8 @@ def _mixtures(
 def capped(counts: Ints, mixtures: Floats, stock: Ints) -> Ints:
     """`counts` (clients × classes) changed so that no class is asked for more than `stock`; row sums stay.
 
-    A class in too great demand is shared in proportion to demand. A client takes what it lost from classes with
-    samples left, ∝ its own distribution (equally, where that has no mass on them).
+    A class that is over-subscribed is shared in proportion to demand. A client takes what it lost from classes
+    with samples left, ∝ its own distribution (equally, where that has no mass on them).
     """
     counts = counts.copy()
     wanted = counts.sum(axis=1)
@@ -103,7 +103,7 @@ class FixedSizeDirichlet(Scheme):
             raise ConfigError(
                 f"{self.clients} clients with {self.size} samples each need {needed} samples; "
                 f"there are {len(dataset.train)}",
-                expected="at least 1 sample a client, and not more than there are in all",
+                expected="at least 1 sample per client, and not more than there are in all",
                 fix="lower partition.size or partition.clients",
             )
         train = fixed_size_dirichlet(

@@ -53,7 +53,7 @@ def skewed_table(
 def group_skew(cells: Ints, tables: Ints, rng: np.random.Generator) -> Index:
     """Clients with exactly the samples that `tables` (clients × cells) ask of every cell, without replacement.
 
-    `cells` is the class and attribute of every sample as one number. What nobody asks for stays unassigned.
+    `cells` is the class and attribute of every sample as one number. What no client asks for stays unassigned.
     """
     return deal(shuffled_pools(cells, tables.shape[1], rng), tables)
 

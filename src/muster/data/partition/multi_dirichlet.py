@@ -1,4 +1,4 @@
-"""Groups of clients with different label skew: one Dirichlet parameter a group (Chen and Vikalo, "Heterogeneity-
+"""Groups of clients with different label skew: one Dirichlet parameter per group (Chen and Vikalo, "Heterogeneity-
 guided client sampling", 2024; also the scenarios of Terraform, Balivada et al.)."""
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ def _draw(
 @schemes.register("multi-dirichlet")
 @dataclass(frozen=True)
 class MultiDirichlet(Scheme):
-    """Groups of clients with different label skew: one alpha a group.
+    """Groups of clients with different label skew: one alpha per group.
 
     Clients are numbered group by group, in the order of the alphas. The test split is divided by the same draws.
     """
@@ -155,5 +155,5 @@ class MultiDirichlet(Scheme):
                 f"{groups} alphas do not divide {self.clients} clients into equal groups",
                 expected=f"a number of clients that is a multiple of {groups}",
                 fix=f"set partition.clients = {max(1, self.clients // groups) * groups}, or "
-                "partition.allow_drop = true to leave the odd clients out",
+                "partition.allow_drop = true to leave out the surplus clients",
             )

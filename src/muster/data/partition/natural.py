@@ -99,7 +99,7 @@ class Natural(Scheme):
     `clients` takes that many of them at random (default: all). With `keys_per_client` the keys are dealt out to
     `clients` clients instead; holders of the same key share it, or with `duplicate` have all of its samples each
     (the only case in which a sample has two clients). A client's test samples are those of its keys in the test
-    split; there are none where the test split does not say whose its samples are.
+    split; there are none where the test split does not name the owners of its samples.
     """
 
     clients: int | None = None
@@ -112,7 +112,7 @@ class Natural(Scheme):
         owners, test_owners = dataset.train.owners, dataset.test.owners
         if owners is None:
             raise DataError(
-                f"the data set '{dataset.name}' does not say whose its samples are",
+                f"the data set '{dataset.name}' does not name the owners of its samples",
                 expected="data with natural clients, such as femnist or shakespeare",
                 fix="choose another partition.scheme",
             )

@@ -49,7 +49,7 @@ TITLES = (
 
 
 def _words(name: str) -> str:
-    # Whatever is no letter or digit is an underscore in LEAF, one or several: versions differ.
+    # Anything but a letter or digit is one or more underscores in LEAF: versions differ.
     return re.sub(r"[^A-Z0-9]+", " ", name.upper()).strip()
 
 
@@ -65,5 +65,5 @@ def speaker_of(name: str) -> str:
     raise DataError(
         f"'data.merge_plays' is true, but '{name}' does not begin with the title of a play of Shakespeare",
         expected="names as in LEAF, for example THE_TRAGEDY_OF_MACBETH_BANQUO",
-        fix="leave merge_plays out: then every name is a client of its own",
+        fix="leave merge_plays out: then every name is a separate client",
     )

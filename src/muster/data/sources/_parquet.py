@@ -45,7 +45,7 @@ def find_parquet(folder: Path) -> Sequence[Path]:
 
 
 def find_unsplit_parquet(folder: Path) -> Sequence[Path]:
-    """The Parquet files of a folder when they have no test split of their own; else nothing."""
+    """The Parquet files of a folder when they have no test split; otherwise nothing."""
     files = parquet_in(folder)
     return files if {split_of(file) for file in files} <= {"train", None} else ()
 

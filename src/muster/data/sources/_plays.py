@@ -1,4 +1,4 @@
-"""Speeches from the plain text of plays: who says what."""
+"""Speeches from the plain text of plays, by speaker."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ def is_play(text: str) -> bool:
 def speeches(text: str) -> dict[str, list[str]]:
     """What each speaker of a play says, speech by speech, without stage directions.
 
-    A speaker is a line of its own after an empty line and before a speech: a name in capitals, or a name in
-    ordinary letters that ends with a full stop. Names of the second kind must come at least twice, for a short
-    sentence at the start of a paragraph looks the same.
+    A speaker is a separate line after an empty line and before a speech: a name in capitals, or a name in
+    ordinary letters that ends with a full stop. Names of the second kind must occur at least twice, because a
+    short sentence at the start of a paragraph looks the same.
     """
-    # Whole lines of stage directions go without a trace, so that a name before one still stands before its speech.
+    # Whole lines of stage directions are removed, so that a name before one still precedes its speech.
     spoken_text = _DIRECTION.sub("", _LINE_OF_DIRECTION.sub("", text))
     lines = [re.sub(r"\s+", " ", line).strip() for line in spoken_text.splitlines()]
     start = next((i for i, line in enumerate(lines) if _FIRST_ACT.match(line)), len(lines))

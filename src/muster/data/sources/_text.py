@@ -52,7 +52,7 @@ def encode_texts(
 
     `minilm` embeds sentences with all-MiniLM-L6-v2, any other name or path with that sentence-transformers model;
     `tfidf` counts the `width` most frequent words and word pairs of the training texts; `hashing` counts all of
-    them in `width` buckets, which needs no look at anybody's texts; `words` gives the ids of the first `length`
+    them in `width` buckets, which needs no look at the texts; `words` gives the ids of the first `length`
     words of a text, for models that train their own embeddings; `wordpiece` the ids of `length` word pieces, for
     a BERT that has this vocabulary.
     """

@@ -52,7 +52,7 @@ def cmnist(data_dir: str | None = None) -> Dataset:
 def coin_flips(labels: Ints) -> Ints:
     """The colour of every picture of a split, as the authors' code draws it.
 
-    A legacy generator that is seeded anew for each split tosses a coin for the pictures of the first class, then
+    A legacy generator that is seeded again for each split tosses a coin for the pictures of the first class, then
     for those of the second.
     """
     flips = np.random.RandomState(42)

@@ -16,7 +16,7 @@ def digits(test_fraction: float = 0.2, data_dir: str | None = None) -> Dataset:
     """Scikit-learn's digits: 1,797 grey 8 × 8 pictures; needs no download.
 
     The data has no official split, so one is made: stratified by class, the same on every machine. `data_dir` is
-    accepted like everywhere and not used, for the pictures come with scikit-learn.
+    accepted as everywhere but not used, because the pictures come with scikit-learn.
     """
     if not 0.0 < test_fraction < 1.0:
         raise ConfigError(f"bad value for 'data.test_fraction': {test_fraction}", expected="between 0 and 1")

@@ -59,7 +59,7 @@ def _read_parquet(files: Sequence[Path], new: NewArray) -> Arrays:
 
 
 def _in_memory(key: str, shape: tuple[int, ...], dtype: Any) -> Any:
-    """Room in memory for what is not kept as it is."""
+    """Memory for what is not kept in its original form."""
     return np.empty(shape, dtype)
 
 

@@ -1,4 +1,4 @@
-"""A folder of one's own: CLIENT/CLASS/files, pictures or arrays."""
+"""Your own folder: CLIENT/CLASS/files, pictures or arrays."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ def folder(
 ) -> Dataset:
     """Your own pictures or arrays, in folders CLIENT/CLASS/files.
 
-    Where the folder consists of `train` and `test`, each of them holds such folders; else `test_share` of every
-    client's files is kept for testing. `size` scales pictures to squares; files that end in .npy hold one sample.
-    A relative path begins in `data_dir`, or else in the current folder.
+    Where the folder consists of `train` and `test`, each of them holds such folders; otherwise `test_share` of
+    every client's files is held out for testing. `size` scales pictures to squares; files that end in .npy hold
+    one sample. A relative path begins in `data_dir`, or else in the current folder.
     """
     if path is None:
         raise DataError(
-            "your folder is not here: data.path is missing",
+            "no folder is named: data.path is missing",
             expected="the path of a folder with CLIENT/CLASS/files",
         )
     root = Path(data_dir or "") / path

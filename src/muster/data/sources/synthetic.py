@@ -67,7 +67,7 @@ def gaussian_classes(
     if min(sizes) < classes or separation < 0:
         raise ConfigError(
             f"{sizes[0]} training and {sizes[1]} test samples with separation {separation}",
-            expected=f"at least {classes} samples (one a class) and a separation of 0 or more",
+            expected=f"at least {classes} samples (one per class) and a separation of 0 or more",
         )
     # Two independent centres with variance σ² a coordinate are √(2 · features) · σ apart.
     centres = rng.normal(scale=separation / np.sqrt(2 * features), size=(classes, features))

@@ -37,7 +37,7 @@ def pull_of(
 
 @dataclass(frozen=True)
 class Done:
-    """What algorithms may look at when a slice has trained: one row a client."""
+    """What algorithms may look at when a slice has trained: one row per client."""
 
     #: How far the trained numbers moved.
     moved: torch.Tensor
@@ -59,7 +59,7 @@ def finish(
         case Scaffold():
             before = _kept(layout, states, CONTROL)
             new = _next_controls(algorithm, layout, pull, done)
-            # Who did no step keeps what it has.
+            # A client that did no step keeps what it has.
             idle = torch.from_numpy(done.steps == 0).unsqueeze(1)
             _keep(layout, states, CONTROL, new.masked_fill_(idle, torch.nan))
             return _kept(layout, states, CONTROL) - before

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any, ClassVar
 
@@ -15,7 +15,7 @@ from muster.engine.base import Failed, TrainOrder, schedule
 from muster.engine.local import LocalEngine
 from muster.engine.pool import Crashed
 from muster.engine.task import ClientTask
-from muster.engine.tasks import TaskRunner
+from muster.engine.tasks import Answered, TaskRunner
 from muster.engine.vectorised.runner import SliceRunner
 from muster.engine.vectorised.slices import cut, longest_slice
 from muster.engine.vectorised.support import why_not
@@ -55,18 +55,18 @@ class VectorisedEngine(LocalEngine):
             crashed: list[Ints] = []
             for task, answer in self._carried_out(order, parts, longest):
                 if not isinstance(answer, Crashed):
-                    yield from self._parts(task, *answer)
+                    yield from self._parts(task, answer)
                 elif len(task) > 1:
                     crashed.append(task.clients)
                 else:
                     yield Failed(task.client, answer.reason)
-            # One client's crash is not its neighbours': each of them is tried alone, after everybody else.
+            # One client's crash is not its neighbours': each of them is tried alone, after all others.
             parts, longest = [client for part in crashed for client in part[:, None]], 1
         self._store.drop(*PROBES)
 
     def _carried_out(
         self, order: TrainOrder, parts: list[Ints], longest: int
-    ) -> Iterator[tuple[ClientTask, tuple[Updates, Sequence[dict[str, int]]] | Crashed]]:
+    ) -> Iterator[tuple[ClientTask, Answered | Crashed]]:
         """Slices of at most `longest` clients, each with its answer."""
         clients, ends = np.concatenate(parts), np.cumsum([len(part) for part in parts])
         places = len(parts) if order.keep_all else min(len(parts), self._ring)
@@ -78,14 +78,16 @@ class VectorisedEngine(LocalEngine):
         for number, answer in self._run(len(tasks), lambda number: self._lent(tasks[number]), places):
             yield tasks[number], answer
 
-    def _parts(self, task: ClientTask, numbers: Updates, present: Sequence[dict[str, int]]) -> Iterator[Updates]:
+    def _parts(self, task: ClientTask, answer: Answered) -> Iterator[Updates]:
         """The answers of a slice: together where its rows of memory are neighbours, else one by one."""
         assert task.slots is not None
-        together = bool((np.diff(task.slots) == 1).all())
-        for rows in [slice(0, len(task))] if together else [slice(k, k + 1) for k in range(len(task))]:
-            first = int(task.slots[rows.start])
-            slots = slice(first, first + rows.stop - rows.start)
-            yield self._handed_over(numbers if together else numbers.rows(rows), slots, present[rows])
+        first = int(task.slots[0])
+        if (task.slots[1:] - task.slots[:-1] == 1).all():
+            yield self._handed_over(task.clients, slice(first, first + len(task)), answer)
+            return
+        for k, slot in enumerate(task.slots.tolist()):
+            row = slice(k, k + 1)
+            yield self._handed_over(task.clients[row], slice(slot, slot + 1), answer.rows(row))
 
 
 def _ring_rows(parts: list[Ints], places: int, longest: int) -> Ints:

@@ -33,7 +33,7 @@ class Batch:
 class Layer(ABC):
     """Part of a chain."""
 
-    #: The output is a tensor of its own that the layer does not need for its backward pass.
+    #: The output is a new tensor that the layer does not need for its backward pass.
     gives_away: bool = False
 
     @property

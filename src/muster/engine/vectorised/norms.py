@@ -40,7 +40,7 @@ class NormLayer(Layer):
 
     @abstractmethod
     def fitted(self, parameter: torch.Tensor, axes: int) -> torch.Tensor:
-        """clients × parameter shape, made to broadcast against inputs with so many axes."""
+        """clients × parameter shape, made to broadcast against inputs with this many axes."""
 
     @abstractmethod
     def summed(self, gradient: torch.Tensor) -> torch.Tensor:

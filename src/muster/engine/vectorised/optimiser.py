@@ -11,10 +11,10 @@ from muster.training.base import LocalTraining
 
 
 class RowOptimiser:
-    """Steps of the clients that are active; what the optimiser remembers is a row a client, like their values.
+    """Steps of the clients that are active; what the optimiser remembers is a row per client, like their values.
 
-    Optimisers take one learning rate. Where clients have their own, the optimiser goes with a rate of 1 from zero:
-    where it arrives is its direction, and each client goes its own rate along it. Weight decay, the only part of
+    Optimisers take one learning rate. Where clients have their own, the optimiser takes a step with rate 1 from
+    zero, which gives the direction, and each client moves along it at its own rate. Weight decay, the only part of
     the direction that looks at the values, is added to the gradients before.
     """
 
@@ -40,7 +40,7 @@ class RowOptimiser:
             self._optimizer.state[self._parameter]["momentum_buffer"] = velocity
 
     def narrow(self, active: int) -> None:
-        """Only the first `active` clients go on."""
+        """Only the first `active` clients continue."""
         if active == len(self._values):
             return
         kept = self._optimizer.state[self._parameter].items()

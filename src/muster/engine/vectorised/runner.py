@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from itertools import repeat
-from typing import Literal
+from typing import Literal, TypeAlias
 
 import numpy as np
 import torch
@@ -13,8 +13,8 @@ import torch
 from muster.core.arrays import Bools, Floats, Ints, Vector
 from muster.core.randomness import seeded
 from muster.engine.runtime import model_of, numbers
-from muster.engine.task import ClientTask
-from muster.engine.tasks import ClientRecipe, SharedVectors, TaskRunner
+from muster.engine.task import ClientTask, present_of
+from muster.engine.tasks import Answered, ClientRecipe, SharedVectors, TaskRunner
 from muster.engine.vectorised.algorithms import Done, States, finish, pull_of
 from muster.engine.vectorised.chain import chain_of
 from muster.engine.vectorised.stack import Stack, one_or_each
@@ -23,12 +23,15 @@ from muster.signals.base import Signal
 from muster.signals.losses import MeanLoss, mean_losses
 from muster.signals.start_loss import StartLoss
 from muster.training.context import PROBE, PROBE_VELOCITY, ClientContext, Trainings
-from muster.updates.table import ANSWER_FIELDS, Updates
+from muster.updates.table import ANSWER_FIELDS, Column, Updates
+
+#: The columns of `ANSWER_FIELDS`.
+Numbers: TypeAlias = Mapping[str, Column]
 
 
 @dataclass(frozen=True)
 class _Velocity:
-    """SGD's velocity that trainings go on with: clients × trained numbers, and who has one."""
+    """SGD's velocity that trainings continue with: clients × trained numbers, and which clients have one."""
 
     values: torch.Tensor
     known: Bools
@@ -36,7 +39,7 @@ class _Velocity:
 
 @dataclass(frozen=True)
 class _Work:
-    """What the clients of a slice have done, one number a client."""
+    """What the clients of a slice have done, one number per client."""
 
     outcomes: Outcomes
     #: Steps of probes, and after how many steps the optimiser forgot its velocity.
@@ -84,14 +87,14 @@ class SliceRunner(TaskRunner):
     # --- training ----------------------------------------------------------------------------------------
 
     @torch.no_grad()
-    def train(self, task: ClientTask) -> tuple[Updates, Sequence[dict[str, int]]]:
-        """The answers of all clients of the task, in its order, and which state each has in its slot now."""
-        assert task.slots is not None
+    def train(self, task: ClientTask) -> Answered:
+        """The answers of all clients of the task, in its order."""
+        asked = task
         self.runtime.enter(task.place.round)
         training, algorithm, layout = self.runtime.training, self.runtime.algorithm, self._chain.layout
         probed, skips = self._probes(task)
         sizes = self.runtime.data.sizes[task.clients]
-        # Clients that go on from a probe have fewer steps left; the trainer wants the longest first.
+        # Clients that continue from a probe have fewer steps left; the trainer wants the longest first.
         left = np.array([training.steps_for(size) for size in sizes.tolist()]) - skips
         order = np.argsort(-left, kind="stable")
         task = task.rows(order)
@@ -131,23 +134,23 @@ class SliceRunner(TaskRunner):
         back = np.argsort(order)
         extra = np.array([algorithm.extra_samples(size) for size in sizes.tolist()], dtype=np.int64)
         stated = {"samples": outcomes.samples[back] + extra, "credited_steps": probed}
-        answer = Updates(
-            clients=task.clients[back],
-            sizes=sizes,
-            movements=np.empty((len(task), 0), dtype=np.float32),
-            numbers={n: stated[n] if n in stated else getattr(outcomes, n)[back] for n in ANSWER_FIELDS},
-        )
-        answer = self._filtered(task.rows(back), answer)
+        stated |= {n: getattr(outcomes, n)[back] for n in ANSWER_FIELDS if n not in stated}
+        said, changed = self._filtered(asked, stated)
         reports = self._told(task, self._reports(cohort, work, states, task))
-        answer = replace(answer, reports={name: rows[back] for name, rows in reports.items()})
         kept = [
             self._keep(slot, state) if state else {}
             for slot, state in zip(task.slots.tolist(), states, strict=True)
         ]
-        return answer, [kept[k] for k in back]
+        present = present_of(kept)
+        return Answered(
+            said,
+            {name: rows[back] for name, rows in reports.items()},
+            changed,
+            None if present is None else present[back],
+        )
 
     def _told(self, task: ClientTask, measured: dict[str, Floats]) -> dict[str, Floats]:
-        """What the clients say after they have measured."""
+        """What the clients report after they have measured."""
         if not self.runtime.lies or not measured:
             return measured
         rows = [
@@ -156,11 +159,14 @@ class SliceRunner(TaskRunner):
         ]
         return {name: np.stack([row[name] for row in rows]) for name in measured}
 
-    def _filtered(self, task: ClientTask, answer: Updates) -> Updates:
-        """The answers as they are sent, their vectors in shared memory; a filter sees one client at a time."""
+    def _filtered(self, task: ClientTask, stated: Numbers) -> tuple[Numbers, Mapping[str, Ints]]:
+        """The numbers as they are sent, and what was changed; a filter sees one client at a time, its vectors in
+        shared memory."""
         if not self.runtime.filters:
-            return answer
+            return stated, {}
         assert task.slots is not None
+        nothing = np.empty((len(task), 0), dtype=np.float32)
+        answer = Updates(task.clients, self.runtime.data.sizes[task.clients], nothing, stated)
         movements, extra = self.memory.movements.numpy(), self.memory.extra.numpy()
         sent = []
         for row, slot in enumerate(task.slots.tolist()):
@@ -171,7 +177,8 @@ class SliceRunner(TaskRunner):
             for at, name in enumerate(self.runtime.algorithm.extra):
                 extra[slot, at] = done.extra[name][0]
             sent.append(done.without_vectors())
-        return Updates.concatenated(sent)
+        table = Updates.concatenated(sent)
+        return table.numbers, table.changed
 
     def _probes(self, task: ClientTask) -> tuple[Ints, Ints]:
         """Steps that probes took, and mini-batches that are left out for them, by client."""
@@ -185,7 +192,7 @@ class SliceRunner(TaskRunner):
         return probes[:, 0], probes[:, 1]
 
     def _velocity(self, states: States) -> _Velocity | None:
-        """What the probes' optimisers go on with, zero for clients without; None where nobody has any."""
+        """What the probes' optimisers continue with, zero for clients without; None where no client has any."""
         kept = [state.pop(PROBE_VELOCITY, None) for state in states]
         known = np.array([flat is not None for flat in kept])
         if not known.any():
@@ -252,7 +259,7 @@ class SliceRunner(TaskRunner):
             return {}
         trainings = self._trainings(work, task)
         one_by_one = [task.row(k) for k in range(len(task))]
-        # One stream a client: the signals of a report draw from it one after the other.
+        # One stream per client: the signals of a report draw from it in turn.
         rngs = [self.runtime.report_rng(row) for row in one_by_one]
         found: dict[str, Floats] = {}
         for signal in task.signals:

@@ -12,9 +12,9 @@ from muster.training.base import LocalTraining
 
 #: Largest share of the computed samples that may be padding (clients in a slice end their epochs at other steps).
 PADDING_SHARE = 0.25
-#: Bytes of parameters that are worked at together: more would not stay in a core's cache between two steps.
+#: Bytes of parameters that are worked on together: more would not stay in a core's cache between two steps.
 CACHED_BYTES = 4 * 1024**2
-#: More clients than this save nothing any more.
+#: More clients than this gain nothing.
 MOST_CLIENTS = 64
 #: A request with enough clients is cut into this many slices at least, so that all workers have something to do.
 FEWEST_SLICES = 4
@@ -27,11 +27,15 @@ def longest_slice(clients: int, parameters: int) -> int:
 
 def cut(sizes: Ints, training: LocalTraining, longest: int) -> list[slice]:
     """Slices of a request whose clients have these numbers of samples, in descending order."""
-    slices, start = [], 0
+    slices, start, counts, ascending = [], 0, sizes.tolist(), -sizes
     while start < len(sizes):
-        stop = start + 1
-        padded = _Padded(int(sizes[start]), training)
-        while stop < len(sizes) and stop - start < longest and padded.admits(int(sizes[stop])):
+        # Nothing is padded among equals, and most requests have no others.
+        equals = int(np.searchsorted(ascending, -counts[start], side="right")) - start
+        stop, padded = start + min(equals, longest), None
+        while stop < min(len(sizes), start + longest):
+            padded = padded or _Padded(counts[start], equals, training)
+            if not padded.admits(counts[stop]):
+                break
             stop += 1
         slices.append(slice(start, stop))
         start = stop
@@ -41,19 +45,13 @@ def cut(sizes: Ints, training: LocalTraining, longest: int) -> list[slice]:
 class _Padded:
     """How many samples a slice computes with, and how many of them are padding."""
 
-    def __init__(self, size: int, training: LocalTraining) -> None:
-        self._training, self._size, self._equals = training, size, 1
-        self._widest: Ints | None = None
+    def __init__(self, size: int, equals: int, training: LocalTraining) -> None:
+        self._training, self._widest = training, batch_sizes(size, training)
+        self._active = np.full(len(self._widest), equals)
+        self._real = equals * int(self._widest.sum())
 
     def admits(self, size: int) -> bool:
         """Take one more client in, unless that makes too much padding."""
-        if self._widest is None:
-            if size == self._size:  # nothing is padded among equals, and most requests have no others
-                self._equals += 1
-                return True
-            self._widest = batch_sizes(self._size, self._training)
-            self._active = np.full(len(self._widest), self._equals)
-            self._real = self._equals * int(self._widest.sum())
         own = batch_sizes(size, self._training)
         widest, active = self._widest.copy(), self._active.copy()
         np.maximum(widest[: len(own)], own, out=widest[: len(own)])

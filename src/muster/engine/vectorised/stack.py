@@ -1,4 +1,4 @@
-"""The parameters of several clients side by side: one row a client, one column a number of the model."""
+"""The parameters of several clients side by side: one row per client, one column per number of the model."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ class Step(ABC):
 
     @abstractmethod
     def entries(self, tensors: Tensors, rows: torch.Tensor, gradient: torch.Tensor) -> None:
-        """The gradient is zero but for some rows of each client's matrix, which may be named several times.
+        """The gradient is zero except in some rows of each client's matrix, which may be named several times.
 
         `rows` is clients × count, `gradient` is clients × count × width.
         """

@@ -57,7 +57,7 @@ class Pull:
 
 @dataclass(frozen=True)
 class Outcomes:
-    """By-products of the training, one number a client."""
+    """By-products of the training, one number per client."""
 
     steps: Ints
     samples: Ints
@@ -181,7 +181,7 @@ class _Descent:
         self._update = descent(lr, training.weight_decay) if stack.gradients is None else KeepGradients()
 
     def narrow(self, active: int) -> None:
-        """Only the first `active` clients go on."""
+        """Only the first `active` clients continue."""
         if active == self._stack.active:
             return
         self._stack.active = active

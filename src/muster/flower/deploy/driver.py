@@ -29,13 +29,13 @@ if TYPE_CHECKING:
 
 #: Where a run's folder remembers which Flower run it was.
 NOTES = "flower.json"
-#: Room in an answer for records beside its vectors.
+#: Room in an answer for records besides its vectors.
 _ROOM = 2**20
 
 
 @dataclass(frozen=True)
 class Task:
-    """An experiment as the command line gets it, and where its results go."""
+    """An experiment as given on the command line, and where its results go."""
 
     config: Path
     out: Path
@@ -57,8 +57,8 @@ class Task:
 def run_on_link(task: Task, link: Link, observers: Sequence[Observer] = ()) -> Result:
     """Run an experiment on the nodes of a SuperLink: like `muster.run`, with clients elsewhere.
 
-    A Flower run cannot be resumed: whoever goes on starts a new one of the same series, so that nodes find what
-    their clients remember, and ends the old one, so that they do not work for it any more.
+    A Flower run cannot be resumed: to continue, a new one of the same series is started, so that nodes find what
+    their clients remember, and the old one is ended, so that they stop working for it.
     """
     experiment = task.experiment
     options = build(FlowerOptions, experiment.flower, "flower")

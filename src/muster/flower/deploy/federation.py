@@ -20,7 +20,7 @@ from muster.flower.deploy.processes import Child, free_port, start, stop_all, wa
 from muster.flower.deploy.version import check_version
 
 HOST = "127.0.0.1"
-#: How often another port is tried when somebody was quicker to take the one that was free.
+#: How often another port is tried when the free one was taken meanwhile.
 _ATTEMPTS = 3
 
 
@@ -40,7 +40,7 @@ class LocalFederation:
 
     folder: Path
     size: int
-    #: Flower's own nodes and commands, and nothing of its private interfaces.
+    #: Only Flower's own nodes and commands, and none of its private interfaces.
     stock: bool = False
     #: Whether the server's side of runs is driven from outside; None: unless everything is stock.
     driven: bool | None = None
@@ -60,7 +60,7 @@ class LocalFederation:
         self._children: list[Child] = []
         self._numbers = itertools.count()
         self._closing = threading.Event()
-        #: Held while somebody speaks for a dead node: it may be about to be started again.
+        #: Held while a dead node is signed off for: it may be about to be started again.
         self._signing_off = threading.Lock()
         try:
             self._start_superlink()
@@ -102,7 +102,7 @@ class LocalFederation:
             node.child = self.start_node(node.partition, node.key, node.child.name)
 
     def sign_off(self, node: LocalNode) -> None:
-        """Tell the SuperLink that a node has died, which else takes a minute to see it."""
+        """Tell the SuperLink that a node has died, which otherwise takes a minute to notice."""
         from muster.flower.deploy.flower_internals import sign_off
 
         sign_off(self.link, node.key.private, node.node_id)
@@ -119,7 +119,7 @@ class LocalFederation:
     def start_node(
         self, partition: int, key: pki.NodeKey, name: str, *, link: Link | None = None, **config: str | int
     ) -> Child:
-        """The process of a node; `link` and `config` for nodes that are not as they should be."""
+        """The process of a node; `link` and `config` for nodes that misbehave on purpose."""
         link = link or self.link
         settings = {"partition-id": partition, "num-partitions": self.size, **self.node_config, **config}
         command = [

@@ -2,11 +2,11 @@
 
 Flower starts a process for every message, and a server process of its own for every run. Warm nodes and a run that
 is driven from this process need more than its public interfaces offer; what they need is here and nowhere else.
-`check_version` refuses other versions; `tests/flower/deployed/test_flower_internals.py` looks at every name below
-and tells what a new version has changed. Stock nodes and `flwr run` need nothing from this module.
+`check_version` refuses other versions; `tests/flower/deployed/test_flower_internals.py` checks every name below
+and reports what a new version has changed. Stock nodes and `flwr run` need nothing from this module.
 """
 
-# ruff: noqa: E402 (the version is looked at before names are imported that another version may not have)
+# ruff: noqa: E402 (the version is checked before importing names that another version may not have)
 from __future__ import annotations
 
 from muster.flower.deploy.version import check_version
@@ -106,13 +106,13 @@ def register_node(link: Link, public_key: Path, name: str) -> int:
 
 
 def stop_run(link: Link, run_id: int) -> None:
-    """End a run that nobody drives any more; no matter if it has ended."""
+    """End a run that is no longer driven; no matter if it has already ended."""
     with suppress(EngineError), _control(link) as control:
         control.StopRun(StopRunRequest(run_id=run_id))
 
 
 def sign_off(link: Link, private_key: Path, node_id: int) -> None:
-    """Say in the name of a node that died that it is gone, which else takes a minute to notice."""
+    """Sign off a node that died, which otherwise takes a minute to notice."""
     key = _node_key(private_key)
     signing = NodeAuthHttpInterceptor(key, key.public_key())
     with (
@@ -128,7 +128,7 @@ def sign_off(link: Link, private_key: Path, node_id: int) -> None:
 
 
 class PatientGrid(HttpGrid):
-    """Flower's grid with short waits, bounded retries, and a limit to what a reply may weigh.
+    """Flower's grid with short waits, bounded retries, and a limit on the size of a reply.
 
     A reply that is too large is not downloaded, one that cannot be read does not end the run: both become error
     replies, like those of a client that failed.
@@ -138,7 +138,7 @@ class PatientGrid(HttpGrid):
         super().__init__(link.address, False, link.authority, token=token)
         self.max_reply_bytes = max_reply_bytes
         self._retry_invoker.max_time = _PATIENCE
-        # Stock: a request that is refused sends SIGINT to the own process.
+        # Stock: a request that is refused sends SIGINT to this process.
         self._retry_invoker.should_giveup = _refused
 
     def get_node_ids(self) -> Iterable[int]:
@@ -165,7 +165,7 @@ class PatientGrid(HttpGrid):
             contents = _pull_objects([node.object_id for node in iterate_object_tree(tree)], pull)
             reply = inflate_object_from_contents(metadata.message_id, contents)
             if not isinstance(reply, Message):
-                raise TypeError(f"a {type(reply).__name__} in the place of a message")
+                raise TypeError(f"a {type(reply).__name__} instead of a message")
         except (httpx.HTTPError, RunNotRunningException):
             raise
         except Exception as error:  # whatever a node may have sent: it is this reply's problem alone
@@ -189,7 +189,7 @@ class PatientGrid(HttpGrid):
 
 
 class _Limited:
-    """Pulls objects until together they weigh too much."""
+    """Pulls objects until together they are too large."""
 
     def __init__(self, pull: Callable[[str], bytes], limit: int) -> None:
         self._pull, self._limit, self._weight = pull, limit, 0
@@ -295,7 +295,7 @@ def _refused(error: Exception) -> bool:
 
 
 def _unusable(metadata: Any, reason: str) -> Message:
-    """An error in the place of a reply that cannot be used."""
+    """An error instead of a reply that cannot be used."""
     facts = Metadata(
         run_id=metadata.run_id,
         message_id=metadata.message_id,
@@ -325,7 +325,7 @@ TROUBLE = (httpx.HTTPError, ObjectPullError, ObjectPushError)
 
 
 class NodeConnection:
-    """What a node does with its SuperLink: take messages, give replies."""
+    """What a node does with its SuperLink: take messages, send replies."""
 
     def __init__(self, callbacks: Sequence[Any], node_config: Mapping[str, Any]) -> None:
         self.node_id: int = callbacks[0]
@@ -371,7 +371,7 @@ class NodeConnection:
         return self._contexts[run_id]
 
     def send(self, reply: Message, seconds: float) -> None:
-        """Send a reply whose making took so many seconds."""
+        """Send a reply that took this many seconds to make."""
         reply.metadata.__dict__["_message_id"] = reply.object_id
         run_id = reply.metadata.run_id
         with suppress(RunNotRunningException), no_object_id_recompute():

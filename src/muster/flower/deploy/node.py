@@ -1,6 +1,6 @@
 """A warm node: one process that stays loaded, talks to the SuperLink as a SuperNode does, and runs one client app.
 
-Stock Flower starts a Python process for every message. Beside being quicker, this node runs only the client app
+Stock Flower starts a Python process for every message. Besides being quicker, this node runs only the client app
 that is installed on it: code that comes from the SuperLink is never executed, and no port is opened.
 """
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("muster.node")
 
-#: Seconds between questions for a message: soon after the last one, and when nothing has come for a while.
+#: Seconds between two polls for a message: soon after the last one, and when nothing has come for a while.
 POLL_BUSY, POLL_IDLE, IDLE_AFTER = 0.15, 1.0, 60.0
 
 
@@ -69,13 +69,13 @@ def run_node(link: Link, private_key: Path, app: ClientApp, node_config: Mapping
         return
     except SystemExit as exit:  # Flower has said why in its own words
         raise EngineError(
-            f"the SuperLink at {link.address} did not take this node in",
-            expected="a node whose public key is registered, and which does not run already",
+            f"the SuperLink at {link.address} did not admit this node",
+            expected="a node whose public key is registered, and which is not already running",
             fix="`flwr supernode register KEY.pub`, and check --root-certificates; after a crash a node is taken "
             "in again within a minute",
         ) from exit
     if failure is not None:
-        raise EngineError(f"the node cannot go on: {type(failure).__name__}: {failure}") from failure
+        raise EngineError(f"the node cannot continue: {type(failure).__name__}: {failure}") from failure
 
 
 def _serve(connection: NodeConnection, app: Callable[[Message, Context], Message]) -> None:

@@ -1,4 +1,4 @@
-"""Keys and certificates of a federation: an authority, the SuperLink's certificate, one key a node.
+"""Keys and certificates of a federation: an authority, the SuperLink's certificate, one key per node.
 
 Private keys are readable by their owner only, and are never overwritten.
 """
@@ -32,7 +32,7 @@ _CLOCK_SKEW = datetime.timedelta(minutes=5)
 
 @dataclass(frozen=True)
 class Authority:
-    """The certificate that everybody trusts, and the key that signs with it."""
+    """The certificate that everyone trusts, and the key that signs with it."""
 
     certificate: Path
     key: Path
@@ -40,7 +40,7 @@ class Authority:
 
 @dataclass(frozen=True)
 class ServerCertificate:
-    """What a SuperLink shows to those who connect."""
+    """What a SuperLink presents to those that connect."""
 
     certificate: Path
     key: Path
@@ -55,7 +55,7 @@ class NodeKey:
 
 
 def make_authority(folder: Path, name: str = "muster federation", days: int = 365) -> Authority:
-    """A new authority in `folder`: ca.crt for everybody, ca.key for the one who signs."""
+    """A new authority in `folder`: ca.crt for everyone, ca.key for whoever signs."""
     key = ec.generate_private_key(ec.SECP256R1())
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
     usage = _key_usage(key_cert_sign=True, crl_sign=True)
@@ -147,7 +147,7 @@ def _pem(key: ec.EllipticCurvePrivateKey) -> bytes:
 
 
 def _write_secret(path: Path, content: bytes) -> None:
-    """Write a file that was never readable by anybody else, not even for a moment."""
+    """Write a file that is never readable by anyone else, not even for a moment."""
     _create(path, content, 0o600)
 
 

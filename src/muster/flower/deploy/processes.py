@@ -1,4 +1,4 @@
-"""Child processes that are never left behind: own session, log file, and an end that comes for certain."""
+"""Child processes that are never left behind: own session, log file, and a guaranteed end."""
 
 from __future__ import annotations
 
@@ -50,12 +50,12 @@ class Child:
         return self.wait(0) is None
 
     def wait(self, seconds: float) -> int | None:
-        """Its exit code, or None when it still runs after so long. What it had started ends with it."""
+        """Its exit code, or None if it is still running after this time. What it had started ends with it."""
         try:
             code = self.process.wait(seconds)
         except subprocess.TimeoutExpired:
             return None
-        if not self._ended:  # only now: later the number of the session may belong to somebody else
+        if not self._ended:  # only now: later the session's number may belong to another process
             self._ended = True
             _kill_session(self.pid)
         return code
@@ -66,7 +66,7 @@ class Child:
             self.process.send_signal(number)
 
     def kill(self) -> None:
-        """End it and everything that it has started, at once."""
+        """End it and everything that it has started, immediately."""
         if self.alive:
             _kill_session(self.pid)
             self.process.wait()
@@ -101,7 +101,7 @@ def stop_all(children: Iterable[Child], grace: float = GRACE) -> None:
     """Ask all to end, wait, and end those that did not."""
     children = list(children)
     for child in children:
-        # A stopped process would keep the request until somebody continues it.
+        # A stopped process would keep the request until it is continued.
         child.signal(signal.SIGCONT)
         child.signal(signal.SIGTERM)
     deadline = time.monotonic() + grace
@@ -117,7 +117,7 @@ def _kill_session(leader: int) -> None:
 
 
 def free_port() -> int:
-    """A port on loopback that nobody uses at the moment."""
+    """A port on loopback that is free at the moment."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]

@@ -15,7 +15,7 @@ from muster.flower.deploy.federation import LocalFederation
 from muster.results.store import Store
 from muster.server.result import Result
 
-#: Seconds between two looks at the store, and at the run's state.
+#: Seconds between two checks of the store, and of the run's state.
 _LOOK, _ASK = 0.5, 15.0
 
 

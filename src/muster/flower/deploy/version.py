@@ -1,4 +1,4 @@
-"""Which version of Flower is installed, and whether its private interfaces are those that we know."""
+"""Which version of Flower is installed, and whether its private interfaces are known."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def installed() -> str:
 
 
 def check_version() -> None:
-    """Refuse a version of flwr whose private interfaces nobody has looked at."""
+    """Refuse a version of flwr whose private interfaces have not been checked."""
     found = installed()
     if not found.startswith(f"{SUPPORTED}."):
         raise EngineError(

@@ -146,8 +146,8 @@ def _notes(methods: Sequence[str], found: Ranking | None, baseline: str, short: 
     limit = f"Nemenyi's critical difference of mean ranks ({LEVEL:.0%}, all pairs) is {found.critical:.2f}"
     if not found.decidable:
         notes.append(
-            f"{limit}, more than {count} methods can differ at all: it takes at least "
-            f"{problems_needed(count)} problems to tell any two of them apart."
+            f"{limit}, which {count} methods cannot reach in so few problems: it takes at least "
+            f"{problems_needed(count)} to tell any two of them apart."
         )
     else:
         notes.append(f"{limit}: mean ranks that are closer cannot be told apart.")

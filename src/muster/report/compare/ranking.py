@@ -27,7 +27,7 @@ class Ranking:
     methods: tuple[str, ...]
     #: problems × methods.
     ranks: Floats
-    #: Mean over problems, one a method.
+    #: Mean over problems, one per method.
     mean: Floats
     #: In how many problems nobody was better.
     wins: Ints

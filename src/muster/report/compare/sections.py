@@ -264,7 +264,7 @@ def _names(cases: Sequence[Case]) -> list[tuple[Column, Sequence[Cell]]]:
 
 
 def _cells(cases: Sequence[Case], measure: Callable[..., float], *given: Any, **options: Any) -> list[Cell]:
-    """The mean over seeds of a measure of a run, one cell a case."""
+    """The mean over seeds of a measure of a run, one cell per case."""
     return [over_seeds(measure(run, *given, **options) for run in case.runs) for case in cases]
 
 

@@ -28,7 +28,7 @@ NOBODY = -1
 
 @picture
 def plot_clusters(results: Sequence[Result]) -> Figure:
-    """Two panels a run: which group every client is in, round by round, and how large the groups are.
+    """Two panels per run: which group every client is in, round by round, and how large the groups are.
 
     Groups are the clusters that a selector leaves in `View.notes["clusters"]` (a label for every client, −1 for
     none), numbered so that a cluster keeps its number and colour from round to round. For selectors that train

@@ -1,4 +1,4 @@
-"""A metric over rounds and over work: one line a case, with a band over its seeds."""
+"""A metric over rounds and over work: one line per case, with a band over its seeds."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def plot_curves_apart(
     last: int = 1,
     title: str = "",
 ) -> Figure:
-    """One panel a case, best at the end first, for more cases than one panel can show.
+    """One panel per case, best at the end first, for more cases than one panel can show.
 
     In grey behind all of them: the case `behind`, by default `random` where there is one. The mean of the `last`
     evaluations stands in the titles and decides the order.

@@ -1,4 +1,4 @@
-"""Fairness against accuracy: one point a case."""
+"""Fairness against accuracy: one point per case."""
 
 from __future__ import annotations
 

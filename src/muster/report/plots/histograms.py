@@ -26,7 +26,7 @@ _SHARES = [step / 20 for step in range(21)]
 
 @picture
 def plot_selection_frequency(results: Sequence[Result]) -> Figure:
-    """Histograms of the rounds in which clients took part, one panel a case, the mean over its seeds."""
+    """Histograms of the rounds in which clients took part, one panel per case, the mean over its seeds."""
     found = cases(required(results))
     counts = [[_rounds(run) for run in case.runs] for case in found]
     edges = whole_edges(np.concatenate([run for runs in counts for run in runs]), _MOST_BARS)
@@ -40,7 +40,7 @@ def plot_selection_frequency(results: Sequence[Result]) -> Figure:
 
 @picture
 def plot_client_accuracy(results: Sequence[Result]) -> Figure:
-    """Histograms of the final accuracy on clients' own test data, one panel a case, the mean over its seeds."""
+    """Histograms of the final accuracy on clients' own test data, one panel per case, the mean over its seeds."""
     found = cases(required(results))
     accuracies = [[client_accuracy(run) for run in case.runs] for case in found]
     figure = _histograms(found, accuracies, _SHARES, _mean_and_spread)
@@ -57,7 +57,7 @@ def _histograms(
     edges: list[float],
     note: Callable[[Sequence[Floats] | Sequence[Ints]], str],
 ) -> Figure:
-    """One panel a case, all on the same axes: the mean share of clients in each bar over the seeds."""
+    """One panel per case, all on the same axes: the mean share of clients in each bar over the seeds."""
     columns = 3 if len(found) > 2 else 2
     figure, axes = panels(len(found), columns, size=(3.6, 2.5), sharex=True, sharey=True)
     names = [case.name for case in found]

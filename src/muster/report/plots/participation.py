@@ -33,7 +33,7 @@ _MOST_LEVELS = 12
 def plot_selection_map(
     results: Sequence[Result], *, order: Literal["id", "count"] = "id", bands: bool | None = None
 ) -> Figure:
-    """Clients × rounds: how often each client trained in each round. One panel a run.
+    """Clients × rounds: how often each client trained in each round. One panel per run.
 
     More than 200 clients or 300 rounds are drawn as means over neighbours. `order="count"` puts the clients that
     trained most on top, which shows how evenly a method selects. `bands` marks groups of clients whose labels were

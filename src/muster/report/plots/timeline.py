@@ -48,7 +48,7 @@ _MOMENTS = 600
 def plot_timeline(
     results: Sequence[Result], *, clients: int | None = None, first: int = 1, last: int | None = None
 ) -> Figure:
-    """Trainings as bars over virtual time, one row a client, the fastest clients on top; two panels a run.
+    """Trainings as bars over virtual time, one row per client, the fastest clients on top; two panels per run.
 
     Above: how many clients are at work, by what becomes of their training. A thin line after a bar: the answer is
     there, and waits for the server to go on. At most `clients` rows (60, or 30 of each of several runs), from the

@@ -1,6 +1,6 @@
 """The results store: one SQLite file `muster.db` in a workspace folder, with everything about its runs.
 
-Several processes may use it at once. Reading gives back full `muster.Result`s, wherever they were made:
+Several processes may use it at once. Reading returns full `muster.Result`s, wherever they were made:
 
     with Store("runs") as store:
         for run in store.runs(sweep="digits"):

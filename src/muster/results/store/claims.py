@@ -1,6 +1,6 @@
-"""Who runs what right now: a lock for each run, which the kernel takes back when its process dies.
+"""Which process runs what right now: a lock for each run, which the kernel releases when its process dies.
 
-A claim is a POSIX lock on one byte of a file beside the database; the run's id is the byte's place. Unlike a
+A claim is a POSIX lock on one byte of a file beside the database; the run's id is the byte's position. Unlike a
 process id in a table it cannot be left behind, and cannot be mistaken for another process's.
 """
 
@@ -50,14 +50,14 @@ class Claims:
         self._file.users += 1
 
     def close(self) -> None:
-        """Done with it; the last one of a process gives up what the process holds."""
+        """Done with it; the last one of a process releases what the process holds."""
         self._file.users -= 1
         if self._file.users == 0:
             os.close(self._file.descriptor)
             del _files[self._key]
 
     def take(self, run: int) -> bool:
-        """Claim a run; False when somebody else has it, in this process or another one."""
+        """Claim a run; False when it is claimed already, in this process or another."""
         if run in self._file.held:
             return False
         end = time.monotonic() + _PATIENCE_SECONDS
@@ -76,7 +76,7 @@ class Claims:
             self._unlock(run)
 
     def taken(self, run: int) -> bool:
-        """Whether somebody has it. Who looks shares the lock for a moment, so lookers do not see each other."""
+        """Whether it is claimed. Looking takes a shared lock for a moment, so lookers do not see each other."""
         if run in self._file.held or not self._lock(run, fcntl.LOCK_SH):
             return True
         self._unlock(run)

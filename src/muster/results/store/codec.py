@@ -1,7 +1,7 @@
 """Records as rows of the database, and back. What must be exact (clients, weights, metrics, costs) is exact.
 
 Blobs are little-endian. Client ids: the width of a number in bytes, then the differences of neighbours. Reports:
-the number of columns (0: one number a client) as two bytes, then float32 values.
+the number of columns (0: one number per client) as two bytes, then float32 values.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from muster.server.ledger import Costs
 from muster.server.record import OUTCOMES, Flown, GroupAccuracy, Observed, Report, RoundRecord, TrainingRecord
 
 COST_COLUMNS = tuple(field.name for field in fields(Costs))
-#: As the table has them: what a run disclosed stands between the first costs and those that came later.
+#: As the table has them: what a run disclosed is between the first costs and those that were added later.
 _LATER_COSTS = ("wasted_trainings", "wasted_bytes", "wasted_seconds")
 _FIRST_COSTS = tuple(name for name in COST_COLUMNS if name not in _LATER_COSTS)
 _COLUMNS_BYTES = 2
@@ -69,7 +69,7 @@ def pack_accuracies(values: Vector) -> bytes:
 
 
 def unpack_accuracies(blob: bytes) -> Vector:
-    # One number a client: what is not compressed begins with a zero, what is compressed never does.
+    # One number per client: what is not compressed begins with a zero, what is compressed never does.
     return unpack_values(blob if blob[0] == 0 else zlib.decompress(blob))
 
 
@@ -186,7 +186,7 @@ class RecordReader:
         return [json.loads(row["disclosed"]) for row in self._rows["ledger"]]
 
     def _reports(self) -> Iterator[tuple[int, Report]]:
-        """One report an exchange: neighbouring rows that differ in their signal only."""
+        """One report per exchange: neighbouring rows that differ only in their signal."""
         place, values = None, dict[str, Vector]()
         for row in self._rows["reports"]:
             if (row["round"], row["exchange"]) != place:

@@ -1,13 +1,14 @@
 """Writes one run into a store: a round is one transaction, together with its checkpoint.
 
-The checkpoint is a file of its own, so that large models do not go through the database's log. It is written
-first, under the name of its round; the transaction that holds the round then says that this checkpoint counts, and
+The checkpoint is a separate file, so that large models do not go through the database's log. It is written
+first, under the name of its round; the transaction that holds the round then makes this checkpoint valid, and
 the one before is deleted. So a process may be killed at any moment: the database and the checkpoint that it names
-always belong together, and a file that nobody names is swept away when the run goes on.
+always match, and a file that is not named is removed when the run continues.
 
-Waiting for the disk after every round would cost more than many a round. So only every few seconds, and when the
-run ends, a round is written durably, and its checkpoint kept until the next durable one. A killed process loses
-nothing but the round it was at; a power cut may take the last seconds, and the run goes on from the durable round.
+Waiting for the disk after every round would often cost more than the round. So only every few seconds, and when
+the run ends, a round is written durably, and its checkpoint kept until the next durable one. A killed process
+loses only the round it was working on; a power cut may cost the last seconds, and the run continues from the
+durable round.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ log = logging.getLogger("muster")
 
 #: The longest time that a power cut can take away, and the rounds under way then.
 DURABLE_SECONDS = 5.0
-#: Tables with one or more rows a round, and the order of their rows.
+#: Tables with one or more rows per round, and the order of their rows.
 ROUND_TABLES = {
     "rounds": "round",
     "metrics": "round, position",
@@ -48,9 +49,9 @@ ROUND_TABLES = {
     "flights": "round, training",
     "events": "id",
 }
-#: What is left of a finished run's state: nobody goes on from it.
+#: What is left of a finished run's state: nothing continues from it.
 _FINAL = ("parameters", "spec", "history", "privacy")
-#: A misspelt config is no run, unless a sweep has to report it.
+#: A misspelt config is not a run, unless a sweep has to report it.
 _DELETE_UNLESS_BEGUN_OR_PLANNED = (
     "DELETE FROM experiments WHERE id = ? AND done = 0 AND id NOT IN (SELECT experiment FROM sweeps)"
 )
@@ -94,7 +95,7 @@ class Recorder(Persistence):
             self._commit(record.round, values, stage)
 
     def complete_result(self) -> Result | None:
-        """The result, when the run is complete already."""
+        """The result, if the run is already complete."""
         row = self._store.run(self._fingerprint)
         return self._store.result(row) if row.status == "complete" else None
 
@@ -102,7 +103,7 @@ class Recorder(Persistence):
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> None:
-        """Note how the run ended, where no round has said so, and let others have it."""
+        """Note how the run ended, where no round has, and release the claim."""
         try:
             if error is not None:
                 self._end(error)
@@ -120,7 +121,8 @@ class Recorder(Persistence):
             with translated(self._store.path), self._synchronous(durable), transaction(self._connection):
                 self._write(done, stage, durable)
         except MusterError:
-            # Not after an interrupt, which may come when the transaction is through: then this checkpoint counts.
+            # Not after an interrupt, which may come after the transaction has been committed: then this checkpoint
+            # counts.
             path.unlink(missing_ok=True)
             raise
         self._waiting.clear()
@@ -159,7 +161,7 @@ class Recorder(Persistence):
     def _end(self, error: BaseException) -> None:
         status = "stopped" if isinstance(error, KeyboardInterrupt) else "failed"
         text = "" if status == "stopped" else str(error) or type(error).__name__
-        # Whatever the store says now, the first error is the one to tell.
+        # Whatever the store says now, the first error is the one to report.
         with suppress(MusterError), translated(self._store.path), transaction(self._connection):
             changed = self._connection.execute(
                 "UPDATE experiments SET status = ?, error = ?, ended = ? WHERE id = ? AND status != 'complete'",
@@ -182,7 +184,7 @@ class Recorder(Persistence):
             if durable:
                 self._connection.execute("PRAGMA synchronous = NORMAL")
 
-    # --- going on ----------------------------------------------------------------------------------------
+    # --- resuming ----------------------------------------------------------------------------------------
 
     def _newest_state(self, done: int, durable: int) -> tuple[int, State]:
         try:

@@ -11,7 +11,7 @@ from typing import Any, Literal, TypeAlias
 from muster.config.defaults import with_defaults
 from muster.server.origin import Provenance
 
-#: `planned`: by a sweep, not begun; `interrupted`: its process ended without a word (killed, power cut).
+#: `planned`: by a sweep, not begun; `interrupted`: its process ended without recording why (killed, power cut).
 Status: TypeAlias = Literal["planned", "running", "interrupted", "stopped", "complete", "failed"]
 
 _MISSING = object()
@@ -23,7 +23,7 @@ class Run:
 
     id: int
     fingerprint: str
-    #: What it is called; in the eyes of a sweep when it was chosen by one.
+    #: Its name; the one that a sweep gives it, if it was chosen by a sweep.
     name: str
     seed: int
     config: dict[str, Any]
@@ -88,7 +88,7 @@ def run_from(row: sqlite3.Row, alive: bool, sweeps: list[str], name: str | None)
 
 
 def fits(config: Mapping[str, Any], where: Mapping[str, Any]) -> bool:
-    """Whether a config has these values, said or by default; keys are dotted, as in `training.lr`."""
+    """Whether a config has these values, given or by default; keys are dotted, as in `training.lr`."""
     complete = with_defaults(config, {key.partition(".")[0] for key in where})
     return all(value_at(complete, key, _MISSING) == value for key, value in where.items())
 

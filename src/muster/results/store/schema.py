@@ -1,7 +1,7 @@
 """The database behind a store: its tables, how it is opened, and how older files are brought up to date.
 
-Everything about a run hangs on its row in `experiments`, so deleting that row deletes the run. Times are seconds
-since 1970. Client ids, weights and reports are blobs (see `codec`): one row a client would be ten times larger.
+Everything about a run refers to its row in `experiments`, so deleting that row deletes the run. Times are seconds
+since 1970. Client ids, weights and reports are blobs (see `codec`): one row per client would be ten times larger.
 Tables without blobs have no row ids, which saves an index; blobs would spill out of the pages of such tables.
 """
 
@@ -115,7 +115,7 @@ MIGRATIONS: list[tuple[str, ...]] = [
     ),
     # JSON: update filter → how many updates it saw, changed and refused
     ("ALTER TABLE selections ADD COLUMN filtered TEXT",),
-    # Virtual time: when rounds began and ended, who worked from when to when, and what was for nothing
+    # Virtual time: when rounds began and ended, which clients worked from when to when, and what was wasted
     (
         "ALTER TABLE rounds ADD COLUMN virtual_began REAL NOT NULL DEFAULT 0",
         "ALTER TABLE rounds ADD COLUMN virtual_ended REAL NOT NULL DEFAULT 0",
@@ -134,7 +134,7 @@ MIGRATIONS: list[tuple[str, ...]] = [
             PRIMARY KEY (experiment, round, training)
         )""",
     ),
-    # JSON: what a real federation did that a replay has to be told; NULL: time was virtual
+    # JSON: what a real federation did that a replay needs; NULL: time was virtual
     ("ALTER TABLE rounds ADD COLUMN observed TEXT",),
 ]
 
@@ -156,9 +156,9 @@ def open_database(path: Path) -> sqlite3.Connection:
 
 
 def open_to_read(path: Path, patience: float = BUSY_SECONDS) -> sqlite3.Connection:
-    """Open a database that is there for reading alone: nothing that is done with it can change the file.
+    """Open an existing database for reading only: nothing that is done with it can change the file.
 
-    Errors of the database itself are the caller's to explain. `patience`: seconds to wait for a lock.
+    Errors of the database itself are left to the caller. `patience`: seconds to wait for a lock.
     """
     connection = sqlite3.connect(
         f"{path.resolve().as_uri()}?mode=ro", uri=True, timeout=patience, isolation_level=None
@@ -195,7 +195,7 @@ def _migrate(connection: sqlite3.Connection, path: Path) -> None:
     if _version(connection, path) == len(MIGRATIONS):
         return
     with transaction(connection):
-        # Asked again: another process may have done it while we waited.
+        # Checked again: another process may have done it while we waited.
         for step in MIGRATIONS[_version(connection, path) :]:
             for statement in step:
                 connection.execute(statement)
@@ -234,7 +234,7 @@ def _patiently(connection: sqlite3.Connection, statement: str) -> None:
 
 @contextmanager
 def transaction(connection: sqlite3.Connection) -> Iterator[None]:
-    """All or nothing. Takes the write lock at once: a transaction that began by reading could not wait for it."""
+    """All or nothing. Takes the write lock first: a transaction that began by reading could not wait for it."""
     try:
         connection.execute("BEGIN IMMEDIATE")
         yield

@@ -1,7 +1,8 @@
 """Asking a run from another process to stop after its round: a file beside the store, which the run looks for.
 
-A file and not a row: who asks needs no write access to the database, and a request can neither wait for a round's
-transaction nor hold one up. A request that is older than the run's process means an earlier one, and is dropped.
+A file and not a row: asking needs no write access to the database, and a request can neither wait for a round's
+transaction nor hold one up. A request that is older than the run's process was meant for an earlier one, and is
+dropped.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from muster.server.loop import Server
 
 STOPS = "stops"
-#: Names of files are made of nothing else.
+#: File names consist only of these.
 _FINGERPRINT = re.compile(r"[0-9a-f]{8,64}")
 
 
@@ -27,14 +28,14 @@ def is_fingerprint(word: str) -> bool:
 
 
 def stop_file(folder: Path, fingerprint: str) -> Path:
-    """Where a request to stop a run of a workspace lies."""
+    """Where a request to stop a run of a workspace is."""
     if not is_fingerprint(fingerprint):
-        raise OutputError(f"'{fingerprint}' is no fingerprint", expected="8 to 64 hexadecimal digits")
+        raise OutputError(f"'{fingerprint}' is not a fingerprint", expected="8 to 64 hexadecimal digits")
     return folder / STOPS / fingerprint
 
 
 def request_stop(folder: Path, fingerprint: str) -> None:
-    """Ask the run to stop after the round that it is at; without effect when nobody runs it."""
+    """Ask the run to stop after its current round; no effect if it is not running."""
     path = stop_file(folder, fingerprint)
     try:
         path.parent.mkdir(exist_ok=True)
@@ -51,7 +52,7 @@ def stop_requested(folder: Path, fingerprint: str) -> bool:
 
 
 class StopOnRequest(Observer):
-    """Looks once a round whether somebody has asked for a stop."""
+    """Checks once a round whether a stop was requested."""
 
     def __init__(self, folder: Path, fingerprint: str) -> None:
         self._path = stop_file(folder, fingerprint)
@@ -62,6 +63,6 @@ class StopOnRequest(Observer):
     def wants_stop(self) -> bool:
         try:
             self._path.unlink()
-        except OSError:  # nobody has asked
+        except OSError:  # no request
             return False
         return True

@@ -35,14 +35,14 @@ CLAIMS = "muster.claims"
 CHECKPOINTS = "checkpoints"
 WORKSPACE_VARIABLE = "MUSTER_WORKSPACE"
 
-#: How a database's file begins.
+#: The first bytes of a database file.
 _MAGIC = b"SQLite format 3\0"
 #: Comes after every other character.
 _LAST = "\U0010ffff"
 
 
 def workspace(folder: Path | str | None = None) -> Path:
-    """The workspace: as said, or from MUSTER_WORKSPACE, or `runs`."""
+    """The workspace: as given, or from MUSTER_WORKSPACE, or `runs`."""
     return Path(folder or os.environ.get(WORKSPACE_VARIABLE) or "runs")
 
 
@@ -68,7 +68,7 @@ class Store:
         self._inode = self.path.stat().st_ino
 
     def check_present(self) -> None:
-        """Refuse to go on where the database was deleted or overwritten: SQLite would write into nothing."""
+        """Refuse to continue if the database was deleted or overwritten: SQLite would write into the void."""
         try:
             with self.path.open("rb") as file:
                 sound = os.fstat(file.fileno()).st_ino == self._inode and file.read(len(_MAGIC)) == _MAGIC
@@ -123,7 +123,7 @@ class Store:
         ]
 
     def run(self, fingerprint: str) -> Run:
-        """The one run whose fingerprint begins so."""
+        """The one run whose fingerprint begins like this."""
         found = self.runs(fingerprint=fingerprint)
         if len(found) != 1:
             problem = f"no run begins with '{fingerprint}'" if not found else f"'{fingerprint}' is ambiguous"
@@ -160,7 +160,7 @@ class Store:
                 now = self._rows("SELECT done, status FROM experiments WHERE id = ?", (run.id,))
                 if not now or now[0]["done"] == run.done:
                     raise
-                # It is being run: the round that we knew of is not the last one any more.
+                # It is running: the round that we knew of is no longer the last.
                 run = replace(run, done=now[0]["done"], status=now[0]["status"])
 
     def _result(self, run: Run, parameters: bool) -> Result:
@@ -216,7 +216,7 @@ class Store:
     # --- writing -----------------------------------------------------------------------------------------
 
     def plan(self, experiments: Iterable[Experiment], sweep: str | None = None) -> list[Run]:
-        """Write down what is going to be run; what is known already joins the sweep as it is."""
+        """Record what is going to be run; known runs join the sweep as they are."""
         planned = {experiment.fingerprint: experiment for experiment in experiments}
         with translated(self.path), transaction(self.connection):
             for fingerprint, experiment in planned.items():
@@ -229,7 +229,7 @@ class Store:
         return [run for run in self.runs(sweep=sweep) if run.fingerprint in planned]
 
     def recorder(self, experiment: Experiment, resume: bool = False) -> Recorder:
-        """Claim an experiment's run to write it; one that has begun is refused unless `resume` says to go on."""
+        """Claim an experiment's run to write it; one that has begun is refused unless `resume` is set."""
         habits = build(CheckpointOptions, experiment.checkpoint, "checkpoint")
         if habits.every < 1:
             raise ConfigError(f"bad value for 'checkpoint.every': {habits.every}", expected="at least 1")
@@ -266,7 +266,7 @@ class Store:
             with translated(self.path):
                 with transaction(self.connection):
                     self.connection.execute("DELETE FROM experiments WHERE id = ?", (run.id,))
-                    # Before anybody else can begin the same experiment anew, in the same folder.
+                    # Before another process can start the same experiment again, in the same folder.
                     shutil.rmtree(self.checkpoint_folder(run.fingerprint), ignore_errors=True)
                 self.connection.execute("PRAGMA incremental_vacuum").fetchall()
         finally:

@@ -1,6 +1,6 @@
 """The Objective protocol: losses of samples, and numbers of samples that add up to metrics.
 
-Whatever is measured is a row of numbers a sample. Rows are added up over the test set, over a client or over a
+Whatever is measured is a row of numbers per sample. Rows are added up over the test set, over a client or over a
 group, wherever the samples are, and a metric is a function of such a sum. So metrics do not depend on how samples
 are divided over blocks, workers or nodes, and clients of a federation need not send anything but sums.
 """
@@ -23,7 +23,7 @@ from muster.core.errors import ConfigError
 from muster.core.modules import object_named
 from muster.core.registry import Registry
 
-#: (outputs of the model, targets) → one number a sample.
+#: (outputs of the model, targets) → one number per sample.
 Function: TypeAlias = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 
 
@@ -31,8 +31,8 @@ Function: TypeAlias = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 class Objective(Component):
     """What a client minimises and what is measured on test data.
 
-    A loss and further metrics of one's own are functions of the model's outputs and the targets that give one
-    number a sample, or "module:name" of such a function:
+    Your own loss and metrics are functions of the model's outputs and the targets that give one
+    number per sample, or "module:name" of such a function:
 
     >>> import torch
     >>> from muster.training.objectives.regression import Regression
@@ -42,7 +42,7 @@ class Objective(Component):
     0.5
     """
 
-    #: In the place of the usual loss.
+    #: Replaces the usual loss.
     loss: str | Function | None = None
     #: Further metrics, by name: the mean over samples counts.
     metrics: Mapping[str, str | Function] = field(default_factory=dict, hash=False)
@@ -53,7 +53,7 @@ class Objective(Component):
     score: ClassVar[str] = "accuracy"
     #: The names of its metrics.
     usual_metrics: ClassVar[tuple[str, ...]] = ()
-    #: Those of them of which less is better.
+    #: Those of them for which less is better.
     errors: ClassVar[tuple[str, ...]] = ()
 
     @property
@@ -70,10 +70,10 @@ class Objective(Component):
 
     @abstractmethod
     def usual_losses(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-        """One loss a sample, where the user has no other."""
+        """One loss per sample, where the user has no other."""
 
     def losses(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-        """One loss a sample."""
+        """One loss per sample."""
         if self._loss is None:
             return self.usual_losses(outputs, targets)
         return _one_a_sample(self._loss(outputs, targets), targets, self.loss_name)
@@ -93,7 +93,7 @@ class Objective(Component):
 
     @abstractmethod
     def usual_scores(self, count: Floats, totals: Floats) -> dict[str, Floats]:
-        """The usual metrics of sums over so many samples; the last axis of `totals` is that of the numbers."""
+        """The usual metrics of sums over `samples` samples; the last axis of `totals` is that of the numbers."""
 
     @torch.no_grad()
     def rows(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
@@ -133,7 +133,7 @@ class Objective(Component):
         return {name: resolved(given, f"objective.metrics.{name}") for name, given in self.metrics.items()}
 
     def resolve(self) -> Objective:
-        """Look the user's functions up now, where a mistake can be told."""
+        """Look up the user's functions now, while a mistake can still be reported."""
         usual = {"round", "loss", "accuracy", *self.usual_metrics}
         if taken := usual & set(self._metrics):
             raise ConfigError(f"a metric cannot be called '{min(taken)}'", fix="choose another name")
@@ -171,11 +171,11 @@ def _without_reduction(loss: Function) -> Function:
 
 def _one_a_sample(values: object, targets: torch.Tensor, what: str) -> torch.Tensor:
     if not isinstance(values, torch.Tensor):
-        raise ConfigError(f"{what} gave a {type(values).__name__}", expected="a tensor with one number a sample")
+        raise ConfigError(f"{what} gave a {type(values).__name__}", expected="a tensor with one number per sample")
     if values.dim() == 0 or len(values) != len(targets):
         raise ConfigError(
             f"{what} gave a tensor of shape {tuple(values.shape)} for {len(targets)} samples",
-            expected=f"one number a sample: shape ({len(targets)},)",
+            expected=f"one number per sample: shape ({len(targets)},)",
             fix='leave the mean over the batch to Muster (in PyTorch: reduction="none")',
         )
     return values if values.dim() == 1 else values.flatten(1).mean(dim=1)

@@ -1,4 +1,4 @@
-"""One class a sample: cross-entropy, and metrics of predicted classes."""
+"""One class per sample: cross-entropy, and metrics of predicted classes."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from muster.training.objectives.base import Objective, objectives, shape_of
 @objectives.register("classification")
 @dataclass(frozen=True)
 class Classification(Objective):
-    """One class a sample: cross-entropy; accuracy, precision, recall, F1."""
+    """One class per sample: cross-entropy; accuracy, precision, recall, F1."""
 
     task: ClassVar[str] = "classification"
     usual_metrics: ClassVar[tuple[str, ...]] = ("accuracy", "precision", "recall", "f1")

@@ -1,4 +1,4 @@
-"""Any number of labels a sample: binary cross-entropy of each label."""
+"""Any number of labels per sample: binary cross-entropy of each label."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from muster.training.objectives.base import Objective, objectives, shape_of
 @objectives.register("multi-label")
 @dataclass(frozen=True)
 class MultiLabel(Objective):
-    """Any number of labels a sample: binary cross-entropy, mean over labels; accuracy, exact match, F1.
+    """Any number of labels per sample: binary cross-entropy, mean over labels; accuracy, exact match, F1.
 
     A label counts as predicted where its output is positive (a probability above one half). `accuracy` is the
     share of labels that are right, `exact_match` that of samples whose labels all are; `f1_micro` is the F1 of all

@@ -17,8 +17,8 @@ from muster.training.objectives.base import Objective, objectives, shape_of
 class Regression(Objective):
     """Numbers as targets: squared error, mean over the numbers of a sample; MAE, RMSE, R².
 
-    `r2` is the share of the targets' variance that the model explains, with several numbers a sample the share of
-    their variances' sum; it is not defined where the targets are all equal.
+    `r2` is the share of the targets' variance that the model explains, with several numbers per sample the share
+    of their variances' sum; it is not defined where the targets are all equal.
     """
 
     task: ClassVar[str] = "regression"
@@ -30,7 +30,7 @@ class Regression(Objective):
         return (_flat(outputs) - _flat(targets)).square().mean(dim=1)
 
     def losses(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-        # A column against a vector would be compared everyone with everyone.
+        # A column against a vector would be broadcast to all pairs.
         return super().losses(*aligned(outputs, targets))
 
     def rows(self, outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:

@@ -7,23 +7,29 @@ import { Grid, sorted } from "./grid.js";
 
 const FIRST_METRICS = ["accuracy", "client_accuracy_worst_tenth", "worst_group_accuracy", "loss"];
 const FACTS = {
-  name: { title: "run", width: innerWidth < 700 ? 150 : 190 },
+  name: { title: "run" },
   status: { title: "status", width: 125 },
   progress: { title: "rounds", width: 150 },
   left: { title: "time left", number: true, width: 100, text: (row) => (row.status === "running" ? duration(row.left) : "") },
-  method: { title: "selection", width: 140 },
+  method: { title: "selection" },
   seed: { title: "seed", number: true, width: 70 },
   sweeps: { title: "sweep", width: 130 },
   client_trainings: { title: "trainings", number: true, width: 100, text: (row) => number(row.client_trainings) },
   bytes: { title: "sent", number: true, width: 100, text: (row) => bytes(row.bytes) },
   virtual_seconds: { title: "virtual time", number: true, width: 120, text: (row) => (row.virtual_seconds ? duration(row.virtual_seconds) : "–") },
   seconds: { title: "took", number: true, width: 90, text: (row) => duration(row.seconds) },
-  started: { title: "begun", width: 150, text: (row) => moment(row.started) },
+  started: { title: "begun", width: 165, text: (row) => moment(row.started) },
   fingerprint: { title: "fingerprint", width: 110, text: (row) => row.fingerprint.slice(0, 8) },
 };
 const SHOWN = ["name", "status", "progress", "left", "method", "seed", "client_trainings", "bytes", "started"];
 const ON_PHONE = ["name", "status", "progress"];
 const SIGNS = { running: "▶", complete: "✓", failed: "✕", stopped: "■", interrupted: "!", planned: "…" };
+
+// Wide enough for the longest text, so that no two names are cut to the same beginning; a paragraph is cut all the same.
+function widthOf(texts) {
+  const longest = texts.reduce((most, text) => Math.max(most, (text || "").length), 0);
+  return Math.min(innerWidth < 700 ? 260 : 480, Math.max(140, Math.ceil(8.6 * longest) + 26));
+}
 
 export function statusSign(status) {
   return h("span", { class: `status ${status}` }, h("span", { "aria-hidden": "true" }, SIGNS[status] || ""), ` ${status}`);
@@ -70,10 +76,11 @@ export async function runsView(box, params) {
         onchange: () => { if (mark.checked) chosen.add(row.fingerprint); else chosen.delete(row.fingerprint); showChosen(); } });
       return mark;
     } };
-    if (key === "name") return { key, ...FACTS.name, value: (row) => row.name,
+    if (key === "name") return { key, ...FACTS.name, width: widthOf(rows.map((row) => row.name)), value: (row) => row.name,
       cell: (row) => h("a", { href: `#/run/${row.fingerprint}`, "data-focus": row.fingerprint, title: row.name }, row.name || "run") };
     if (key === "status") return { key, ...FACTS.status, value: (row) => row.status, cell: (row) => statusSign(row.status) };
     if (key === "progress") return { key, ...FACTS.progress, value: (row) => row.done / (row.rounds || 1), cell: (row) => progressBar(row.done, row.rounds) };
+    if (key === "method") return { key, ...FACTS.method, width: widthOf(rows.map((row) => row.method)), value: (row) => row.method, text: (row) => row.method || "–" };
     if (FACTS[key]) return { key, text: (row) => (known(row[key]) ? String(row[key]) : "–"), ...FACTS[key], value: (row) => row[key] };
     if (metrics.includes(key)) return { key, title: metricName(key), number: true, width: Math.max(100, 9 * metricName(key).length + 24), value: (row) => row.metrics[key], text: (row) => metricText(key, row.metrics[key]) };
     return { key, title: key, width: Math.max(110, 9 * key.length + 24), value: (row) => asNumber(row.settings[key]), text: (row) => row.settings[key] ?? "–" };

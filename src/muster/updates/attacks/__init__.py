@@ -1,4 +1,4 @@
-"""Attacks: what clients that mean harm do, for simulation. One file each; all are update filters."""
+"""Attacks: what malicious clients do, for simulation. One file each; all are update filters."""
 
 import importlib
 import pkgutil

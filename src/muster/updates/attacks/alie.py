@@ -14,10 +14,10 @@ from muster.updates.filters import filters
 
 
 def hidden_deviations(clients: int, attackers: int) -> float:
-    """z_max: so many standard deviations away, there are still enough honest clients further out.
+    """z_max: the number of standard deviations at which enough honest clients are still further out.
 
     With n clients of which m attack, s = ⌊n/2 + 1⌋ − m honest ones have to look more extreme than the attackers
-    for these to count as the majority: z = Φ⁻¹((n − m − s)/(n − m)), at least 0.
+    for the attackers to count as part of the majority: z = Φ⁻¹((n − m − s)/(n − m)), at least 0.
 
     >>> round(hidden_deviations(50, 24), 2)
     1.43
@@ -31,7 +31,7 @@ def hidden_deviations(clients: int, attackers: int) -> float:
 @filters.register("alie")
 @dataclass(frozen=True)
 class Alie(Collusion):
-    """Attack: all attackers send the honest mean, moved by as many deviations as stay unnoticed."""
+    """Attack: all attackers send the honest mean, shifted by as many deviations as go unnoticed."""
 
     #: Standard deviations from the mean; None: as many as the numbers of clients and attackers allow.
     deviations: float | None = None

@@ -1,4 +1,4 @@
-"""Backdoor: pictures with a mark are to be taken for one class (Gu et al., 2017; Bagdasaryan et al., 2020)."""
+"""Backdoor: pictures with a mark are to be classified as one class (Gu et al., 2017; Bagdasaryan et al., 2020)."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def marked(features: np.ndarray[Any, Any], size: int, value: float) -> np.ndarra
 @filters.register("backdoor")
 @dataclass(frozen=True)
 class Backdoor(DataAttack):
-    """Attack: train on pictures with a mark in the corner, called by a class of the attackers' choice."""
+    """Attack: train on pictures with a mark in the corner, labelled with a class of the attackers' choice."""
 
     #: The class that marked pictures are to be taken for.
     target: int = 0

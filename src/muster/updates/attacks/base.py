@@ -1,4 +1,4 @@
-"""What attacks have in common: who attacks, and from when on."""
+"""What attacks have in common: who attacks, and from when."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from muster.updates.table import Updates
 
 
 def attackers_of(clients: int, share: float, seed: int) -> tuple[int, ...]:
-    """A random share of all clients, at least one; a larger share holds all of a smaller one with the same seed.
+    """A random share of all clients, at least one; with the same seed a larger share contains a smaller one.
 
     >>> len(attackers_of(50, 0.2, seed=0)), set(attackers_of(50, 0.1, 0)) < set(attackers_of(50, 0.2, 0))
     (10, True)
@@ -29,9 +29,13 @@ def attackers_of(clients: int, share: float, seed: int) -> tuple[int, ...]:
 
 @dataclass(frozen=True)
 class Attack(Filter):
-    """Some clients are not what they seem. Say who with `share` or `clients`.
+    """Some clients are malicious. Say which with `share` or `clients`.
 
     Attacks with the same share in one experiment are made by the same clients.
+
+    >>> from muster.updates.attacks.sign_flip import SignFlip
+    >>> SignFlip(share=0.4).settled(clients=5, seed=0).clients
+    (1, 4)
     """
 
     #: Share of all clients that attack, drawn once with the experiment's seed.
@@ -48,7 +52,7 @@ class Attack(Filter):
             return self
         if not clients:
             raise ConfigError(
-                f"{type(self).__name__}: how many clients there will be is not known, so a share of them is not",
+                f"{type(self).__name__}: the number of clients is not known yet, so a share of them is undefined",
                 fix="name the attackers with `clients`",
             )
         return replace(self, clients=attackers_of(clients, self.share, seed), share=0.0)
@@ -82,7 +86,7 @@ class Attack(Filter):
 
 @dataclass(frozen=True)
 class UpdateAttack(Attack):
-    """An attacker sends another update than the one that it has trained."""
+    """An attacker sends an update other than the one it has trained."""
 
     def apply(self, updates: Updates, spec: ParameterSpec, draws: Draws) -> Filtered:
         rows = self.attackers(updates)

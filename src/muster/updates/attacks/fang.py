@@ -1,4 +1,4 @@
-"""Fang's attacks on robust aggregation: as far against the honest direction as the rule lets through (2020)."""
+"""Fang's attacks on robust aggregation: as far against the honest direction as the rule allows (2020)."""
 
 from __future__ import annotations
 

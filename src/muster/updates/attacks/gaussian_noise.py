@@ -17,7 +17,7 @@ from muster.updates.filters import filters
 @filters.register("gaussian-noise")
 @dataclass(frozen=True)
 class GaussianNoise(UpdateAttack):
-    """Attack: send normal random numbers in the place of the trained update, or added to it."""
+    """Attack: send normal random numbers in place of the trained update, or added to it."""
 
     #: Standard deviation of every number.
     scale: float = 0.1

@@ -15,7 +15,7 @@ from muster.updates.filters import filters
 @filters.register("ipm")
 @dataclass(frozen=True)
 class InnerProductManipulation(Collusion):
-    """Attack: all attackers send the honest mean backwards, a little (hard to see) or a lot."""
+    """Attack: all attackers send the negated honest mean, a little (hard to detect) or a lot."""
 
     #: ε: length relative to the honest mean.
     epsilon: float = 0.5

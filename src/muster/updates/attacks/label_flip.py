@@ -18,9 +18,9 @@ from muster.updates.filters import filters
 class LabelFlip(DataAttack):
     """Attack: train on wrong labels: class c as class C − 1 − c, or one class as another."""
 
-    #: Which class is called something else; None: all of them.
+    #: The class whose label is changed; None: all of them.
     source: int | None = None
-    #: What it is called; None: C − 1 − c.
+    #: Its new label; None: C − 1 − c.
     target: int | None = None
 
     def check(self, population: Population) -> None:

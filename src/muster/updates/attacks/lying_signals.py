@@ -17,7 +17,7 @@ from muster.updates.table import Updates
 
 Lie = Literal["factor", "huge", "infinite", "minus-infinite", "nan", "negative", "zero"]
 
-#: What is said in the place of every number.
+#: What is reported instead of every number.
 _CONSTANTS: dict[str, float] = {
     "huge": 1e300,
     "infinite": np.inf,
@@ -30,7 +30,7 @@ _CONSTANTS: dict[str, float] = {
 @filters.register("lying-signals")
 @dataclass(frozen=True)
 class LyingSignals(Attack):
-    """Attack: report other numbers than those measured, to be selected more often or to break the server."""
+    """Attack: report numbers other than those measured, to be selected more often or to break the server."""
 
     #: "factor" times the truth (believable), or one of the others (the server refuses most of them).
     lie: Lie = "factor"

@@ -1,4 +1,4 @@
-"""Scaled update: attackers make their voice louder (model replacement; Bagdasaryan et al., 2020)."""
+"""Scaled update: attackers amplify their update (model replacement; Bagdasaryan et al., 2020)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from muster.updates.filters import filters
 @filters.register("scaled-update")
 @dataclass(frozen=True)
 class ScaledUpdate(UpdateAttack):
-    """Attack: send the trained update many times as long; with a data attack, model replacement."""
+    """Attack: send the trained update multiplied by a factor; with a data attack, model replacement."""
 
     factor: float = 10.0
 

@@ -1,4 +1,4 @@
-"""Stale reply: a client that trains once and sends the same update ever after."""
+"""Stale reply: a client that trains once and sends the same update from then on."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from muster.updates.table import Updates
 class StaleReply(Attack):
     """Attack: train once, and send that update again whenever one is asked for.
 
-    Simulated on the server, which keeps what each lazy client has sent first. Running statistics are those of its
+    Simulated on the server, which keeps what each lazy client sent first. Running statistics are those of its
     present training: a movement of them that is repeated would leave their range.
     """
 

@@ -34,7 +34,7 @@ def fit(recorded: traces.Sessions) -> Characters:
 
 
 def lengths(recorded: traces.Sessions, device: int) -> tuple[Floats, Floats]:
-    """Seconds of a device's sessions and of the gaps after them (the last one goes on into the next period)."""
+    """Seconds of a device's sessions and of the gaps after them (the last one continues into the next period)."""
     begin, end = recorded.of(device)
     return end - begin, np.append(begin[1:], begin[:1] + recorded.period[device]) - end
 

@@ -1,4 +1,4 @@
-"""Everybody can be reached in every round."""
+"""All clients can be reached in every round."""
 
 from __future__ import annotations
 

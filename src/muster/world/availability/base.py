@@ -1,8 +1,8 @@
 """Who can be reached: a pure function of seed and moment, so a resumed run sees the same clients.
 
 Some methods follow rounds, others follow time. Both answer the same three questions about a *moment*, and say with
-`timed` what a moment is to them: the round, or the seconds on the virtual clock. Who asks needs no other
-distinction: `availability.moment(round, now)` gives each method what it wants.
+`timed` what a moment is to them: the round, or the seconds on the virtual clock. Callers need not distinguish
+them: `availability.moment(round, now)` gives each method the right one.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from collections.abc import Callable
 from typing import ClassVar, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 
 from muster.core.arrays import Bools, Floats, Ints
 from muster.core.component import Component
@@ -21,11 +22,22 @@ from muster.world import draws
 #: (moment, clients) → whether each of them is there, and when that changes.
 Follower: TypeAlias = Callable[[float, Ints], tuple[Bools, Floats]]
 
+_LAST_SECOND = float(np.iinfo(np.uint32).max)
+
 
 class Availability(Component):
-    """Decides which clients can be reached. Implementations are frozen dataclasses without state."""
+    """Decides which clients can be reached. Implementations are frozen dataclasses without state.
 
-    #: Whether moments are seconds on the virtual clock; else they are rounds, 0-based.
+    >>> class EveryOther(Availability):
+    ...     '''Clients with even ids in even rounds, the others in odd ones.'''
+    ...
+    ...     def available(self, moment, clients, seed):
+    ...         return np.arange(int(moment) % 2, clients, 2)
+    >>> EveryOther().available(3, clients=6, seed=0).tolist()
+    [1, 3, 5]
+    """
+
+    #: Whether moments are seconds on the virtual clock; otherwise they are rounds, 0-based.
     timed: ClassVar[bool] = False
 
     def moment(self, round: int, now: float) -> float:
@@ -37,19 +49,19 @@ class Availability(Component):
         """The ids of the clients that can be reached at `moment`, ascending; may be empty."""
 
     def until(self, moment: float, who: Ints, seed: int) -> Floats:
-        """Seconds until each of `who` is gone (0: it is not there). By rounds: nobody leaves during a round."""
+        """Seconds until each of `who` is gone (0: it is not there). By rounds: no client leaves during a round."""
         return np.full(len(who), np.inf)
 
     def next_start(self, moment: float, clients: int, seed: int) -> float:
-        """The first moment, from this one on, at which somebody is there; inf: nobody will ever be.
+        """The first moment, from this one on, at which a client is there; inf: never.
 
-        By rounds it is `moment` itself: waiting brings nobody, only the next round does.
+        By rounds it is `moment` itself: waiting brings no one, only the next round does.
         """
         return moment
 
 
 class TimedAvailability(Availability):
-    """Clients come and go on the virtual clock. A method says one thing: who is there, and when that changes."""
+    """Clients come and go on the virtual clock. A method only says who is there, and when that changes."""
 
     timed: ClassVar[bool] = True
 
@@ -58,7 +70,7 @@ class TimedAvailability(Availability):
         """Whether each of `who` is there at `now`, and the time after `now` at which that changes (inf: never)."""
 
     def follower(self, clients: int, seed: int) -> Follower:
-        """Says what `states` says to somebody who asks about moments that go forward, perhaps more quickly."""
+        """Answers as `states` does for moments that only move forward, which may be quicker."""
         return lambda now, who: self.states(now, who, seed)
 
     def available(self, now: float, clients: int, seed: int) -> Ints:
@@ -74,8 +86,8 @@ class TimedAvailability(Availability):
     def presence(self, begin: float, end: float, who: Ints, seed: int) -> Floats:
         """The share of the time from `begin` to `end` during which each of `who` expects to be there.
 
-        An estimate such as a device can make of itself: it knows when its present session or gap is over, and
-        takes it that the next one lasts.
+        An estimate that a device can make: it knows when its present session or gap ends, and
+        assumes that the next one lasts.
         """
         there, changes = self.states(begin, who, seed)
         until_change = np.clip(changes - begin, 0.0, end - begin) / (end - begin)
@@ -92,18 +104,21 @@ class TimedAvailability(Availability):
 
 
 class Watch:
-    """Follows everybody through time: looks again only at the clients whose state has changed since the last look.
+    """Follows everybody through time: looks again only at those whose state may have changed meanwhile.
 
-    Says the same as `available`, `until` and `next_start`, in a few milliseconds for a million clients when the
-    clock has moved on a little. It holds nothing that a checkpoint would need: a new watch says the same.
+    Gives the same answers as `available`, `until` and `next_start`, in a few milliseconds for a million clients
+    when the clock has advanced a little. It holds nothing that a checkpoint would need: a new watch answers the
+    same.
     """
 
     def __init__(self, availability: TimedAvailability, clients: int, seed: int) -> None:
         self._states = availability.follower(clients, seed)
         self._now = -np.inf
-        self._there = np.zeros(clients, dtype=np.bool_)
-        #: When the state of each client changes next.
-        self._changes = np.full(clients, -np.inf)
+        # Written to, and not only promised: the first look finds its memory.
+        self._there = np.full(clients, False)
+        #: A second until which nothing changes: the last but one before a client's next change, with some to spare
+        #: for the rounding of moments; or the last that fits.
+        self._quiet: npt.NDArray[np.uint32] = np.full(clients, 0, dtype=np.uint32)
 
     @property
     def clients(self) -> int:
@@ -120,23 +135,36 @@ class Watch:
 
     def until(self, now: float, who: Ints) -> Floats:
         self._look(now)
-        return np.where(self._there[who], self._changes[who] - now, 0.0)
+        there, changes = self._states(now, who)
+        return np.where(there, changes - now, 0.0)
 
     def next_start(self, now: float) -> float:
         self._look(now)
         if self._there.any():
             return now
-        return float(self._changes.min(initial=np.inf))
+        if not self.clients:
+            return np.inf
+        _, changes = self._states(now, np.flatnonzero(self._quiet == self._quiet.min()))
+        return float(changes.min())
 
     def _look(self, now: float) -> None:
         if now == self._now:
             return
-        # Back in time nothing that is known helps: everybody is looked at again.
-        stale = np.flatnonzero(self._changes <= now) if now > self._now else np.arange(len(self._there))
-        for part in draws.slices(len(stale)):
-            who = stale[part]
-            self._there[who], self._changes[who] = self._states(now, who)
+        if self._now < now and np.isfinite(self._now):
+            stale = np.flatnonzero(self._quiet <= now)
+            for part in draws.slices(len(stale)):
+                who = stale[part]
+                self._there[who], self._quiet[who] = self._seen(now, who)
+        else:  # at first, and back in time, nothing that is known helps
+            for part in draws.slices(len(self._there)):
+                self._there[part], self._quiet[part] = self._seen(now, np.arange(part.start, part.stop))
         self._now = now
+
+    def _seen(self, now: float, who: Ints) -> tuple[Bools, npt.NDArray[np.uint32]]:
+        there, changes = self._states(now, who)
+        quiet = np.minimum(changes, _LAST_SECOND).astype(np.uint32)
+        quiet -= quiet > 0
+        return there, quiet
 
 
 availabilities: Registry[Availability] = Registry(

@@ -1,4 +1,4 @@
-"""Each client is up or down by a coin of its own."""
+"""Each client is up or down by its own coin."""
 
 from __future__ import annotations
 

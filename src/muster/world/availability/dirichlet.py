@@ -27,8 +27,8 @@ def participation_probabilities(clients: int, gamma: float, rng: np.random.Gener
 class DirichletParticipation(Availability):
     """A fixed share of the clients each round, drawn with Dirichlet-skewed probabilities.
 
-    Clients are drawn one after the other, without replacement, with probability ∝ π ~ Dir(gamma). With
-    redraw = "never" π belongs to the run, so the same clients stay rare. With "every_round" only the rounds are
+    Clients are drawn one at a time, without replacement, with probability ∝ π ~ Dir(gamma). With
+    redraw = "never" π is fixed for the run, so the same clients stay rare. With "every_round" only the rounds are
     uneven: in the long run all clients can be reached equally often, whatever gamma is.
     """
 

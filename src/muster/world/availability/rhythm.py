@@ -1,9 +1,12 @@
 """A rhythm of on and off for any number of clients, fitted to the recorded sessions of 100 devices.
 
 Every client has the character of one of the devices: how long its sessions last and how long the gaps between
-them. Gaps pass faster in some hours of the day than in others. Nothing is stored: a client's life is cut into
+them are. Gaps pass faster in some hours of the day than in others. Nothing is stored: a client's life is cut into
 stretches of some sessions, and each stretch follows from the seed, the client and the stretch's number. So any
 client can be asked about any moment, and only the stretch around it is played.
+
+Time 0 is in the middle of everybody's life. Who is online then, and until when, is drawn from a table of openings:
+the states of many lives that had begun long before. So the first look at millions of clients is one draw for each.
 """
 
 from __future__ import annotations
@@ -26,8 +29,12 @@ from muster.world.availability.base import Follower, TimedAvailability, availabi
 HOUR, DAY = 3_600, 86_400
 #: Sessions that a stretch has on average.
 CYCLES = 16
-#: Draws of a stretch that are set apart for it; no client has so many sessions in one.
+#: Draws reserved for a stretch; no client has that many sessions in one.
 _DRAWS = 1 << 16
+#: In 68 years from time 0: until then, what has been played is kept in 32 bits.
+_KEPT_UNTIL = 1 << 31
+#: Openings in the table, as bits: so many of a client's key say which is its own.
+_OPENING_BITS = 15
 
 
 _ORIGIN = (
@@ -38,8 +45,22 @@ _ORIGIN = (
 
 
 @dataclass(frozen=True)
+class Openings:
+    """States at time 0: of which character a client is, whether it is online, and in which second that ends."""
+
+    characters: Ints
+    online: Bools
+    ends: Floats
+    #: The second at which the next stretch begins, later than that.
+    turns: Ints
+
+    def __getitem__(self, some: npt.NDArray[np.integer]) -> Openings:
+        return Openings(self.characters[some], self.online[some], self.ends[some], self.turns[some])
+
+
+@dataclass(frozen=True)
 class Characters:
-    """The fit: quantiles of the lengths of sessions and gaps, a row a character, and the rhythm of the day."""
+    """The fit: quantiles of the lengths of sessions and gaps, a row per character, and the rhythm of the day."""
 
     #: characters × quantiles at equal steps from 0 to 1, in seconds.
     sessions: Floats
@@ -74,8 +95,23 @@ class Characters:
         cycle = mean_of_quantiles(self.sessions) + mean_of_quantiles(self.gaps)
         return np.ceil(CYCLES * cycle).astype(np.int64)
 
+    @cached_property
+    def openings(self) -> Openings:
+        """The states of lives of all characters alike at a midnight after each has had a stretch or more."""
+        count = 1 << _OPENING_BITS
+        keys = draws.nth(np.zeros(count, dtype=np.uint64), np.arange(count, dtype=np.uint64))
+        kinds = np.arange(count) % len(self.sessions)
+        length = self.stretches[kinds]
+        # Their first stretches ended anywhere. How they began does not matter: what is looked at comes later.
+        turns = 1 + (draws.uniform(draws.nth(keys, np.zeros(1, dtype=np.uint64))) * length).astype(np.int64)
+        who = Lives(keys, Openings(kinds, np.zeros(count, dtype=np.bool_), np.zeros(count), turns))
+        midnight = -(-int(2 * self.stretches.max()) // DAY) * DAY
+        online, change = states(self, who, np.full(count, midnight))
+        turns += _stretch(self, who, change) * length
+        return Openings(kinds, online, (change - midnight).astype(np.float64), turns - midnight)
+
     def write(self, path: Path) -> None:
-        """As a table: a row a character, sessions before gaps; the last row is the rhythm."""
+        """As a table: a row per character, sessions before gaps; the last row is the rhythm."""
         text = io.StringIO()
         text.writelines(f"# {remark}\n" for remark in _ORIGIN)
         table = csv.writer(text, lineterminator="\n")
@@ -115,37 +151,59 @@ def fitted() -> Characters:
 
 @dataclass(frozen=True)
 class Lives:
-    """What clients are: a key of their own random numbers, a character, and where their stretches begin."""
+    """What clients are: a key of their own random numbers, and how they began."""
 
     keys: Words
-    characters: Ints
-    #: Seconds by which a client's stretches begin earlier than at time 0.
-    shifts: Ints
+    opening: Openings
+
+    @property
+    def characters(self) -> Ints:
+        return self.opening.characters
 
     def __getitem__(self, some: Ints) -> Lives:
-        return Lives(self.keys[some], self.characters[some], self.shifts[some])
+        return Lives(self.keys[some], self.opening[some])
+
+
+def own_keys(who: Ints, seed: int) -> Words:
+    """Each client's key: its number's word of one generator of the seed."""
+    return draws.nth(_root(seed), who.astype(np.uint64))
+
+
+@cache
+def _root(seed: int) -> Words:
+    return draws.words(seed, "availability rhythm", clients=np.zeros(1, dtype=np.int64))[0, :1]
+
+
+def which_opening(keys: Words) -> Words:
+    return keys >> np.uint64(64 - _OPENING_BITS)
 
 
 def lives(characters: Characters, who: Ints, seed: int) -> Lives:
-    own = draws.words(seed, "availability rhythm", clients=who)
-    character = (draws.uniform(own[:, 1]) * len(characters.sessions)).astype(np.int64)
-    shift = draws.uniform(own[:, 2]) * characters.stretches[character]
-    return Lives(own[:, 0], character, shift.astype(np.int64))
+    keys = own_keys(who, seed)
+    return Lives(keys, characters.openings[which_opening(keys)])
+
+
+def _stretch(characters: Characters, who: Lives, now: Ints) -> Ints:
+    """The number of each client's stretch that contains its second `now`."""
+    return np.maximum((now - who.opening.turns) // characters.stretches[who.characters] + 1, 0)
 
 
 @dataclass(frozen=True)
 class Played:
-    """How far the stretch of each client's life that contains a moment has been played."""
+    """How far the stretch of each client's life that contains a moment has been played.
 
-    #: The second at which the stretch began.
-    begin: Ints
-    #: Whether the client is online, until which second (the stretch may end before), and the number of draws.
+    For everybody eleven bytes a client are kept: touching memory for the first time costs more than playing.
+    """
+
+    stretch: npt.NDArray[np.integer]
+    #: Whether the client is online, until which second (the stretch may end before), and the number of draws; 0:
+    #: nothing has been played.
     online: Bools
-    end: Ints
-    number: npt.NDArray[np.uint32]
+    end: npt.NDArray[np.integer]
+    number: npt.NDArray[np.uint16]
 
     def __getitem__(self, some: Ints) -> Played:
-        return Played(self.begin[some], self.online[some], self.end[some], self.number[some])
+        return Played(self.stretch[some], self.online[some], self.end[some], self.number[some])
 
     def __setitem__(self, some: Ints, others: Played) -> None:
         for name in self.__dataclass_fields__:
@@ -154,8 +212,12 @@ class Played:
     @classmethod
     def nothing(cls, clients: int) -> Played:
         """No stretch of anybody's life."""
-        never: Ints = np.full(clients, np.iinfo(np.int64).min)
-        return cls(never, np.zeros(clients, dtype=np.bool_), never.copy(), np.zeros(clients, dtype=np.uint32))
+        return cls(
+            np.zeros(clients, dtype=np.uint32),
+            np.zeros(clients, dtype=np.bool_),
+            np.zeros(clients, dtype=np.uint32),
+            np.zeros(clients, dtype=np.uint16),
+        )
 
 
 def states(characters: Characters, who: Lives, now: Ints) -> tuple[Bools, Ints]:
@@ -178,21 +240,24 @@ def _until_change(characters: Characters, who: Lives, played: Played) -> tuple[B
 
 def _cut(characters: Characters, who: Lives, played: Played) -> tuple[Bools, Ints, Bools]:
     """The state; when this session or gap ends; whether the stretch ends first and cuts it."""
-    over = played.begin + characters.stretches[who.characters]
+    over = who.opening.turns + played.stretch * characters.stretches[who.characters]
     return played.online, np.minimum(played.end, over), played.end >= over
 
 
 def _played(characters: Characters, who: Lives, now: Ints, before: Played) -> Played:
     """Play each client's stretch until the second `now`: from `before`, where that is of the same stretch."""
-    length = characters.stretches[who.characters]
-    place = now + who.shifts
-    begin = now - place % length
-    base = (place // length).astype(np.uint64) * np.uint64(_DRAWS)
-    goes_on = before.begin == begin
+    length, stretch = characters.stretches[who.characters], _stretch(characters, who, now)
+    base = stretch.astype(np.uint64) * np.uint64(_DRAWS)
+    # The first stretch begins with its opening, others with a state that is drawn.
+    opening = stretch == 0
     first = draws.uniform(draws.nth(who.keys, base)) < characters.shares[who.characters]
+    online = np.where(opening, who.opening.online, first)
+    end = np.where(opening, who.opening.ends.astype(np.int64), who.opening.turns + (stretch - 1) * length)
+    goes_on = (before.stretch == stretch) & (before.number > 0)
+    online, end = np.where(goes_on, before.online, online), np.where(goes_on, before.end, end)
+    number = np.where(goes_on, before.number, 1).astype(np.uint16)
     # What has been played to its end is followed by the other state.
-    online = np.where(goes_on, before.online ^ (before.end <= now), first)
-    end, number = np.where(goes_on, before.end, begin), np.where(goes_on, before.number, 1).astype(np.uint32)
+    online ^= (goes_on | opening) & (end <= now)
     playing = np.flatnonzero(end <= now)
     while len(playing):
         chance = draws.uniform(draws.nth(who.keys[playing], base[playing] + number[playing]))
@@ -200,36 +265,41 @@ def _played(characters: Characters, who: Lives, now: Ints, before: Played) -> Pl
         number[playing] += 1
         playing = playing[end[playing] <= now[playing]]
         online[playing] ^= True
-    return Played(begin, online, end, number)
+    return Played(stretch, online, end, number)
 
 
 class Following:
-    """Says what `states` says, for everybody and moments that go forward: stretches are played on, not anew."""
+    """Says what `states` says, for everybody and moments that go forward: stretches are played on, not anew.
+
+    Clients that are still as they were at time 0 cost nothing but a look at their openings.
+    """
 
     def __init__(self, characters: Characters, clients: int, seed: int) -> None:
-        self._characters, self._played, self._now = characters, Played.nothing(clients), 0.0
-        self._lives = Lives(
-            np.empty(clients, dtype=np.uint64),
-            np.empty(clients, dtype=np.int64),
-            np.empty(clients, dtype=np.int64),
-        )
-        for part in draws.slices(clients):
-            own = lives(characters, np.arange(part.start, part.stop), seed)
-            for name in Lives.__dataclass_fields__:
-                getattr(self._lives, name)[part] = getattr(own, name)
+        self._characters, self._seed, self._now = characters, seed, 0.0
+        # Pages of memory for clients that have not changed yet are never touched.
+        self._played = Played.nothing(clients)
 
     def __call__(self, now: float, who: Ints) -> tuple[Bools, Floats]:
         if now < self._now:  # what has been played is too far ahead
-            self._played = Played.nothing(len(self._played.begin))
+            self._played = Played.nothing(len(self._played.online))
         self._now = now
-        some, moment = self._lives[who], np.full(len(who), int(now // 1))
-        self._played[who] = played = _played(self._characters, some, moment, self._played[who])
-        online, change = _until_change(self._characters, some, played)
-        return online, change.astype(np.float64)
+        openings, which = self._characters.openings, which_opening(own_keys(who, self._seed))
+        online, change = openings.online[which], openings.ends[which]
+        later = np.flatnonzero(change <= now)
+        if len(later):
+            online[later], change[later] = self._changed(now, who[later])
+        return online, change
+
+    def _changed(self, now: float, who: Ints) -> tuple[Bools, Ints]:
+        some, moment = lives(self._characters, who, self._seed), np.full(len(who), int(now // 1))
+        played = _played(self._characters, some, moment, self._played[who])
+        if now < _KEPT_UNTIL:
+            self._played[who] = played
+        return _until_change(self._characters, some, played)
 
 
 def _ends(characters: Characters, kind: Ints, online: Bools, begin: Ints, chance: Floats) -> Ints:
-    """The seconds at which sessions (or gaps) end which begin then."""
+    """The seconds at which sessions (or gaps) end that begin at the given ones."""
     drawn = from_quantiles(characters.table, kind + len(characters.gaps) * online, chance)
     end = begin + drawn
     off = np.flatnonzero(~online)
@@ -238,7 +308,7 @@ def _ends(characters: Characters, kind: Ints, online: Bools, begin: Ints, chance
 
 
 def passed_by(characters: Characters, begin: Ints, amount: Floats) -> Floats:
-    """When a gap of `amount` seconds is over, where the hours pass at speeds of their own."""
+    """When a gap of `amount` seconds is over, where hours pass at different speeds."""
     hour = begin // HOUR % 24
     end: Floats = begin + amount / characters.speeds[hour]
     # Most gaps are short, and over in the hour in which they begin.

@@ -13,23 +13,23 @@ from muster.world.availability.base import TimedAvailability, availabilities
 
 
 def lookup(recorded: traces.Sessions, devices: Ints, phase: Floats) -> tuple[Bools, Floats]:
-    """Whether each device is online so many seconds after its recording began, and for how long that stays so.
+    """Whether each device is online `phase` seconds after its recording began, and for how long that remains so.
 
     Online from the beginning of a session until just before its end, and again after every period. `phase` lies
     between 0 and the device's period.
     """
-    # All recordings one after the other on one axis: a single search finds everybody's last session so far.
+    # All recordings in sequence on one axis: a single search finds each device's last session so far.
     origin = np.concatenate([[0.0], np.cumsum(recorded.period)])
     owner = np.repeat(np.arange(len(recorded)), np.diff(recorded.starts))
     last = np.searchsorted(recorded.begin + origin[owner], origin[devices] + phase, side="right") - 1
-    # An entry more, for positions that are no session's.
+    # One more entry, for positions before the first session.
     begin, end = np.append(recorded.begin, np.inf), np.append(recorded.end, np.inf)
     first, stop, period = recorded.starts[devices], recorded.starts[devices + 1], recorded.period[devices]
     online: Bools = (last >= first) & (phase < end[last])
 
     opening = np.where(stop > first, begin[first], np.inf)
     following = np.where(last + 1 < stop, begin[last + 1], opening + period)
-    # A session that lasts to the end of the recording goes on when the recording begins again with one.
+    # A session that lasts to the end of the recording continues if the recording begins with one.
     around = online & (end[last] == period) & (opening == 0)
     once_more = np.where(end[first] == period, np.inf, end[first])
     ending = end[last] + np.where(around, once_more, 0.0)
@@ -41,7 +41,7 @@ def lookup(recorded: traces.Sessions, devices: Ints, phase: Floats) -> tuple[Boo
 class RecordedSessions(TimedAvailability):
     """Each client is online when a device of a trace file (FedScale's layout) was.
 
-    Where there are more clients than devices, the k-th client of a device lives k days ahead of its recording: the
+    Where there are more clients than devices, the k-th client of a device runs k days ahead of its recording: the
     hour of the day is kept, and clients of one device do not come and go together.
     """
 

@@ -36,7 +36,7 @@ def method_of(options: Mapping[str, Any]) -> Any:
 
 
 def model(name: str) -> Callable[..., DeviceModel]:
-    """The model of devices that is called so."""
+    """The model of devices of this name."""
     return device_models.get(name)
 
 

@@ -1,6 +1,7 @@
 """What a model of devices answers: how long each client takes to receive, to compute and to send.
 
-Only arrays with one entry a client. Durations are virtual: nothing waits, and no decision depends on a real clock.
+Only arrays with one entry per client. Durations are virtual: nothing waits, and no decision depends on a real
+clock.
 """
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -24,14 +25,21 @@ from muster.world import draws
 CountFlops: TypeAlias = Callable[[], float]
 
 
+class Kinds(Protocol):
+    """Each client's kind of device: an array, or what answers like one."""
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, clients: Ints, /) -> npt.NDArray[np.unsignedinteger[Any]]: ...
+
+
 @dataclass(frozen=True)
 class ByKind:
-    """One number a client, where many clients have a device of the same kind: two bytes a client, not eight."""
+    """One number per client, where many clients have the same kind of device: two bytes per client, not eight."""
 
     #: The number of each kind.
     table: Floats
-    #: Each client's kind.
-    kinds: npt.NDArray[np.unsignedinteger[Any]]
+    kinds: Kinds
 
     def __len__(self) -> int:
         return len(self.kinds)
@@ -67,7 +75,7 @@ class Jitter:
 class Devices:
     """Speed of every client's device and connection."""
 
-    #: Training samples a second.
+    #: Training samples per second.
     speed: Rates
     #: Bytes a second from the server.
     down: Rates
@@ -91,7 +99,7 @@ class Devices:
         """Seconds to (receive, compute, send), one row for each of `clients`.
 
         `exchange`: (round, number of the exchange in it), for the durations that this exchange will have. Without
-        it, and where devices do not vary: the median durations, which are all that can be known beforehand.
+        it, and where devices do not vary: the median durations, which are all that can be known in advance.
         """
         seconds = np.empty((len(clients), 3))
         seconds[:, 0] = np.asarray(bytes_down) / self.down[clients]
@@ -103,7 +111,17 @@ class Devices:
 
 
 class DeviceModel(Component):
-    """Gives devices to clients. Implementations are frozen dataclasses without state."""
+    """Gives devices to clients. Implementations are frozen dataclasses without state.
+
+    >>> class Equal(DeviceModel):
+    ...     '''100 samples per second and 1 MB/s, for every client.'''
+    ...
+    ...     def draw(self, clients, seed, flops):
+    ...         return Devices(np.full(clients, 100.0), np.full(clients, 1e6), np.full(clients, 1e6))
+    >>> devices = Equal().draw(3, seed=0, flops=lambda: 0.0)
+    >>> devices.times(np.array([2]), samples=50, bytes_down=2e6, bytes_up=1e6).tolist()
+    [[2.0, 0.5, 1.0]]
+    """
 
     @abstractmethod
     def draw(self, clients: int, seed: int, flops: CountFlops) -> Devices:
@@ -114,7 +132,7 @@ device_models: Registry[DeviceModel] = Registry("device model", "muster.world.de
 
 
 def check_positive(key: str, value: float, *, or_zero: bool = False) -> None:
-    """Refuse options that are no speeds (or, with `or_zero`, no spreads)."""
+    """Refuse options that are not speeds (or, with `or_zero`, not spreads)."""
     if not (0 < value < np.inf or (or_zero and value == 0)):
         expected = "zero or a positive number" if or_zero else "a positive number"
         raise ConfigError(f"bad value for 'devices.{key}': {value}", expected=expected)

@@ -1,4 +1,4 @@
-"""Speeds that vary by a factor, around a median that is given: a model, not a measurement."""
+"""Speeds that vary by a factor around a given median: a model, not a measurement."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ MEGABYTE = 1e6
 @device_models.register("lognormal")
 @dataclass(frozen=True)
 class Lognormal(DeviceModel):
-    """Speeds that vary by a factor: the logarithm is normal, around a median, independent of each other.
+    """Independent log-normal speeds around given medians.
 
-    Computing speed is told in samples: it does not depend on the model that is trained.
+    Computing speed is given in samples: it does not depend on the model that is trained.
     """
 
-    #: Median training samples a second.
+    #: Median training samples per second.
     samples_per_second: float = 500.0
     #: Median megabytes a second from and to the server.
     megabytes_down: float = 2.5

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import csv
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from importlib import resources
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
+import numpy.typing as npt
 
-from muster.core.arrays import Floats
+from muster.core.arrays import Floats, Ints
 from muster.core.errors import ConfigError, nearest
 from muster.world import draws
 from muster.world.devices.base import (
@@ -28,10 +29,12 @@ from muster.world.devices.base import (
     device_models,
 )
 
-#: A forward pass of MobileNetV2 on one picture of 224 × 224, which we take the published times to be times of
+#: A forward pass of MobileNetV2 on one picture of 224 × 224, which we assume the published times refer to
 #: (ours: the sources say only "inference"). A multiplication and its addition are two, as PyTorch counts.
 REFERENCE_FLOPS = 601_548_544.0
 KILOBIT = 1000 / 8
+#: Of more clients than these, devices are drawn when they are looked at.
+MANY = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -76,7 +79,7 @@ class Phones(DeviceModel):
     connection: Literal["steady", "varying"] = "steady"
     #: Standard deviation of the logarithm of the computing time from one exchange to the next.
     jitter: float = 0.0
-    #: What the published times of the phones are times of: FLOPs of one forward pass.
+    #: What the published times of the phones measure: FLOPs of one forward pass.
     reference_flops: float = REFERENCE_FLOPS
     #: FLOPs of one training sample, forward and backward; None: counted.
     flops_per_sample: float | None = None
@@ -88,7 +91,8 @@ class Phones(DeviceModel):
         phones = self._phones(known)
         cost = cost_of_a_sample(self.flops_per_sample, flops)
         rates = self.reference_flops / (known.milliseconds[phones] / 1000)
-        phone, network = drawn_kinds(clients, seed, len(phones), len(known.networks))
+        phone = Drawn(clients, seed, len(phones), word=0)
+        network = Drawn(clients, seed, len(known.networks), word=1)
         means, spreads = known.networks[:, [0, 2]], known.networks[:, [1, 3]]
         sigmas = np.sqrt(np.log1p((spreads / means) ** 2))
         # The median of the log-normal distribution with this mean and spread; without variation, the mean itself.
@@ -112,13 +116,36 @@ class Phones(DeviceModel):
         return [row for row, name in enumerate(known.phones) if not self.only or name in self.only]
 
 
-def drawn_kinds(
-    clients: int, seed: int, phones: int, networks: int
-) -> tuple[np.ndarray[tuple[int], np.dtype[np.uint16]], np.ndarray[tuple[int], np.dtype[np.uint8]]]:
-    """Each client's phone and connection, each equally likely, from its stream (seed, "devices", client)."""
-    phone, network = np.empty(clients, dtype=np.uint16), np.empty(clients, dtype=np.uint8)
-    for part in draws.slices(clients):
-        own = draws.words(seed, "devices", clients=np.arange(part.start, part.stop))
-        phone[part] = draws.uniform(own[:, 0]) * phones
-        network[part] = draws.uniform(own[:, 1]) * networks
-    return phone, network
+@dataclass(frozen=True)
+class Drawn:
+    """Which of so many kinds each client has, equally likely, from its own stream (seed, "devices", client).
+
+    Of very many clients most are never looked at: kinds are drawn when they are asked for, until a good part of
+    all is asked for at once.
+    """
+
+    clients: int
+    seed: int
+    kinds: int
+    #: Which word of the stream says it.
+    word: int
+
+    def __len__(self) -> int:
+        return self.clients
+
+    def __getitem__(self, who: Ints) -> npt.NDArray[np.unsignedinteger[Any]]:
+        if self.clients <= MANY or 4 * len(who) > self.clients or "all" in vars(self):
+            return self.all[who]
+        return self._drawn(who)
+
+    @cached_property
+    def all(self) -> npt.NDArray[np.unsignedinteger[Any]]:
+        """Everybody's, in one or two bytes each."""
+        kinds = np.empty(self.clients, dtype=np.min_scalar_type(self.kinds))
+        for part in draws.slices(self.clients):
+            kinds[part] = self._drawn(np.arange(part.start, part.stop))
+        return kinds
+
+    def _drawn(self, who: Ints) -> npt.NDArray[np.unsignedinteger[Any]]:
+        own = draws.words(self.seed, "devices", clients=who, count=self.word + 1)[:, self.word]
+        return (draws.uniform(own) * self.kinds).astype(np.min_scalar_type(self.kinds))

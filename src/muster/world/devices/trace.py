@@ -29,7 +29,7 @@ class Trace(DeviceModel):
     file: str
     #: Standard deviation of the logarithm of durations from one exchange to the next.
     jitter: float = 0.0
-    #: What the file's times are times of: FLOPs of one forward pass.
+    #: What the file's times measure: FLOPs of one forward pass.
     reference_flops: float = REFERENCE_FLOPS
     #: FLOPs of one training sample, forward and backward; None: counted.
     flops_per_sample: float | None = None
