@@ -113,9 +113,10 @@ class BertClassifier(nn.Module):
     def __init__(self, encoder: BertEncoder, classes: int, dropout: float, vocabulary: str) -> None:
         super().__init__()
         self.encoder = encoder
-        self.head = nn.Sequential(nn.Dropout(dropout), nn.Linear(encoder.width, classes))
-        nn.init.normal_(self.head[1].weight, std=encoder.bert.config.initializer_range)
-        nn.init.zeros_(self.head[1].bias)
+        last = nn.Linear(encoder.width, classes)
+        nn.init.normal_(last.weight, std=encoder.bert.config.initializer_range)
+        nn.init.zeros_(last.bias)
+        self.head = nn.Sequential(nn.Dropout(dropout), last)
         #: Which tokens the ids of a sample must stand for, and how many there are.
         self.vocabulary, self.token_count = vocabulary, int(encoder.bert.config.vocab_size)
 

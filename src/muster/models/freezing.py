@@ -138,4 +138,4 @@ def agrees(module: nn.Module, parts: Split, samples: torch.Tensor) -> bool:
     whole = copy.deepcopy(module).eval()(samples)
     halves = parts.rest.eval()(parts.backbone.eval()(samples))
     scale = max(1.0, float(whole.abs().max()))
-    return halves.shape == whole.shape and bool(((halves - whole).abs() <= _ROUNDING * scale).all())
+    return bool(halves.shape == whole.shape and ((halves - whole).abs() <= _ROUNDING * scale).all())

@@ -37,6 +37,7 @@ class LateFusion(nn.Module):
         self.image_shape, self.pixels = image_shape, math.prod(image_shape)
         #: Networks of their own whose outputs are encoded further; None: pixels and numbers are.
         self.image_encoder, self.text_encoder = image_encoder, text_encoder
+        encoder: list[nn.Module]
         if image_encoder is not None:
             encoder = [nn.Linear(image_encoder.width, width)]
         elif len(image_shape) == 3:

@@ -78,7 +78,8 @@ def _tfidf(train: list[str], test: list[str], width: int) -> Encoded:
     vectoriser = TfidfVectorizer(max_features=width, ngram_range=(1, 2), sublinear_tf=True, dtype=np.float32)
     counted = (vectoriser.fit_transform(train).toarray(), vectoriser.transform(test).toarray())
     # A small corpus has fewer words; models are made for the width that was asked for.
-    return Encoded(*(np.pad(matrix, ((0, 0), (0, width - matrix.shape[1]))) for matrix in counted))
+    lacking = ((0, 0), (0, width - counted[0].shape[1]))
+    return Encoded(np.pad(counted[0], lacking), np.pad(counted[1], lacking))
 
 
 def _hashing(train: list[str], test: list[str], width: int) -> Encoded:
