@@ -68,7 +68,7 @@ study: $(STAMP) ## Run what is missing of a study in studies/ (NAME=…; needs i
 studies: $(STAMP) ## Run what is missing of all studies (hours)
 	@set -e; for sweep in studies/*/*.toml; do $(BIN)/muster sweep "$$sweep"; done
 
-docs: $(STAMP) ## Build the documentation site (build/site) without a warning, and check links, pages and examples
+docs: $(STAMP) ## Build the documentation site (build/site) without a warning, run its tutorials, and check links, pages and examples
 	$(BIN)/python -m sphinx -b html -W --keep-going -q docs build/site
 	$(BIN)/python -m pytest tests/docs -m "slow or not slow"
 

@@ -2,10 +2,21 @@
 
 from __future__ import annotations
 
+import hashlib
 import sys
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
+
+
+def _code() -> str:
+    """Identifies the package's source."""
+    digest = hashlib.sha256()
+    for path in sorted((HERE.parent / "src").rglob("*.py")):
+        digest.update(path.read_bytes())
+    return digest.hexdigest()[:16]
+
+
 sys.path.insert(0, str(HERE / "_extensions"))
 
 from muster._version import __version__  # noqa: E402
@@ -16,13 +27,14 @@ copyright = "2026, the Muster developers"
 release = version = __version__
 
 extensions = [
-    "myst_parser",
+    "myst_nb",
     "sphinx.ext.autodoc",
     "sphinx.ext.viewcode",
     "sphinx_copybutton",
     "repository_links",
 ]
-source_suffix = {".md": "markdown"}
+# Pages are Markdown; those of tutorials/ are notebooks, too, which the build runs.
+source_suffix = {".md": "myst-nb"}
 root_doc = "index"
 # README.md is the same table of contents for those who read the pages as files.
 exclude_patterns = ["README.md", "_extensions"]
@@ -33,6 +45,15 @@ myst_heading_anchors = 4
 # Tables that `muster compare --markdown` wrote have headings of the third level: pages keep them as they are.
 suppress_warnings = ["myst.header"]
 
+# Tutorials are run unless neither they nor the package have changed, each in a folder that is thrown away; a cell
+# that fails, fails the build. What they show is made by this very code, so nothing of it is in the repository.
+nb_execution_mode = "cache"
+nb_execution_cache_path = str(HERE.parent / "build" / "notebooks" / _code())
+nb_execution_in_temp = True
+nb_execution_timeout = 600
+nb_execution_raise_on_error = True
+nb_merge_streams = True
+
 # Our attributes are explained by `#:` comments, which autodoc reads; order and types are those of the source.
 autodoc_member_order = "bysource"
 autodoc_typehints = "description"
@@ -40,5 +61,6 @@ autodoc_default_options = {"members": True, "show-inheritance": True}
 
 html_theme = "furo"
 html_title = f"Muster {release}"
-html_static_path: list[str] = []
+html_static_path = ["_static"]
+html_css_files = ["notebooks.css"]
 html_theme_options = {"navigation_with_keys": True}

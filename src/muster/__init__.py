@@ -6,7 +6,18 @@ from muster._version import __version__
 from muster.core.errors import MusterError
 from muster.core.modules import imported_when_used
 
-__all__ = ["Experiment", "MusterError", "Result", "Server", "Sweep", "__version__", "compare", "load", "run"]
+__all__ = [
+    "Experiment",
+    "MusterError",
+    "Result",
+    "Server",
+    "Sweep",
+    "__version__",
+    "compare",
+    "load",
+    "run",
+    "sweep",
+]
 
 if TYPE_CHECKING:
     from muster import aggregation as aggregation
@@ -19,7 +30,7 @@ if TYPE_CHECKING:
     from muster import signals as signals
     from muster import training as training
     from muster.config.experiment import Experiment, load
-    from muster.experiment.runner import run
+    from muster.console.watched import run, sweep
     from muster.experiment.sweep import Sweep
     from muster.report.compare import compare
     from muster.server.loop import Server
@@ -34,5 +45,6 @@ else:
         Sweep="muster.experiment.sweep",
         compare="muster.report.compare",
         load="muster.config.experiment",
-        run="muster.experiment.runner",
+        run="muster.console.watched",
+        sweep="muster.console.watched",
     )

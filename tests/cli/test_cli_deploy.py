@@ -19,6 +19,8 @@ from muster.cli.app import app
 from muster.cli.node import parse_node_config
 from muster.core.errors import ConfigError
 from muster.experiment import load, run
+from muster.flower.allowlist import AllowList
+from muster.flower.signing import key_name, node_key
 
 pytestmark = [pytest.mark.flower, pytest.mark.timeout(600)]
 
@@ -135,11 +137,32 @@ def test_keys_are_made_and_added_to(tmp_path):
     )
     assert made.exit_code == 0
     authority = (tmp_path / "keys" / "ca.crt").read_bytes()
-    assert CliRunner().invoke(app, ["deploy", "keys", str(tmp_path / "keys"), "--node", "b"]).exit_code == 0
+    assert CliRunner().invoke(app, ["deploy", "keys", str(tmp_path / "keys"), "--node", "b=3"]).exit_code == 0
     assert (tmp_path / "keys" / "ca.crt").read_bytes() == authority
     assert {path.name for path in (tmp_path / "keys").iterdir()} == {
-        *("ca.crt", "ca.key", "server.pem", "server.key", "a", "a.pub", "b", "b.pub")
+        *("ca.crt", "ca.key", "server.pem", "server.key", "a", "a.pub", "b", "b.pub", "allowed-clients")
     }
+    allowed = AllowList(tmp_path / "keys" / "allowed-clients")
+    own = {name: key_name(node_key(tmp_path / "keys" / name).public_key()) for name in ("a", "b")}
+    assert allowed.names("name=a") == {own["a"]}
+    assert allowed.names("partition-id=3") == {own["b"]}
+    assert len(allowed) == 2
+
+
+def test_a_new_key_of_a_node_stands_beside_the_old_one_in_the_list(tmp_path):
+    folder = tmp_path / "keys"
+    words = ["deploy", "keys", str(folder), "--node", "a"]
+    assert CliRunner().invoke(app, words).exit_code == 0
+    for name in ("a", "a.pub"):
+        (folder / name).rename(folder / f"old-{name}")
+    assert CliRunner().invoke(app, words).exit_code == 0
+    assert len(AllowList(folder / "allowed-clients").names("name=a")) == 2
+
+
+@pytest.mark.parametrize("word", ["a=b", "=0", "a=-1", "a=0.5"])
+def test_a_node_that_is_misnamed_is_said_to_be_so(tmp_path, word):
+    assert "bad --node" in refusal("deploy", "keys", str(tmp_path), "--node", word).problem
+    assert not (tmp_path / "allowed-clients").exists()
 
 
 def test_a_node_says_what_is_wrong_with_its_files(tmp_path):

@@ -104,9 +104,9 @@ def test_python_examples_run(page, tmp_path, monkeypatch):
     examples = blocks(page, "python")
     assert examples
     for text in examples:
-        # A module that workers find again, as they find the classes of a notebook.
-        example = ModuleType("example")
-        monkeypatch.setitem(sys.modules, "example", example)
+        # As the cells of a notebook are run.
+        example = ModuleType("__main__")
+        monkeypatch.setitem(sys.modules, "__main__", example)
         exec(compile(text, str(page), "exec", dont_inherit=True), vars(example))
 
 

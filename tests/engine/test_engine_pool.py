@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 import time
 from typing import Any
 
@@ -11,7 +12,7 @@ import psutil
 import pytest
 import torch
 
-from muster.core.errors import ConfigError, TrainingError
+from muster.core.errors import ConfigError, EngineError, TrainingError
 from muster.engine.pool import Crashed, Pool
 
 
@@ -30,6 +31,8 @@ def handler_factory():
                 return torch.empty(10**15)
             case "mistake":
                 raise ValueError("client code broke")
+            case "call":
+                return value()
             case "config":
                 raise ConfigError("bad thing", expected="good thing")
 
@@ -45,6 +48,21 @@ def pool():
 
 def test_answers_come_in_order(pool):
     assert list(pool.run(40, lambda task: ("square", task), window=5)) == [(n, n * n) for n in range(40)]
+
+
+def test_a_class_that_no_module_has_goes_by_value(pool):
+    """As in the process of a sweep's run, where the classes of a notebook came by value themselves."""
+
+    class Mine:
+        def __call__(self):
+            return "called"
+
+    assert list(pool.run(2, lambda task: ("call", Mine()), window=2)) == [(0, "called"), (1, "called")]
+
+
+def test_what_cannot_be_sent_to_a_worker_is_said(pool):
+    with pytest.raises(EngineError, match="cannot be sent to worker processes: TypeError"):
+        list(pool.run(1, lambda task: ("call", threading.Lock()), window=1))
 
 
 def test_never_more_than_the_window_is_under_way(pool):

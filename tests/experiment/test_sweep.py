@@ -10,7 +10,7 @@ import pytest
 
 from muster.config.identity import pace_kind
 from muster.core.errors import ConfigError
-from muster.experiment import from_dict
+from muster.experiment import Experiment, from_dict
 from muster.experiment.estimate import Pace, calibrate, known_paces, seconds_left
 from muster.experiment.jobs import JobObserver, run_experiments, share_of_cores
 from muster.experiment.sweep import Sweep, load_sweep
@@ -81,6 +81,16 @@ def test_a_grid_over_methods_keeps_the_other_options_and_names_runs_after_them(f
     made = sweep.experiments()
     assert [experiment.title for experiment in made] == ["random", "terraform"]
     assert made[1].selection == {"method": "terraform", "clients_per_round": 4}
+
+
+def test_a_grid_changes_one_key_of_a_section_that_the_base_leaves_as_it_is_by_default():
+    usual = Experiment()
+    first, second = Sweep("s", {"rounds": 1}, grid={"partition.alpha": (0.1, 1.0)}).experiments()
+    assert first.partition == usual.partition | {"alpha": 0.1}
+    assert (second.partition["alpha"], second.selection) == (1.0, usual.selection)
+    # Another component does not get the options of the usual one.
+    (third,) = Sweep("s", {}, grid={"partition.scheme": ("iid",)}).experiments()
+    assert third.partition == {"scheme": "iid"}
 
 
 def test_a_case_that_names_another_component_starts_that_section_afresh(folder):

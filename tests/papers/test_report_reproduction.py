@@ -141,6 +141,7 @@ def test_pages_for_terminals_and_as_markdown(table2, results, tmp_path):
     text = (tmp_path / "new" / "page.md").read_text(encoding="utf-8")
     assert text.startswith("## terraform/table2: ")
     assert "| FedAvg / Terraform | 86.08 |" in text
+    assert shown._repr_html_().count("<table>") == len(shown.tables)
     assert "| Terraform has the highest accuracy (FedAvg) | 4 | does not hold: FedAvg / Terraform − " in text
 
 
@@ -162,8 +163,9 @@ def test_a_table_with_several_values_a_run(run_of):
     assert ours["Avg Acc"] == pytest.approx(59)
     assert ours["Std (×10⁻³)"] == pytest.approx(8.165, abs=1e-3)
     _, header, rows = page(found).tables[0]
-    assert header[1:4] == ["Min Acc: paper", "ours", "place: paper, ours"]
-    assert rows[0][:4] == ["W3: Random", "56.86", "58.0", "1, 1"]
+    assert header[1:4] == ["Min Acc: paper", "ours", "Max Acc: paper"], "one row has no place"
+    assert rows[0][:3] == ["W3: Random", "56.86", "58.0"]
+    assert not any("Places" in line for line in page(found).remarks)
     assert header[-1] == "client trainings"
     assert rows[0][-1] == "12"
 
@@ -217,6 +219,8 @@ def test_on_stand_in_data_nothing_is_judged(run_of):
     assert {str(checked) for checked in found.claims} == {"not judged: stand-in data"}
     assert not any(number.off for number in found.numbers)
     assert "≠" not in page(found).markdown()
+    cases = [row[0] for row in page(found).tables[0][2]]
+    assert cases == ["Banking77 (stand-in): FedAvg", "Banking77 (stand-in): SimProx"], "not the paper's data"
 
 
 def test_one_seed_is_not_judged(run_of):

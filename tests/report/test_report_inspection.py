@@ -1,5 +1,6 @@
 """The inspection for people: text, pictures in which nothing overlaps, and a page that needs nothing else."""
 
+import dataclasses
 import io
 import itertools
 import re
@@ -8,7 +9,9 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from muster.core.errors import OutputError
+import muster
+from muster.core.errors import ConfigError, OutputError
+from muster.data.federated import Index
 from muster.data.partition.group_skew import named_tables
 from muster.heterogeneity.inspection import inspect
 from muster.heterogeneity.tables import Counts
@@ -133,3 +136,29 @@ def test_a_folder_that_cannot_be_written(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(OutputError, match="cannot write"):
         save_inspection(inspect(WATERBIRDS), tmp_path / "file")
+
+
+# --- in Python -------------------------------------------------------------------------------------------
+
+
+def test_a_federation_is_inspected_as_it_is_with_its_clients_names():
+    rng = np.random.default_rng(0)
+    owners = np.repeat(["north", "south", "west"], 40)
+    labels = np.concatenate([np.zeros(40, dtype=int), np.ones(40, dtype=int), rng.integers(0, 2, 40)])
+    data = muster.data.from_arrays(rng.normal(size=(120, 2)), labels, clients=owners)
+    found = inspect(data)
+    assert found.counts.clients == ("north", "south", "west")
+    assert found.metrics == inspect(Counts.of(data)).metrics
+    shown = found._repr_html_()
+    assert "3 clients, 2 classes" in shown
+    assert found.advice[0].finding in shown
+    assert found.plot("divergence")._repr_png_().startswith(b"\x89PNG")
+    with pytest.raises(ConfigError, match="unknown picture 'divergnce'"):
+        found.plot("divergnce")
+
+
+def test_clients_of_another_division_do_not_get_the_names_of_owners():
+    owners = np.repeat([0, 1], 30)
+    data = muster.data.from_arrays(np.zeros((60, 2)), np.arange(60) % 2, clients=owners)
+    mixed = dataclasses.replace(data, train_index=Index.from_owners(np.arange(len(data.dataset.train)) % 2, 2))
+    assert Counts.of(mixed).clients == ()

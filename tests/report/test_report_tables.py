@@ -33,6 +33,7 @@ from muster.report.tables import (
     Cell,
     Column,
     Mark,
+    Table,
     bytes_column,
     from_columns,
     over_seeds,
@@ -244,6 +245,12 @@ def test_html():
     assert '<td class="number"><u>80.0</u></td>' in text
     assert "&gt; 7.5 (1 of 2 reached)" in text
     assert text.count("<tr>") == text.count("</tr>") == 4
+
+
+def test_a_notebook_shows_the_table_under_its_title():
+    table = Table("a < b", (text_column("case"),), ((Cell("<i>"),),))
+    assert table._repr_html_().startswith("<div><p><strong>a &lt; b</strong></p>")
+    assert "&lt;i&gt;" in table._repr_html_()
 
 
 def test_csv_has_one_line_for_each_cell_in_full_precision():

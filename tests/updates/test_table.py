@@ -98,3 +98,29 @@ def test_a_new_number_goes_over_the_wire(monkeypatch):
     assert wire.numbers_from_record(record, dict.fromkeys(stated, 100.0)) == stated
     with pytest.raises(wire.WireError, match="mean_loss"):
         wire.numbers_from_record(record, dict.fromkeys(stated, 100.0) | {"mean_loss": 0.1})
+
+
+def test_what_the_server_knows_is_found_by_client():
+    known = Updates.from_movements(
+        np.zeros((4, 0)), clients=np.array([0, 1, 2, 3]), staleness=np.array([5, 6, 7, 8]), weights=np.arange(4.0)
+    )
+    sent = some().rows(np.array([0, 2]))  # of the clients 3 and 1
+    whole = sent.completed(known, sizes=np.array([30, 10]), reports=["loss"])
+    assert whole.staleness.tolist() == [8, 6]
+    assert whole.weights.tolist() == [3.0, 1.0]
+    assert whole.sizes.tolist() == [30, 10]
+    assert list(whole.reports) == ["loss"]
+    assert whole.movements is sent.movements
+    # The table that was sent is as it was.
+    assert sent.weights is None
+    assert sent.staleness.tolist() == [0, 0]
+    assert sent.completed(known, sizes=sent.sizes, reports=[]).reports == {}
+
+
+def test_default_columns_are_shared_and_nobody_can_write_into_them():
+    first, second = some(), some(first=4)
+    assert first.staleness is second.staleness
+    with pytest.raises(ValueError, match="read-only"):
+        first.staleness[0] = 1
+    own = Updates.from_movements(np.zeros((3, 1)), staleness=np.array([2]))
+    assert own.staleness.tolist() == [2, 2, 2]

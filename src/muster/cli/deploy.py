@@ -6,6 +6,7 @@ import logging
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -71,10 +72,12 @@ def local(  # noqa: PLR0917 (the options are what they are)
         )
         with LocalFederation(place, count, stock=stock) as federation:
             if stock:
-                result = run_stock(task, federation, lambda done, of: err.print(f"round {done}/{of}"))
+                allowed = f"flower.allow_list={federation.allow_list}"
+                stocked = replace(task, settings=[*task.settings, allowed])
+                result = run_stock(stocked, federation, lambda done, of: err.print(f"round {done}/{of}"))
             else:
                 with _watched(experiment, json_lines) as observers:
-                    result = run_on_link(task, federation.link, observers)
+                    result = run_on_link(task, federation.link, observers, allow_list=federation.allow_list)
     command = ["muster", "deploy", "local", str(config), "--nodes", str(count), *(["--stock"] if stock else [])]
     conclude(result, task.out, json_lines, again(command, settings, folder, workspace))
 
@@ -91,6 +94,10 @@ def run_there(  # noqa: PLR0917 (the options are what they are)
     folder: Folder = None,
     workspace: Workspace = None,
     json_lines: JsonLines = False,
+    allow_list: Annotated[
+        Path | None,
+        typer.Option(help="File that says which client signs with which key. Default: flower.allow_list."),
+    ] = None,
 ) -> None:
     """Run an experiment on an existing federation: this process is the server.
 
@@ -102,9 +109,10 @@ def run_there(  # noqa: PLR0917 (the options are what they are)
 
     task = _task(config, settings, resume, folder, workspace)
     with _watched(task.experiment, json_lines) as observers:
-        result = run_on_link(task, Link(superlink, root_certificates), observers)
+        result = run_on_link(task, Link(superlink, root_certificates), observers, allow_list=allow_list)
     command = ["muster", "deploy", "run", str(config), "--superlink", superlink]
     command += ["--root-certificates", str(root_certificates)]
+    command += [] if allow_list is None else ["--allow-list", str(allow_list)]
     conclude(result, task.out, json_lines, again(command, settings, folder, workspace))
 
 
@@ -115,13 +123,20 @@ def keys(
         list[str] | None,
         typer.Option(help="A name or address under which the SuperLink is reached; may be given several times."),
     ] = None,
-    node: Annotated[list[str] | None, typer.Option(help="A node's name; may be given several times.")] = None,
+    node: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="A node's name, or NAME=NUMBER for the node that has this partition; may be given several times."
+        ),
+    ] = None,
     days: Annotated[int, typer.Option(help="How long the server's certificate is valid.", min=1)] = 90,
 ) -> None:
     """Make the keys of a federation: an authority, the SuperLink's certificate, a key pair for each node.
 
-    A folder that already has an authority keeps it: new nodes and a renewed certificate are added.
+    A folder that already has an authority keeps it: new nodes and a renewed certificate are added. The file
+    `allowed-clients` says which key speaks for which client, for `muster deploy run --allow-list`.
     """
+    from muster.flower.allowlist import add_client
     from muster.flower.deploy import pki
 
     authority = pki.Authority(folder / "ca.crt", folder / "ca.key")
@@ -131,9 +146,23 @@ def keys(
     if host:
         server = pki.make_server_certificate(folder, authority, host, days)
         out.print(f"SuperLink: {server.certificate}, {server.key}")
-    for name in node or []:
+    for word in node or []:
+        name, identity = _named(word)
         pair = pki.make_node_key(folder, name)
+        add_client(folder / pki.ALLOW_LIST, identity, pair.public)
         out.print(f"Node {name}: {pair.private} (to the node), {pair.public} (register it)")
+    if node:
+        out.print(f"Allow-list: {folder / pki.ALLOW_LIST} (to the server)")
+
+
+def _named(word: str) -> tuple[str, str]:
+    """The name of a node's key file, and the identity that it stands for: "clinic-a", or "clinic-a=0"."""
+    name, equals, number = word.partition("=")
+    if not equals:
+        return name, f"name={name}"
+    if not name or not number.isdecimal():
+        raise ConfigError(f"bad --node {word!r}", expected="a name, or NAME=NUMBER with the number of a partition")
+    return name, f"partition-id={int(number)}"
 
 
 def _task(

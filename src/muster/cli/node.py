@@ -38,20 +38,39 @@ def node(  # noqa: PLR0917 (the options are what they are)
     signals: Annotated[
         str | None, typer.Option(help="Signals that may be asked for, separated by commas. Default: all.")
     ] = None,
+    max_epsilon: Annotated[
+        float | None, typer.Option(help="Tell nothing without noise, of at most this epsilon.", min=0.0)
+    ] = None,
+    epsilon_budget: Annotated[
+        float | None,
+        typer.Option(help="Of all that is told together, over all runs; needs --epsilon-book.", min=0.0),
+    ] = None,
+    epsilon_book: Annotated[Path | None, typer.Option(help="File in which that is counted.")] = None,
 ) -> None:
     """Serve a Flower federation as one of its nodes, with the client app loaded once and kept.
 
     Takes the options of `flower-supernode`. Only the app that is installed here runs: code from the server is
     never executed. SIGTERM and Ctrl-C sign the node off.
     """
+    from muster.flower.budget import Budget
     from muster.flower.deploy.link import Link
     from muster.flower.deploy.node import load_app, run_node
 
     logging.getLogger("muster.node").setLevel(logging.INFO)
     logging.getLogger("flwr").propagate = False  # it writes its messages itself
-    limits = {"max-epochs": max_epochs, "max-batch": max_batch, "max-memory": max_memory, "signals": signals}
+    limits = {
+        "max-epochs": max_epochs,
+        "max-batch": max_batch,
+        "max-memory": max_memory,
+        "signals": signals,
+        "max-epsilon": max_epsilon,
+        "epsilon-budget": epsilon_budget,
+        "epsilon-book": None if epsilon_book is None else str(epsilon_book.absolute()),
+    }
     given = {name: value for name, value in limits.items() if value is not None}
-    run_node(Link(superlink, root_certificates), key, load_app(app), parse_node_config(node_config) | given)
+    config = parse_node_config(node_config) | given
+    Budget.of(config)  # half of a budget shows now, not in the first round
+    run_node(Link(superlink, root_certificates), key, load_app(app), config)
 
 
 def parse_node_config(text: str) -> dict[str, Any]:

@@ -87,8 +87,11 @@ def _conclude(
     out.print(
         f"{name}: {len(outcome.complete)} of {len(titles)} runs complete{skipped}, in {folder}", soft_wrap=True
     )
+    told: set[str] = set()
     for fingerprint, why in outcome.failed.items():
-        reason = why.splitlines()[0]
+        # What several runs failed of is said at length once.
+        reason = why.splitlines()[0] if why in told else why
+        told.add(why)
         err.print(f"failed: {titles[fingerprint]} ({fingerprint[:8]}): {reason}", markup=False, soft_wrap=True)
     if outcome.stopped:
         err.print(

@@ -20,6 +20,7 @@ from muster.config import centralised, identity
 from muster.config.workloads import workload
 from muster.core.component import Component
 from muster.core.errors import ConfigError, nearest
+from muster.core.own_code import own_code
 from muster.core.registry import build
 from muster.data.federated import Dataset, FederatedData, check_sum
 from muster.data.partition.base import Scheme
@@ -142,7 +143,7 @@ class Experiment:
 
     def to_dict(self) -> dict[str, Any]:
         """The sections as they are; components that were passed as objects stay objects."""
-        return {f.name: _copied(getattr(self, f.name)) for f in fields(self)}
+        return {f.name: copied(getattr(self, f.name)) for f in fields(self)}
 
     @property
     def centralised(self) -> bool:
@@ -175,7 +176,12 @@ class Experiment:
     @property
     def fingerprint(self) -> str:
         """Identifies the run by what determines its result (see `muster.config.identity`)."""
-        return identity.fingerprint(self.described())
+        described = self.described()
+        if isinstance(self.model, nn.Module):
+            # It is trained from the numbers that it has: no setting, but they determine the result.
+            numbers = [tensor.detach().cpu().numpy() for tensor in self.model.state_dict().values()]
+            described["model"] = {**described["model"], "start": check_sum(*numbers)}
+        return identity.fingerprint(described)
 
     @property
     def title(self) -> str:
@@ -301,7 +307,7 @@ def build_filters(sections: Sequence[Section | Filter]) -> tuple[Filter, ...]:
     built = []
     for number, section in enumerate(sections):
         if isinstance(section, Filter):
-            built.append(section)
+            built.append(copy.deepcopy(section))  # what one run leaves in it must not change the next
             continue
         title = f"filters[{number}]"
         if "method" not in section:
@@ -311,10 +317,11 @@ def build_filters(sections: Sequence[Section | Filter]) -> tuple[Filter, ...]:
     return tuple(built)
 
 
-def _copied(value: Any) -> Any:
+def copied(value: Any) -> Any:
+    """Sections and lists anew; the objects in them stay the same, whoever has them: data may be large."""
     if isinstance(value, list | tuple):
-        return [_copied(item) for item in value]
-    return {key: _copied(item) for key, item in value.items()} if isinstance(value, dict) else value
+        return [copied(item) for item in value]
+    return {key: copied(item) for key, item in value.items()} if isinstance(value, dict) else value
 
 
 def _is_plain(value: Any) -> bool:
@@ -334,7 +341,8 @@ def plain_setting(value: Any) -> Any:
     if isinstance(value, np.ndarray):
         return {"array": list(value.shape), "check": check_sum(value)}
     name = getattr(value, "__qualname__", type(value).__qualname__)
-    parameters = value.get_params() if isinstance(value, Component) else {}
+    code = own_code(value)
+    parameters = _options(value, own=bool(code)) if isinstance(value, Component) else {}
     if isinstance(value, Scheme) and is_dataclass(value):
         parameters = {f.name: getattr(value, f.name) for f in fields(value)}
     if isinstance(value, nn.Module):
@@ -347,4 +355,13 @@ def plain_setting(value: Any) -> Any:
             if value.validation is not None:
                 parts.append(value.validation)
         parameters = {"data": dataset.name, "samples": len(dataset.train), "check": check_sum(*parts)}
-    return {"object": name, **plain_setting(parameters)}
+    return {"object": name, **plain_setting(parameters), **({"code": code} if code else {})}
+
+
+def _options(component: Component, own: bool) -> dict[str, Any]:
+    """A component's hyper-parameters; of a user's own class, whatever else its constructor has stored, too."""
+    options = component.get_params()
+    if own:
+        declared = [f.name for f in fields(component)] if is_dataclass(component) else []
+        options |= {name: value for name, value in vars(component).items() if name not in declared}
+    return options

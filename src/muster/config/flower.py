@@ -26,6 +26,10 @@ class FlowerOptions:
     secure_aggregation: bool = False
     #: When answers arrive: when they do ("real"), or when the section [devices] says ("virtual").
     clock: Literal["real", "virtual"] = "real"
+    #: File that says which clients there are and with which keys they sign; None: who a node is, is its own word.
+    allow_list: str | None = None
+    #: Whether one key may speak for several clients.
+    shared_keys: bool = False
 
     def check(self) -> None:
         for key in ("wait", "deadline", "poll"):

@@ -1,1 +1,1 @@
-"""What people see of a run in a terminal."""
+"""What people see of runs in a terminal or a notebook."""

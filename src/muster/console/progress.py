@@ -1,4 +1,4 @@
-"""Live progress: a bar in a terminal, plain lines elsewhere, JSON lines for machines."""
+"""Live progress: a bar in a terminal or a notebook, plain lines elsewhere, JSON lines for machines."""
 
 from __future__ import annotations
 
@@ -13,8 +13,9 @@ from typing import Any
 
 from rich.console import Console
 from rich.markup import escape
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
 
+from muster.console.notebook import bars
 from muster.engine.base import Failed
 from muster.results.files import to_json
 from muster.server.ledger import Ledger
@@ -43,13 +44,13 @@ class BarProgress(Observer):
 
     def __init__(self, console: Console, title: str) -> None:
         self._title, self._rate, self._said = title, _Rate(), list[str]()
-        self._bar = Progress(
+        self._bar = bars(
+            console,
             TextColumn("[bold]{task.description}"),
             BarColumn(bar_width=30),
             MofNCompleteColumn(),
             TextColumn("{task.fields[facts]}"),
             TimeRemainingColumn(),
-            console=console,
         )
         self._task = self._bar.add_task(title, total=None, facts="starting")
 

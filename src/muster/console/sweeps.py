@@ -7,10 +7,11 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
 
 from muster.config.experiment import Experiment
 from muster.config.identity import pace_kind
+from muster.console.notebook import bars
 from muster.console.progress import StopAfterRound
 from muster.console.times import readable_time
 from muster.experiment.estimate import Pace, known_paces, seconds_left
@@ -31,12 +32,12 @@ class SweepProgress(JobObserver):
         self._since: dict[str, tuple[int, float]] = {}
         self._ended, self._failed, self._total = 0, 0, 0
         self.stopper = StopAfterRound()
-        self.bar = Progress(
+        self.bar = bars(
+            console,
             TextColumn("[bold]{task.description}"),
             BarColumn(bar_width=30),
             MofNCompleteColumn(),
             TextColumn("rounds  {task.fields[facts]}"),
-            console=console,
         )
         self._task = self.bar.add_task(name, total=None, facts="")
 
@@ -87,13 +88,19 @@ class SweepProgress(JobObserver):
         seconds = seconds_left(self._left, self._kinds, self._paces, self._jobs)
         return f"  {readable_time(seconds)} left" if seconds > 0 else ""
 
+    @contextmanager
+    def displayed(self) -> Iterator[SweepProgress]:
+        """With the bar where there is one."""
+        if self._console.is_terminal:
+            with self.bar:
+                yield self
+        else:
+            yield self
+
 
 @contextmanager
 def sweep_progress(console: Console, name: str, jobs: int | None, workers: int | None) -> Iterator[SweepProgress]:
+    """The display of a command: Ctrl-C lets the rounds under way end."""
     progress = SweepProgress(console, name, jobs, workers)
-    with progress.stopper:
-        if console.is_terminal:
-            with progress.bar:
-                yield progress
-        else:
-            yield progress
+    with progress.stopper, progress.displayed():
+        yield progress

@@ -6,7 +6,7 @@ The command line turns them into one message and the exit code of their class (s
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 
@@ -73,6 +73,8 @@ class SweepError(MusterError):
     """Some runs of a sweep failed; the others are complete."""
 
     exit_code = 9
+    #: The results of those (`muster.Result`), where the sweep was run from Python.
+    results: Sequence[Any] = ()
 
 
 def nearest(word: str, options: Iterable[str]) -> str:

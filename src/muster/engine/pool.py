@@ -9,6 +9,7 @@ from __future__ import annotations
 import heapq
 import multiprocessing as mp
 import os
+import pickle
 import signal
 import time
 import traceback
@@ -17,8 +18,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
+from multiprocessing.reduction import ForkingPickler
 from typing import Any, TypeAlias
 
+import cloudpickle
 import torch
 
 from muster.core.errors import EngineError, MusterError, TrainingError
@@ -112,7 +115,7 @@ class Pool:
             worker = self._workers[position]
             task = heapq.heappop(waiting)
             try:
-                worker.connection.send(message(task))
+                worker.connection.send_bytes(_packed(message(task)))
             except OSError:
                 for undone in (task, *worker.outstanding):
                     heapq.heappush(waiting, undone)
@@ -223,6 +226,23 @@ class Pool:
                 worker.process.kill()
                 worker.process.join()
         self._workers = []
+
+
+def _packed(message: Any) -> bytes | memoryview:
+    """A message for a worker. Classes go by their names; those that no module has under it, by value."""
+    try:
+        return ForkingPickler.dumps(message)
+    except (pickle.PicklingError, AttributeError, TypeError):
+        pass
+    try:
+        packed: bytes = cloudpickle.dumps(message)
+    except Exception as error:  # whatever somebody's own object does when it is asked
+        raise EngineError(
+            f"what clients are asked cannot be sent to worker processes: {type(error).__name__}: {error}",
+            expected="signals without open files, locks or connections",
+            fix="keep only plain values in them, or use workers = 0",
+        ) from error
+    return packed
 
 
 def _serve(connection: Connection, factory: HandlerFactory, inherited: list[Connection]) -> None:

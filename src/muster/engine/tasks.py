@@ -125,8 +125,12 @@ class Answered(NamedTuple):
 
     def rows(self, which: slice) -> Answered:
         """The answers of some of the clients."""
-        columns = ({name: rows[which] for name, rows in part.items()} for part in self[:3])
-        return Answered(*columns, None if self.present is None else self.present[which])
+        return Answered(
+            {name: column[which] for name, column in self.numbers.items()},
+            {name: column[which] for name, column in self.reports.items()},
+            {name: column[which] for name, column in self.changed.items()},
+            None if self.present is None else self.present[which],
+        )
 
 
 class TaskRunner:

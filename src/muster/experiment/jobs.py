@@ -3,6 +3,9 @@
 Completed runs are not run again, interrupted ones are resumed, and what another process is running is left to it:
 a claim in the store decides, so any number of sweeps may work in one workspace. A run that fails, or whose process
 dies, does not stop the others.
+
+Experiments travel by value: a class that was written in a cell of a notebook is in no module that another process
+could import.
 """
 
 from __future__ import annotations
@@ -11,14 +14,20 @@ import logging
 import multiprocessing as mp
 import os
 import signal
+import sys
 import threading
 import time
-from collections.abc import Sequence
+import traceback
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
+from types import ModuleType, TracebackType
+from typing import TypeAlias
 
+import cloudpickle
 import torch
 
 from muster.config.experiment import Experiment
@@ -34,6 +43,9 @@ from muster.server.record import RoundRecord
 _POLL_SECONDS = 0.5
 #: How long a process may take to end after it was told to stop immediately.
 _KILL_SECONDS = 5.0
+_PACKAGE = Path(__file__).parents[1]
+#: File, line and function of each step on the way to an error.
+_Steps: TypeAlias = list[tuple[str, int, str]]
 
 
 class JobObserver:
@@ -64,7 +76,7 @@ class RunOutcome:
     complete: list[str] = field(default_factory=list)
     #: Complete before this batch began.
     skipped: list[str] = field(default_factory=list)
-    #: Why a run failed.
+    #: Why a run failed: a line, and for errors in somebody's own code where it happened.
     failed: dict[str, str] = field(default_factory=dict)
     #: The batch was asked to stop before everything was done.
     stopped: bool = False
@@ -103,8 +115,7 @@ def run_experiments(
     """Run what is missing of `experiments` in a store; with a `sweep_name` they can be found by it later.
 
     `jobs` runs side by side (None: one per core) with `workers` processes each (None: the cores that are left).
-    The same experiment twice is run once. Scripts must call it under `if __name__ == "__main__":`, because
-    processes are started.
+    The same experiment twice is run once.
     """
     store = store if isinstance(store, Store) else Store(store)
     distinct = {experiment.fingerprint: experiment for experiment in experiments}
@@ -118,7 +129,8 @@ def run_experiments(
     jobs, workers = share_of_cores(jobs, workers, len(missing) or 1)
     batch = _Batch(store, missing, workers, observer, outcome)
     batch.work(jobs)
-    outcome.complete = [key for key in distinct if store.run(key).status == "complete"]
+    done = {run.fingerprint for run in store.runs(status="complete")}
+    outcome.complete = [key for key in distinct if key in done]
     return outcome
 
 
@@ -163,10 +175,16 @@ class _Batch:
         return False
 
     def _start(self, experiment: Experiment) -> None:
+        try:
+            packed = cloudpickle.dumps(experiment)
+        except Exception as error:  # whatever somebody's own object does when it is asked
+            self._fail(experiment, f"it cannot be sent to a process of its own: {type(error).__name__}: {error}")
+            return
         ours, theirs = self._context.Pipe()
-        arguments = (experiment, self._store.folder.resolve(), self._workers, theirs)
+        arguments = (packed, self._store.folder.resolve(), self._workers, theirs)
         process = self._context.Process(target=_job, args=arguments)
-        process.start()
+        with _without_script():
+            process.start()
         theirs.close()
         self._jobs.append(_Job(experiment, process, ours))
         self._observer.run_began(experiment)
@@ -187,13 +205,17 @@ class _Batch:
             if kind == "round":
                 self._observer.rounds_done(job.experiment, content)
             else:
-                job.error = content
+                job.error = _with_steps(*content)
 
     def _bury(self, job: _Job) -> None:
         job.process.join()
         job.connection.close()
         self._jobs.remove(job)
-        found = self._store.run(job.experiment.fingerprint)
+        try:
+            found = self._store.run(job.experiment.fingerprint)
+        except ConfigError:  # an invalid description leaves no run behind, unless a sweep lists it
+            self._fail(job.experiment, job.error)
+            return
         if found.status == "running":  # another process was quicker to claim it
             self._missing.append(job.experiment)
             return
@@ -202,8 +224,13 @@ class _Batch:
         if found.status == "stopped" and self._outcome.stopped:
             return
         if found.status != "complete":
-            self._outcome.failed[found.fingerprint] = job.error or found.error or f"it was {found.status}"
-        self._observer.run_ended(job.experiment, self._outcome.failed.get(found.fingerprint, ""))
+            self._fail(job.experiment, job.error or found.error or f"it was {found.status}")
+        else:
+            self._observer.run_ended(job.experiment, "")
+
+    def _fail(self, experiment: Experiment, why: str) -> None:
+        self._outcome.failed[experiment.fingerprint] = why
+        self._observer.run_ended(experiment, why)
 
     def _tell_all_to_stop(self) -> None:
         for job in self._jobs:
@@ -218,6 +245,27 @@ class _Batch:
             job.process.kill()
         for job in self._jobs:
             job.process.join(_KILL_SECONDS)
+
+
+@contextmanager
+def _without_script() -> Iterator[None]:
+    """Processes that are started within do not import the script that this one runs: they would run it, too.
+
+    What they need of it comes by value.
+    """
+    script = sys.modules["__main__"]
+    sys.modules["__main__"] = ModuleType("__main__")
+    try:
+        yield
+    finally:
+        sys.modules["__main__"] = script
+
+
+def _with_steps(error: str, steps: _Steps) -> str:
+    """An error with the lines that led to it, from the first that is not Muster's; cells are known only here."""
+    own = next((place for place, (file, _, _) in enumerate(steps) if not Path(file).is_relative_to(_PACKAGE)), 0)
+    lines = traceback.format_list([traceback.FrameSummary(*step) for step in steps[own:]])
+    return "\n".join([error, *(line.rstrip() for line in lines)])
 
 
 # --- in the process of a run -----------------------------------------------------------------------------
@@ -248,16 +296,20 @@ class _Messenger(Observer):
         return self._stop
 
 
-def _job(experiment: Experiment, folder: Path, workers: int, connection: Connection) -> None:
+def _job(packed: bytes, folder: Path, workers: int, connection: Connection) -> None:
     # Ctrl-C goes to the whole group; only the process that started us decides what it means.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     torch.set_num_threads(1)
     # Refused updates and failed clients are in the store; here they would only disturb the display.
     logging.getLogger("muster").setLevel(logging.ERROR)
     try:
-        run(experiment, workers, store=folder, resume=True, observers=[_Messenger(connection)])
+        run(cloudpickle.loads(packed), workers, store=folder, resume=True, observers=[_Messenger(connection)])
     except MusterError as error:
-        connection.send(("error", str(error)))
+        connection.send(("error", (str(error), [])))
     except Exception as error:
-        connection.send(("error", f"{type(error).__name__}: {error}"))
-        raise
+        connection.send(("error", (f"{type(error).__name__}: {error}", _steps(error.__traceback__))))
+        sys.exit(1)
+
+
+def _steps(trace: TracebackType | None) -> _Steps:
+    return [(frame.f_code.co_filename, line, frame.f_code.co_name) for frame, line in traceback.walk_tb(trace)]

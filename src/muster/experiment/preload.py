@@ -16,9 +16,14 @@ from muster.data.sources.base import sources
 from muster.experiment.runner import run
 from muster.models.base import models
 from muster.pacing import pacings
+from muster.results.store.environment import code_version, environment
 from muster.selection.base import selectors
 from muster.signals.base import signals
+from muster.tracking.base import trackers
+from muster.training.augmentation import operations
 from muster.training.base import algorithms
+from muster.training.objectives.base import objectives
+from muster.updates.filters import filters
 from muster.world.availability import availabilities
 from muster.world.devices import device_models
 
@@ -27,14 +32,21 @@ for registry in (
     algorithms,
     availabilities,
     device_models,
+    filters,
     models,
+    objectives,
+    operations,
     pacings,
     schemes,
     selectors,
     signals,
     sources,
+    trackers,
 ):
     registry.names()
+
+# What every run notes about itself: asking for the commit starts a process.
+code_version(), environment()
 
 # PyTorch imports its compiler with the first optimiser.
 torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=0.1)

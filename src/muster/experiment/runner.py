@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import inspect
 import math
@@ -10,7 +11,7 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from torch import nn
@@ -53,6 +54,8 @@ from muster.updates.filters import Filter
 from muster.updates.guard import Guard
 from muster.world.availability import Availability, availabilities
 from muster.world.devices import Devices, from_config
+
+T = TypeVar("T")
 
 #: Where versions before the results store kept a run.
 EARLIER_CHECKPOINT = "checkpoint.muster"
@@ -401,7 +404,7 @@ def build_selector(section: Section | Selector, clients: int, pacing: Pacing | N
 
 def _selector(section: Section | Selector, clients: int) -> Selector:
     if isinstance(section, Selector):
-        return section
+        return _fresh(section)
     options = dict(section)
     name, component = _method(options, "method", "selection", selectors)
     del options["method"]
@@ -471,9 +474,14 @@ def _method(section: Any, key: str, title: str, registry: Any) -> tuple[str, Any
 
 def _component(section: Any, key: str, title: str, registry: Any) -> Any:
     if not isinstance(section, dict):
-        return section
+        return _fresh(section)
     name, _ = _method(section, key, title, registry)
     return registry.build(name, {k: v for k, v in section.items() if k != key}, title, beside=[key])
+
+
+def _fresh(component: T) -> T:
+    """A copy for this run alone: what a selector remembers of one run must not change the next."""
+    return copy.deepcopy(component)
 
 
 __all__ = [

@@ -14,7 +14,6 @@ selection = { method = "terraform", clients_per_round = 10 }
 
 from __future__ import annotations
 
-import copy
 import itertools
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
@@ -22,7 +21,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from muster.config.experiment import NAMING_KEYS, Experiment, from_dict, merged, on_workload
+from muster.config.experiment import NAMING_KEYS, Experiment, copied, from_dict, merged, on_workload
 from muster.core.errors import ConfigError, nearest
 
 _KEYS = ("name", "base", "seeds", "repeats", "grid", "cases")
@@ -55,7 +54,7 @@ class Sweep:
         """All runs, seed by seed, so that a sweep that is stopped early has some seeds of every case."""
         if "seed" in self.grid or any("seed" in changes for changes in self.cases.values()):
             raise ConfigError("a grid or a case of the sweep sets the seed", fix="name the seeds in 'seeds'")
-        base = dict(copy.deepcopy(self.base))
+        base = copied(dict(self.base))
         if (workload := base.pop("workload", None)) is not None:
             base = on_workload(str(workload), base)
         made = [
@@ -79,7 +78,7 @@ class Sweep:
             yield dict(zip(self.grid, values, strict=True))
 
     def _experiment(self, base: Mapping[str, Any], case: str, point: Mapping[str, Any], seed: int) -> Experiment:
-        values = copy.deepcopy(merged(base, self.cases.get(case, {})))
+        values = copied(merged(base, self.cases.get(case, {})))
         for key, value in point.items():
             _set(values, key, value)
         values["seed"] = seed
@@ -165,6 +164,9 @@ def _cases(rows: Any) -> dict[str, dict[str, Any]]:
 
 def _set(values: dict[str, Any], key: str, value: Any) -> None:
     *sections, last = key.split(".")
+    if sections and sections[0] not in values and last not in NAMING_KEYS:
+        # The base leaves the section as it is by default: the key changes one thing about it.
+        values[sections[0]] = Experiment().to_dict().get(sections[0], {})
     target = values
     for section in sections:
         target = target.setdefault(section, {})

@@ -21,6 +21,7 @@ __all__ = [
     "StrategyResult",
     "make_client_app",
     "make_server_app",
+    "rehearse",
     "run_on_grid",
 ]
 
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from muster.flower.client import ClientData
     from muster.flower.client_app import make_client_app
     from muster.flower.engine import FlowerEngine
+    from muster.flower.rehearsal import rehearse
     from muster.flower.server_app import make_server_app, run_on_grid
     from muster.flower.strategy import MusterStrategy, StrategyResult
 else:
@@ -41,5 +43,6 @@ else:
         StrategyResult="muster.flower.strategy",
         make_client_app="muster.flower.client_app",
         make_server_app="muster.flower.server_app",
+        rehearse="muster.flower.rehearsal",
         run_on_grid="muster.flower.server_app",
     )

@@ -24,9 +24,11 @@ from muster.engine.runtime import EVALUATION_BATCH, ClientRuntime
 from muster.experiment.dry_batch import check_dry_batch
 from muster.experiment.runner import Ingredients, build_ingredients
 from muster.flower import wire
+from muster.flower.budget import Budget
 from muster.flower.limits import Limits
 from muster.flower.memory import NodeMemory
 from muster.flower.wire import Introduction, Measured, Order, Scores, WireError, WrongNode
+from muster.privacy.noise import with_own_entropy
 from muster.training.context import PROBES
 
 #: The hook with which clients bring their own data: (train, test), where test may be None.
@@ -49,7 +51,8 @@ class Participant:
     def __init__(self, experiment: Experiment, context: Context, client_data: ClientData | None = None) -> None:
         ingredients = _ingredients(experiment)
         self.key = identity(context)
-        self.limits = Limits.of(context.node_config)
+        self.budget = Budget.of(context.node_config)
+        self.limits = self.budget.demands(Limits.of(context.node_config))
         train, test = (client_data or partition_data(ingredients))(context)
         self.data = _own(ingredients.data.dataset, train, test)
         check_data(self.data)
@@ -130,7 +133,10 @@ class Participant:
         if order.key != self.key:
             raise WrongNode(f"the message is for '{order.key}'", expected=f"this node is '{self.key}'")
         self.limits.check_order(order)
-        return order
+        self.budget.spend(order.task.signals)
+        # The seed is the experiment's, and the server knows it: noise from it could be subtracted.
+        signals = tuple(with_own_entropy(signal) for signal in order.task.signals)
+        return replace(order, task=replace(order.task, signals=signals))
 
     def _check_experiment(self, fingerprint: str) -> None:
         if fingerprint != self.fingerprint:
@@ -227,4 +233,4 @@ def _own(dataset: Dataset, train: Samples, test: Samples | None) -> OwnData:
 
 def _echo(order: Order) -> dict[str, Any]:
     """Lets the server see which order an answer belongs to."""
-    return {"client": order.client, "place": wire.version_of(order.place)}
+    return {"client": order.client, "place": wire.version_of(order.place), "challenge": order.challenge}

@@ -8,10 +8,12 @@ from __future__ import annotations
 import tomllib
 from collections.abc import Callable, Sequence
 from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 from flwr.app import Context, Error, Message, RecordDict
 from flwr.clientapp import ClientApp
+from flwr.clientapp.typing import ClientAppCallable
 
 from muster.config.experiment import Experiment, apply_setting, from_dict
 from muster.config.identity import client_fingerprint
@@ -19,6 +21,7 @@ from muster.core.errors import ConfigError, MusterError
 from muster.engine.pool import as_muster_error
 from muster.flower.client import ClientData, Participant
 from muster.flower.memory import NodeMemory
+from muster.flower.signing import IDENTITY_KEY, Asked, digest, node_key, sign
 from muster.flower.wire import REFUSED, WRONG_NODE, WrongNode
 from muster.signals.base import signals
 
@@ -33,7 +36,7 @@ def make_client_app(
     `client_data(context) -> (train, test)` brings the node's own data; without it a node has the part of the
     experiment's data set that its `partition-id` names. `mods` are Flower's, around trainings.
     """
-    app = ClientApp()
+    app = ClientApp(mods=[_signing])  # around everything else: what is signed is what leaves the node
 
     def handler(verb: Verb) -> Callable[[Message, Context], Message]:
         def handle(message: Message, context: Context) -> Message:
@@ -54,6 +57,23 @@ def make_client_app(
     for action in ("signals", *signals.names()):
         app.query(action)(handler(lambda client, content, memory: client.ask(content, memory)))
     return app
+
+
+def _signing(message: Message, context: Context, call_next: ClientAppCallable) -> Message:
+    """Sign what the app answers, where the node's configuration names its key."""
+    path = context.node_config.get(IDENTITY_KEY)
+    if path is None:
+        return call_next(message, context)
+    try:
+        key = node_key(Path(str(path)))
+    except ConfigError as error:
+        return Message(Error(REFUSED, _reason(error)), reply_to=message)
+    # Before the app runs, which may change what it got.
+    asked = Asked(message.metadata.message_type, digest=digest(message.content))
+    reply = call_next(message, context)
+    if not reply.has_error():
+        sign(key, asked, reply.content)
+    return reply
 
 
 class _Node:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import copy
+import logging
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
@@ -27,6 +29,7 @@ from muster.engine.runtime import ClientRuntime
 from muster.engine.task import ClientTask, Place
 from muster.experiment.runner import Ingredients
 from muster.flower import wire
+from muster.flower.allowlist import AllowList
 from muster.flower.claims import check_counts, check_simulable, check_work
 from muster.flower.client import predictions
 from muster.flower.cohort import CohortMovements, in_order
@@ -34,6 +37,7 @@ from muster.flower.identity import ClientRegister
 from muster.flower.mail import Letter, Mail, NoAnswer, Sent
 from muster.flower.presence import Presence
 from muster.flower.scores import summed
+from muster.flower.signing import Asked, digest, new_challenge, record_digest
 from muster.flower.update_signals import measure_on_update
 from muster.flower.wire import Measured, Order, Scores, WireError, version_of
 from muster.server.limits import ClientLimits
@@ -48,6 +52,8 @@ if TYPE_CHECKING:
     from flwr.serverapp import Grid
 
 T = TypeVar("T")
+
+log = logging.getLogger("muster")
 
 
 @dataclass(frozen=True)
@@ -106,7 +112,9 @@ class FlowerEngine(Engine, Live):
             max_samples=build(ClientLimits, ingredients.experiment.limits, "limits").max_samples,
         )
         self._experiment = wire.agreement(client_fingerprint(ingredients.experiment.described()), self._spec)
-        self._presence = Presence(self._mail, self._registry, self._experiment)
+        self._events: list[str] = []
+        self._allow_list = self._read_allow_list()
+        self._presence = Presence(self._mail, self._registry, self._experiment, self._allow_list)
         self._round = 0
         #: Which clients are there, as seen when the round began.
         self._there: Ints | None = None
@@ -122,7 +130,6 @@ class FlowerEngine(Engine, Live):
         self._under_way: list[_UnderWay] = []
         #: (exchange, client) → the training whose answer is no longer awaited.
         self._given_up: dict[tuple[str, int], Place] = {}
-        self._events: list[str] = []
         self._root: RootTrainer | None = None
         self._check_evaluation()
         self._presence.wait_for(self._wanted(), self._options.wait)
@@ -180,6 +187,14 @@ class FlowerEngine(Engine, Live):
         self._mail.drop_late()
         self._presence.look_around()
         self._there = self._presence.clients()
+
+    def _read_allow_list(self) -> AllowList | None:
+        if self._options.allow_list is not None:
+            return AllowList(Path(self._options.allow_list), shared_keys=self._options.shared_keys)
+        warning = "no allow-list: which client a node is, is the node's own word (flower.allow_list)"
+        log.warning(warning)
+        self._events.append(warning)
+        return None
 
     def _wanted(self) -> int:
         clients = self._ingredients.data.clients
@@ -294,7 +309,7 @@ class FlowerEngine(Engine, Live):
             training.gone.clear()
         for sent, client, content in self._mail.look([training.sent for training in self._under_way]):
             training = by_letters[id(sent)]
-            answer, problem = self._judged(client, content, training.decode), None
+            answer, problem = self._judged(client, content, sent, training.decode), None
             if isinstance(answer, Failed):
                 problem = Problem(answer.reason, gone=isinstance(content, NoAnswer) and content.gone)
             else:
@@ -443,6 +458,7 @@ class FlowerEngine(Engine, Live):
                 state=self._states.get(client, ""),
                 probe=self._probes.get(client, ""),
                 saved=self._saved.get(client, ""),
+                challenge=new_challenge(),
             )
             for row, client in enumerate(task.clients.tolist())
         ]
@@ -455,12 +471,14 @@ class FlowerEngine(Engine, Live):
 
     def _send(self, type: str, orders: list[Order], arrays: ArrayRecord | None) -> tuple[list[int], Sent]:
         """Send the orders; returns the clients without a node, and what is on its way."""
-        nodes = self._registry.nodes
-        letters = {
-            order.client: Letter(nodes[order.client], type, wire.content(order.to_fields(), arrays))
-            for order in orders
-            if order.client in nodes
-        }
+        nodes, letters = self._registry.nodes, {}
+        signed = self._allow_list is not None
+        known = {wire.ARRAYS: record_digest(arrays)} if signed and arrays is not None else {}
+        for order in orders:
+            if order.client in nodes:
+                content = wire.content(order.to_fields(), arrays)
+                asked = Asked(type, order.challenge, digest(content, known) if signed else b"")
+                letters[order.client] = Letter(nodes[order.client], type, content, asked)
         group = version_of(orders[0].place) if orders else ""
         sent = self._mail.send(letters, f"{group}.evaluate" if type == wire.EVALUATE else group)
         return [order.client for order in orders if order.client not in letters], sent
@@ -472,10 +490,10 @@ class FlowerEngine(Engine, Live):
         for client in gone:
             yield client, Failed(client, "no node speaks for it any more")
         for client, content in self._mail.receive(sent):
-            yield client, self._judged(client, content, decode)
+            yield client, self._judged(client, content, sent, decode)
 
     def _judged(
-        self, client: int, content: RecordDict | NoAnswer, decode: Callable[[int, RecordDict], T]
+        self, client: int, content: RecordDict | NoAnswer, sent: Sent, decode: Callable[[int, RecordDict], T]
     ) -> T | Failed:
         """An answer, decoded, or why there is no usable one."""
         if isinstance(content, NoAnswer):
@@ -483,9 +501,22 @@ class FlowerEngine(Engine, Live):
                 self._registry.forget(client)
             return Failed(client, content.reason)
         try:
+            self._check_whose(client, content, sent.asked[client])
             return decode(client, content)
         except WireError as error:
             return Failed(client, f"its answer was refused: {error.problem}")
+
+    def _check_whose(self, client: int, content: RecordDict, asked: Asked) -> None:
+        """Refuse what is not this client's answer to this very message, whatever it came as the reply to."""
+        if wire.take(wire.record_of(content), "challenge", str) != asked.challenge:
+            raise WireError("it answers another message than the one that was sent")
+        if self._allow_list is None:
+            return
+        try:
+            self._allow_list.check(self._registry.key(client), asked, content)
+        except WireError as error:
+            self._events.append(f"an answer in the name of client {client} was refused: {error.problem}")
+            raise
 
     def _trained(self, client: int, answer: _Decoded, order: TrainOrder, lr: float) -> Updates:
         assert self._cohort is not None

@@ -9,6 +9,8 @@ from typing import Any
 from muster.core.parameters import ParameterSpec
 from muster.core.registry import build
 from muster.flower.wire import Order, WireError
+from muster.privacy.noise import Private
+from muster.signals.base import Signal
 from muster.training.base import LocalAlgorithm, LocalTraining
 
 #: The model, its gradient, the vectors that came and go, and a margin.
@@ -27,6 +29,9 @@ class Limits:
     max_memory: int = 8192
     #: Names of the signals that may be asked for, separated by commas; "": all.
     signals: str = ""
+    #: The least noise: of what is told, ε is at most this, and δ where the mechanism has one. None: no demand.
+    max_epsilon: float | None = None
+    max_delta: float = 1e-5
 
     @classmethod
     def of(cls, node_config: Mapping[str, Any]) -> Limits:
@@ -50,16 +55,35 @@ class Limits:
             raise _beyond("megabytes of vectors", round(megabytes), "max_memory", self.max_memory)
 
     def check_order(self, order: Order) -> None:
-        """Refuse signals that the owner has not allowed."""
-        if not self.signals:
-            return
+        """Refuse signals that the owner has not allowed, or not without more noise."""
         allowed = {name.strip() for name in self.signals.split(",")}
         for signal in order.task.signals:
-            if signal.name not in allowed:
+            if self.signals and signal.name not in allowed:
                 raise WireError(
                     f"the node's owner does not allow the signal '{signal.name}'",
                     expected=", ".join(sorted(allowed)),
                 )
+            self._check_noise(signal)
+
+    def _check_noise(self, signal: Signal) -> None:
+        if self.max_epsilon is None:
+            return
+        if not isinstance(signal, Private):
+            raise WireError(
+                f"the node's owner tells nothing without noise, and '{signal.name}' is asked for without",
+                expected=f"noise with an epsilon of at most {self.max_epsilon:g} (max-epsilon)",
+            )
+        # Written so that a number that is none is refused too.
+        if not 0 < signal.epsilon <= self.max_epsilon:
+            raise WireError(
+                f"'{signal.name}' is asked for with an epsilon of {signal.epsilon:g}",
+                expected=f"more than 0, at most {self.max_epsilon:g} (this node's max-epsilon)",
+            )
+        if signal.mechanism != "laplace" and not 0 < signal.delta <= self.max_delta:
+            raise WireError(
+                f"'{signal.name}' is asked for with a delta of {signal.delta:g}",
+                expected=f"more than 0, at most {self.max_delta:g} (this node's max-delta)",
+            )
 
 
 def _key(name: str) -> str:

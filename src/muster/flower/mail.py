@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from flwr.app import Message, RecordDict
+
+from muster.flower.signing import Asked
 
 if TYPE_CHECKING:
     from flwr.serverapp import Grid
@@ -34,6 +36,8 @@ class Letter:
     node: int
     type: str
     content: RecordDict
+    #: What its answer must fit, where that is looked at.
+    asked: Asked | None = None
 
 
 @dataclass(frozen=True)
@@ -58,6 +62,8 @@ class Sent:
     waiting: dict[str, int]
     #: Clients to whom nothing could be sent.
     failed: list[int]
+    #: Client → what its answer must fit.
+    asked: dict[int, Asked] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -100,7 +106,8 @@ class Mail:
         self.drop_late()
         end = self._clock() + self.deadline
         waiting, failed = self.push(letters, group)
-        return Sent(group, end, waiting, failed)
+        asked = {client: letter.asked for client, letter in letters.items() if letter.asked is not None}
+        return Sent(group, end, waiting, failed, asked)
 
     def receive(self, sent: Sent) -> Iterator[tuple[int, RecordDict | NoAnswer]]:
         """(client, answer) as they arrive, every client exactly once.

@@ -7,7 +7,7 @@ only signals that the server computes from updates can be used, and those that t
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -24,7 +24,7 @@ from muster.flower.mail import Letter, Mail, NoAnswer, Sent
 from muster.flower.records import examples_of, metrics_of, only_arrays, spec_of_arrays, to_arrays, to_vector
 from muster.flower.update_signals import measure_on_update
 from muster.flower.wire import WireError, version_of
-from muster.selection.base import Selector
+from muster.selection.base import Selector, selectors
 from muster.server.loop import Observer, Server
 from muster.server.result import Result
 from muster.signals.base import Replies, Signal
@@ -100,7 +100,7 @@ class MusterStrategy:
         server = Server(
             self.selector, aggregator, engine, seed=self.seed, guard=self.guard, observers=self.observers
         )
-        result = server.run(num_rounds)
+        result = replace(server.run(num_rounds), name=selectors.name_of(self.selector))
         return StrategyResult(engine.to_arrays(result.parameters), result)
 
 

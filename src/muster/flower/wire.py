@@ -25,7 +25,7 @@ from muster.signals.base import Signal
 from muster.updates.table import ANSWER_FIELDS, Updates
 
 #: Raised with every change that an older node would misunderstand.
-VERSION = 3
+VERSION = 4
 
 REGISTER, TRAIN, EVALUATE, SIGNALS = "query.register", "train", "evaluate", "query.signals"
 
@@ -182,6 +182,8 @@ class Order:
     probe: str = ""
     #: Version of its state in the server's newest checkpoint, to which the server may have to go back.
     saved: str = ""
+    #: Drawn for this one message; the answer repeats it.
+    challenge: str = ""
 
     @property
     def client(self) -> int:
@@ -206,6 +208,7 @@ class Order:
             "probe": self.probe,
             "saved": self.saved,
             "pull_factor": task.pull_factor,
+            "challenge": self.challenge,
         }
 
     @classmethod
@@ -232,6 +235,7 @@ class Order:
             state=take(record, "state", str),
             probe=take(record, "probe", str),
             saved=take(record, "saved", str),
+            challenge=take(record, "challenge", str),
         )
 
 

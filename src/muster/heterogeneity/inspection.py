@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from importlib import import_module
+from typing import TYPE_CHECKING
 
 import numpy as np
 from scipy.cluster.hierarchy import leaves_list, linkage
@@ -13,10 +15,14 @@ from muster.core.arrays import Floats, Ints
 from muster.core.errors import ConfigError
 from muster.core.inequality import gini
 from muster.core.randomness import generator
+from muster.data.federated import FederatedData
 from muster.heterogeneity.advice import SURE, Advice, FederationFacts, advise
 from muster.heterogeneity.divergences import earth_mover, hellinger, js_divergence, pairwise, to_pooled
 from muster.heterogeneity.metrics import effective_clients, summary, triplets
 from muster.heterogeneity.tables import Counts
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 #: Clients in the heat map; of more, this many are drawn.
 MOST_COMPARED = 200
@@ -67,9 +73,23 @@ class Inspection:
     def clients(self) -> int:
         return len(self.counts.table)
 
+    def plot(self, kind: str = "kinds") -> Figure:
+        """A picture: "kinds" (which skew each client has), "divergence" (between clients), or "sizes"."""
+        figure: Figure = import_module("muster.report.inspection").draw_inspection(self, kind)
+        return figure
 
-def inspect(counts: Counts, cohort: int | None = None) -> Inspection:
-    """Look at a table of counts. `cohort`: clients that take part in a round (default: a tenth)."""
+    def _repr_html_(self) -> str:
+        """What a notebook shows: numbers and advice."""
+        shown: str = import_module("muster.report.inspection").inspection_html(self)
+        return shown
+
+
+def inspect(counts: Counts | FederatedData, cohort: int | None = None) -> Inspection:
+    """Look at a table of counts, or at the data of a federation: only who has how much of what is used.
+
+    `cohort`: clients that take part in a round (default: a tenth).
+    """
+    counts = Counts.of(counts) if isinstance(counts, FederatedData) else counts
     table, histograms, sizes = counts.table, counts.histograms, counts.sizes
     six, apart = summary(table), triplets(table)
     flat = table.reshape(len(table), -1)

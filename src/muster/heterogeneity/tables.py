@@ -37,7 +37,7 @@ class Counts:
         dataset, groups = fed.dataset, fed.group_counts
         table = fed.label_histograms[:, :, None] if groups is None else groups
         names = {"classes": dataset.class_names, "attributes": dataset.attribute_names}
-        return cls(dataset.name, table, **names, has_attributes=groups is not None)
+        return cls(dataset.name, table, _names_of(fed), **names, has_attributes=groups is not None)
 
     @property
     def histograms(self) -> np.ndarray[Any, Any]:
@@ -61,6 +61,15 @@ class Counts:
             return self.class_name(label)
         value = self.attributes[attribute] if self.attributes else str(attribute)
         return f"{self.class_name(label)}, {f'attribute {value}' if value.isdigit() else value}"
+
+
+def _names_of(fed: FederatedData) -> tuple[str, ...]:
+    """What the clients are called; nothing where they are not those that the samples name."""
+    names, owners, index = fed.dataset.owner_names, fed.dataset.train.owners, fed.train_index
+    if owners is None or len(names) != fed.clients:
+        return ()
+    natural = np.array_equal(owners[index.samples], np.repeat(np.arange(fed.clients), index.sizes))
+    return names if natural else ()
 
 
 def read_counts(path: Path) -> Counts:

@@ -15,6 +15,7 @@ from muster.papers.planning import Plan
 from muster.papers.published import Number, Printed, Range, paper
 from muster.papers.settings import decisions_told, differences_told, options_told
 from muster.papers.verdicts import LEVEL, NOTHING, Ours
+from muster.report.html import listed, marked
 from muster.report.tables import Cell, Table, markdown, text_column
 
 OFF = "≠"
@@ -40,6 +41,12 @@ class Page:
             )
             for caption, header, rows in self.tables
         ]
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows."""
+        heading, remarks = (listed(lines) if lines else "" for lines in (self.heading, self.remarks))
+        tables = "".join(table._repr_html_() for table in self.as_tables())
+        return f"<div><p><strong>{marked(self.title)}</strong></p>{heading}{tables}{remarks}</div>"
 
     def markdown(self) -> str:
         parts = [f"## {self.title}", "\n".join(f"- {line}" for line in self.heading)]
@@ -122,25 +129,30 @@ def _numbers(outcome: Reproduced, cell: str) -> tuple[str, list[str], list[list[
     numbers = [number for number in outcome.numbers if number.cell == cell]
     value, published = outcome.plan.entry.values[0], outcome.plan.entry.published
     beside = [metric for metric in ACCURACIES if any(metric in number.beside for number in numbers)]
-    at_work = _at_equal_work(numbers)
+    at_work, ranked = _at_equal_work(numbers), len(outcome.plan.rows) > 1
     header = [
         "case",
         f"{published.whose}{f', {published.unit}' if published.unit else ''}",
         f"ours: {_title(value)}",
         "difference",
-        f"place: {published.whose}, ours",
     ]
+    header += [f"place: {published.whose}, ours"] if ranked else []
     header += [f"ours: {ACCURACIES[metric]}" for metric in beside]
     header += [f"at equal work: {_title(Value(metric))}" for metric in at_work]
     header += ["client trainings"]
     rows = []
     for number in numbers:
         line = [number.row, printed(number.printed, value), shown(number.ours, value), _difference(number)]
-        line += [_places(number, numbers)]
+        line += [_places(number, numbers)] if ranked else []
         line += [shown(number.beside.get(metric, NOTHING), value) for metric in beside]
         line += [shown(number.equal_work.get(metric, NOTHING), value) for metric in at_work]
         rows.append([*line, _trainings(number)])
-    return cell, header, rows
+    return _cell_name(outcome.plan, cell), header, rows
+
+
+def _cell_name(plan: Plan, cell: str) -> str:
+    """The cell as a table names it: other data than the paper's must not look like the paper's."""
+    return f"{cell} (stand-in)" if any(run.stand_in for run in plan.runs if run.cell == cell) else cell
 
 
 def _at_equal_work(numbers: Sequence[Compared]) -> list[str]:
@@ -154,9 +166,9 @@ def _values(outcome: Reproduced) -> tuple[str, list[str], list[list[str]]]:
     """Several numbers per run: each of the paper's, then ours and the places; then what the run cost."""
     values, whose = outcome.plan.entry.values, outcome.plan.entry.published.whose
     has = {value.name: any(n.printed is not None for n in _of(outcome, value)) for value in values}
-    header = ["case"]
+    header, ranked = ["case"], len(outcome.plan.rows) > 1
     for value in values:
-        named = [f"{value.name}: {whose}", "ours", f"place: {whose}, ours"]
+        named = [f"{value.name}: {whose}", "ours", *([f"place: {whose}, ours"] if ranked else [])]
         header += named if has[value.name] else [f"ours: {value.name}"]
     beside = list(dict.fromkeys(metric for number in outcome.numbers for metric in number.beside))
     at_work = _at_equal_work(outcome.numbers)
@@ -168,13 +180,13 @@ def _values(outcome: Reproduced) -> tuple[str, list[str], list[list[str]]]:
     for cell in outcome.plan.cells:
         of_cell = [n for n in outcome.numbers if n.cell == cell]
         for row in outcome.plan.rows:
-            line = [f"{cell}: {row}"]
+            line = [f"{_cell_name(outcome.plan, cell)}: {row}"]
             numbers = [n for n in of_cell if n.row == row]
             for number in numbers:
                 ours = shown(number.ours, number.value) + (f" {OFF}" if number.off else "")
                 rivals = [n for n in of_cell if n.value is number.value]
-                places = [printed(number.printed, number.value), ours, _places(number, rivals)]
-                line += places if has[number.value.name] else [ours]
+                theirs = [printed(number.printed, number.value)] if has[number.value.name] else []
+                line += [*theirs, ours, *([_places(number, rivals)] if theirs and ranked else [])]
             line += [
                 shown(_first(number.beside.get(metric) for number in numbers), Value(metric)) for metric in beside
             ]
@@ -211,14 +223,15 @@ def _remarks(outcome: Reproduced) -> list[str]:
     if asked:
         lines.append(
             f"{OFF}: {sum(number.off for number in asked)} of {len(asked)} numbers are shown to differ from the "
-            f"published ones by more than {_tolerances(plan, asked)}, their spread and chance (settings "
+            f"published ones by more than {_tolerances(plan, asked)}their spread and chance (settings "
             "differ as the heading says)."
         )
     if plan.size.last > 1 and plan.runs and any(value.pick == "final" for value in plan.entry.values):
         lines.append(f"Numbers of the end are means of the last {plan.size.last} evaluations.")
     if (seeds := max((number.ours.seeds for number in outcome.numbers), default=0)) > 1:
         lines.append(f"± in the numbers is the standard deviation over {seeds} seeds.")
-    if len(plan.entry.values) == 1 or any(number.printed is not None for number in outcome.numbers):
+    told = len(plan.entry.values) == 1 or any(number.printed is not None for number in outcome.numbers)
+    if told and len(plan.rows) > 1:
         lines.append("Places are ranks of means among the rows that are shown, chance included.")
     if _at_equal_work(outcome.numbers):
         lines.append("At equal work: after as many client trainings as the cheapest row of the cell used in all.")
@@ -242,12 +255,14 @@ def _remarks(outcome: Reproduced) -> list[str]:
 
 
 def _tolerances(plan: Plan, asked: Sequence[Compared]) -> str:
-    """By how much numbers may differ: once where all values share it, else by name."""
+    """By how much numbers may differ beside chance: once where all values share it, else by name."""
     values = list(dict.fromkeys(number.value for number in asked))
     allowed = [f"{plan.entry.tolerance_of(value):.3g}" for value in values]
+    if set(allowed) == {"0"}:
+        return ""
     if len(set(allowed)) == 1:
-        return f"{allowed[0]} {'point' if allowed[0] == '1' else 'points'}"
-    return ", ".join(f"{tolerance} ({value.name})" for value, tolerance in zip(values, allowed, strict=True))
+        return f"{allowed[0]} {'point' if allowed[0] == '1' else 'points'}, "
+    return "".join(f"{tolerance} ({value.name}), " for value, tolerance in zip(values, allowed, strict=True))
 
 
 def printed(cell: Printed | None, value: Value) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -13,6 +13,7 @@ from scipy.special import log_ndtr
 from muster.core.arrays import Floats
 from muster.core.component import Population
 from muster.core.errors import ConfigError
+from muster.privacy.entropy import SystemNoise
 from muster.signals.base import Range, Sensitivity, Signal
 from muster.training.context import ClientContext
 
@@ -45,6 +46,8 @@ class Private(Signal):
     #: Of each answer; the Laplace mechanism does not need it.
     delta: float
     bound: Sensitivity
+    #: Draws from the operating system, as on a node of a federation, not from the seed, which others know.
+    own_entropy: bool = False
 
     def __post_init__(self) -> None:
         for trait in _DELEGATED:
@@ -76,7 +79,7 @@ class Private(Signal):
     def measure(self, client: ClientContext) -> Floats:
         exact = self.signal.measure(client)
         # A separate stream, so that the noise does not change what later measurements draw.
-        rng = client.rng.spawn(1)[0]
+        rng = SystemNoise() if self.own_entropy else client.rng.spawn(1)[0]
         draw = rng.laplace if self.mechanism == "laplace" else rng.normal
         noisy = exact + draw(0.0, self.scale, len(exact))
         if self.bound.counts:
@@ -98,6 +101,11 @@ def private(signal: Signal, mechanism: Mechanism, epsilon: float, delta: float, 
             fix=f"take '{signal.name}' out of privacy.signals",
         )
     return Private(signal, mechanism, epsilon, delta, bound)
+
+
+def with_own_entropy(signal: Signal) -> Signal:
+    """The signal with noise that only whoever measures it can know, if it has any."""
+    return replace(signal, own_entropy=True) if isinstance(signal, Private) else signal
 
 
 def gaussian_scale(epsilon: float, delta: float) -> float:

@@ -19,12 +19,12 @@ from rich.padding import Padding
 from rich.table import Table
 
 from muster.core.arrays import Ints
-from muster.core.errors import OutputError
+from muster.core.errors import ConfigError, OutputError, nearest
 from muster.heterogeneity.inspection import Inspection, Unusual, compared
 from muster.report import html
 from muster.report.partition import size_histogram
 from muster.report.plots import save_figure
-from muster.report.plots.canvas import shortened
+from muster.report.plots.canvas import ShownFigure, shortened
 from muster.report.style import COLOURS, muster_style
 
 _MEANINGS = {"CI": "class imbalance", "AI": "attribute imbalance", "SC": "spurious correlation"}
@@ -272,7 +272,7 @@ def plot_sizes(inspection: Inspection) -> Figure:
 
 
 def _figure(size: tuple[float, float] = _SIZE) -> tuple[Figure, Axes]:
-    figure = Figure(figsize=size, layout="constrained")
+    figure = ShownFigure(figsize=size, layout="constrained")
     FigureCanvasAgg(figure)
     return figure, figure.subplots()
 
@@ -284,7 +284,30 @@ PICTURES: dict[str, tuple[str, Callable[[Inspection], Figure]]] = {
 }
 
 
+def draw_inspection(inspection: Inspection, kind: str = "kinds") -> Figure:
+    """One of the pictures by its name."""
+    if kind not in PICTURES:
+        raise ConfigError(f"unknown picture '{kind}'", expected=nearest(kind, PICTURES))
+    with muster_style():
+        return PICTURES[kind][1](inspection)
+
+
 # --- files -----------------------------------------------------------------------------------------------
+
+
+def inspection_html(inspection: Inspection) -> str:
+    """For a notebook: numbers and advice, without pictures."""
+    advice = "".join(
+        f"<dt><strong>{html.marked(a.finding)}</strong></dt><dd>{html.marked(a.text)}</dd>"
+        for a in inspection.advice
+    )
+    return (
+        f"<div><p><strong>{html.marked(title(inspection))}</strong></p>"
+        f"{html.table(_METRICS, rows_of_metrics(inspection), numbers=(1, 2))}"
+        f"{html.table(_DIVERGENCES, rows_of_divergences(inspection), numbers=(1, 2))}"
+        f"<p>{html.marked(_note(inspection))}</p>"
+        f"{html.table(_SIZES, rows_of_sizes(inspection))}<dl>{advice}</dl></div>"
+    )
 
 
 def inspection_page(inspection: Inspection) -> str:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from muster._version import __version__
 from muster.config.toml import to_toml, toml_value
+from muster.console.watched import tracked
 from muster.core.errors import OutputError
 from muster.report import html
 from muster.report.compare import Comparison, Options, compare
@@ -35,11 +36,17 @@ class Section:
 
 
 def report_page(
-    results: Sequence[Result], options: Options | None = None, *, title: str = "", remarks: Sequence[str] = ()
+    results: Sequence[Result],
+    options: Options | None = None,
+    *,
+    title: str = "",
+    remarks: Sequence[str] = (),
+    progress: bool | None = None,
 ) -> str:
     """The whole page. Runs that are not finished are named, and compared only if the options say so.
 
     `remarks` are warnings about what the results themselves do not tell, such as runs that failed at once.
+    `progress`: True shows how many pictures are drawn, False does not; None does in a notebook and a terminal.
     """
     comparison = compare(results, options)
     title = title or _title(comparison)
@@ -47,7 +54,7 @@ def report_page(
         *_warned([*remarks, *comparison.remarks, *warnings(results)]),
         Section("tables", "Tables", _tables(comparison)),
         Section("runs", "What was run", _runs(results, comparison)),
-        Section("pictures", "Pictures", _pictures(comparison)),
+        Section("pictures", "Pictures", _pictures(comparison, progress)),
         Section("settings", "Settings", _settings(results, comparison)),
         Section("environment", "Environment", _environment(results)),
         Section("repeat", "How to repeat it", _repeat(comparison)),
@@ -70,10 +77,11 @@ def write_report(
     *,
     title: str = "",
     remarks: Sequence[str] = (),
+    progress: bool | None = None,
 ) -> Path:
     """Write the page to a file; its path."""
     path = Path(path)
-    content = report_page(results, options, title=title, remarks=remarks)
+    content = report_page(results, options, title=title, remarks=remarks, progress=progress)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(content, encoding="utf-8")
@@ -179,7 +187,7 @@ def _titled(tag: str, table: Table, places: Mapping[str, int]) -> str:
     return f"<{tag}>{escaping.escape(table.title)}</{tag}>\n{to_html(table, places)}"
 
 
-def _pictures(comparison: Comparison) -> str:
+def _pictures(comparison: Comparison, progress: bool | None) -> str:
     parts = []
     metric, most = comparison.options.metric, max(len(judged.cases) for judged in comparison.judged)
     if any(len(drawn(judged, metric)) < len(judged.cases) for judged in comparison.judged):
@@ -187,7 +195,8 @@ def _pictures(comparison: Comparison) -> str:
             f'<p class="quiet">The {MOST_LINES} best of {most} cases by '
             f"{html.marked(metric)} at the end; the others are in the tables.</p>"
         )
-    for problem, shown in groupby(gallery(comparison), key=lambda picture: picture.problem):
+    pictures_of_all = tracked(list(gallery(comparison)), "pictures", progress)
+    for problem, shown in groupby(pictures_of_all, key=lambda picture: picture.problem):
         if problem:
             parts.append(f"<h3>{escaping.escape(problem)}</h3>")
         tag = "h4" if problem else "h3"

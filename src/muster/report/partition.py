@@ -18,7 +18,7 @@ from muster.core.arrays import Floats, Ints
 from muster.data.federated import FederatedData
 from muster.heterogeneity.metrics import entropies, summary
 from muster.report.plots import save_figure
-from muster.report.plots.canvas import shortened
+from muster.report.plots.canvas import ShownFigure, shortened
 from muster.report.style import COLOURS, muster_style
 
 if TYPE_CHECKING:
@@ -115,7 +115,7 @@ def plot_partition(fed: FederatedData, path: Path | str | None = None) -> Figure
     height = float(np.clip(0.22 * len(composition.names), 3.0, 6.5))
     with muster_style():
         heights = [height, 2.6] + [2.9] * pictures
-        figure = Figure(figsize=(_WIDTH, sum(heights) + 0.6), layout="constrained")
+        figure = ShownFigure(figsize=(_WIDTH, sum(heights) + 0.6), layout="constrained")
         FigureCanvasAgg(figure)
         axes = figure.subplot_mosaic("mm;sc;pp" if pictures else "mm;sc", height_ratios=heights)
         if fed.clients <= _BUBBLE_CLIENTS and len(composition.names) <= _BUBBLE_ROWS:

@@ -6,6 +6,7 @@ anywhere else.
 
 from __future__ import annotations
 
+import html
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -107,6 +108,12 @@ class Table:
         """The cells of the column with this title."""
         number = [column.title for column in self.columns].index(title)
         return [row[number] for row in self.rows]
+
+    def _repr_html_(self) -> str:
+        """What a notebook shows."""
+        from muster.report.render import to_html  # which is made of tables itself
+
+        return f"<div><p><strong>{html.escape(self.title)}</strong></p>{to_html(self)}</div>"
 
 
 def text_column(title: str) -> Column:

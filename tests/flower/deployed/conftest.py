@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
+import subprocess
+import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,12 +20,15 @@ from muster.engine.base import Engine, Failed, TrainOrder
 from muster.engine.wrapped import WrappedEngine
 from muster.experiment.runner import Ingredients, local_engine, run
 from muster.flower.deploy.driver import Task
-from muster.flower.deploy.federation import LocalFederation
+from muster.flower.deploy.federation import LocalFederation, LocalNode
+from muster.flower.deploy.link import Link
 from muster.server.record import Flown, RoundRecord
 from muster.server.result import Result
 from muster.updates.table import Updates
 
 NODES = 6
+#: What runs the command line.
+MUSTER = ("-m", "muster.cli.main")
 CONFIG = f"""
 rounds = 5
 [data]
@@ -94,6 +100,89 @@ def until():
         return value
 
     return wait
+
+
+class Hold:
+    """Keeps a client in the middle of one training of the run."""
+
+    def __init__(self, folder: Path, client: int, round: int) -> None:
+        self.order, self.held = (folder / f"{word}-{client}-{round - 1}.0.0" for word in ("hold", "held"))
+        self.order.touch()
+
+    def release(self) -> None:
+        self.order.unlink(missing_ok=True)
+
+
+class Server:
+    """The server as a process of its own, which tells its rounds."""
+
+    def __init__(self, task: Task, link: Link, *options: str, program: Sequence[str] = MUSTER) -> None:
+        settings = [word for setting in task.settings for word in ("--set", setting)]
+        self.process = subprocess.Popen(
+            [
+                *(sys.executable, *program, "deploy", "run", str(task.config), *settings),
+                *("--superlink", link.address, "--root-certificates", str(link.root_certificates)),
+                *("--out", str(task.out), "--json", *options),
+            ],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def round(self) -> RoundRecord:
+        assert self.process.stdout is not None
+        line = self.process.stdout.readline()
+        assert line, self.process.communicate()[1]
+        return RoundRecord.from_state(json.loads(line))
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.communicate()
+
+    def finish(self) -> None:
+        _, message = self.process.communicate(timeout=300)
+        assert self.process.returncode == 0, message
+
+
+@pytest.fixture
+def hold_client(mischief):
+    """Keeps a client in the middle of one training: client, round."""
+    made: list[Hold] = []
+
+    def hold(client: int, round: int) -> Hold:
+        made.append(Hold(mischief, client, round))
+        return made[-1]
+
+    yield hold
+    for each in made:
+        each.release()
+        each.held.unlink(missing_ok=True)
+
+
+@pytest.fixture
+def start_server():
+    """Starts the server of an experiment as a process of its own, which does not outlive the test."""
+    made: list[Server] = []
+
+    def start(*arguments: Any, **options: Any) -> Server:
+        made.append(Server(*arguments, **options))
+        return made[-1]
+
+    yield start
+    for each in made:
+        each.kill()
+
+
+@pytest.fixture
+def start_again(until):
+    """Starts a node again and waits until the SuperLink has it."""
+
+    def start(federation: LocalFederation, node: LocalNode) -> None:
+        lines = node.child.log.read_text().count("is ready")
+        federation.restart_node(node)
+        until(lambda: node.child.log.read_text().count("is ready") > lines)
+
+    return start
 
 
 class Interrupted(WrappedEngine):

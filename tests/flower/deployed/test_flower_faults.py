@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import signal
-import subprocess
-import sys
 from collections import Counter
 
 import numpy as np
@@ -16,7 +13,6 @@ from muster.experiment import replay, run
 from muster.flower.identity import ClientRegister
 from muster.flower.wire import Introduction
 from muster.results.store import Store
-from muster.server.record import RoundRecord
 
 pytestmark = [pytest.mark.flower, pytest.mark.timeout(600)]
 
@@ -24,63 +20,14 @@ pytestmark = [pytest.mark.flower, pytest.mark.timeout(600)]
 DEADLINE = 25
 
 
-class Hold:
-    """Keeps a client in the middle of one training of the run."""
-
-    def __init__(self, folder, client: int, round: int) -> None:
-        self.order, self.held = (folder / f"{word}-{client}-{round - 1}.0.0" for word in ("hold", "held"))
-        self.order.touch()
-
-    def release(self) -> None:
-        self.order.unlink(missing_ok=True)
-
-
-class Server:
-    """The server as a process of its own, which tells its rounds."""
-
-    def __init__(self, task, link, *options: str) -> None:
-        settings = [word for setting in task.settings for word in ("--set", setting)]
-        self.process = subprocess.Popen(
-            [
-                *(sys.executable, "-m", "muster.cli.main", "deploy", "run", str(task.config), *settings),
-                *("--superlink", link.address, "--root-certificates", str(link.root_certificates)),
-                *("--out", str(task.out), "--json", *options),
-            ],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-
-    def round(self) -> RoundRecord:
-        assert self.process.stdout is not None
-        line = self.process.stdout.readline()
-        assert line, self.process.communicate()[1]
-        return RoundRecord.from_state(json.loads(line))
-
-    def kill(self) -> None:
-        self.process.kill()
-        self.process.communicate()
-
-    def finish(self) -> None:
-        _, message = self.process.communicate(timeout=300)
-        assert self.process.returncode == 0, message
-
-
-def start_again(node, federation, until) -> None:
-    """Start a node again and wait until the SuperLink has it."""
-    lines = node.child.log.read_text().count("is ready")
-    federation.restart_node(node)
-    until(lambda: node.child.log.read_text().count("is ready") > lines)
-
-
-def test_killed_stopped_and_restarted_nodes_and_a_killed_server(
-    federation, task, mischief, until, locally_with_the_same_faults
+def test_killed_stopped_and_restarted_nodes_and_a_killed_server(  # noqa: PLR0917 (fixtures)
+    federation, task, mischief, until, locally_with_the_same_faults, hold_client, start_server, start_again
 ):
     killed, stopped, restarted = federation.nodes[2], federation.nodes[3], federation.nodes[5]
     experiment = task("rounds=7", f"flower.deadline={DEADLINE}", "flower.wait=120")
-    holds = {2: Hold(mischief, 2, round=2), 3: Hold(mischief, 3, round=3), 5: Hold(mischief, 5, round=4)}
-    holds[0] = Hold(mischief, 0, round=6)
-    server = Server(experiment, federation.link)
+    holds = {2: hold_client(2, round=2), 3: hold_client(3, round=3), 5: hold_client(5, round=4)}
+    holds[0] = hold_client(0, round=6)
+    server = start_server(experiment, federation.link)
     records = []
     try:
         records.append(server.round())
@@ -107,8 +54,8 @@ def test_killed_stopped_and_restarted_nodes_and_a_killed_server(
         until(holds[0].held.exists)
         server.kill()  # five rounds are in the store
         holds[0].release()
-        start_again(restarted, federation, until)
-        server = Server(experiment, federation.link, "--resume", "--set", "flower.nodes=5")
+        start_again(federation, restarted)
+        server = start_server(experiment, federation.link, "--resume", "--set", "flower.nodes=5")
         records += [server.round(), server.round()]
         server.finish()
     finally:
@@ -118,7 +65,7 @@ def test_killed_stopped_and_restarted_nodes_and_a_killed_server(
         stopped.child.signal(signal.SIGCONT)
         for node in federation.nodes:
             if not node.child.alive:
-                start_again(node, federation, until)
+                start_again(federation, node)
 
     with Store(experiment.out) as store:
         (run_,) = store.runs()
@@ -148,8 +95,8 @@ def test_killed_stopped_and_restarted_nodes_and_a_killed_server(
     assert [r.trainings[0].weights for r in result.records] == [r.trainings[0].weights for r in local.records]
 
 
-def test_clients_remember_when_the_server_is_killed_in_the_middle_of_a_round(
-    federation, task, mischief, until, without_time
+def test_clients_remember_when_the_server_is_killed_in_the_middle_of_a_round(  # noqa: PLR0917 (fixtures)
+    federation, task, until, without_time, hold_client, start_server
 ):
     """Control variates live on the nodes. The killed round is done again, from the state before it."""
     experiment = task(
@@ -157,14 +104,14 @@ def test_clients_remember_when_the_server_is_killed_in_the_middle_of_a_round(
     )
     whole = run(experiment.experiment)
     third = whole.records[2].trainings[0].clients
-    hold = Hold(mischief, third[0], round=3)
-    server = Server(experiment, federation.link)
+    hold = hold_client(third[0], round=3)
+    server = start_server(experiment, federation.link)
     try:
         server.round(), server.round()
         until(hold.held.exists)
         server.kill()
         hold.release()
-        server = Server(experiment, federation.link, "--resume")
+        server = start_server(experiment, federation.link, "--resume")
         server.finish()
     finally:
         hold.release()
@@ -175,7 +122,9 @@ def test_clients_remember_when_the_server_is_killed_in_the_middle_of_a_round(
     assert without_time(result) == without_time(whole)
 
 
-def test_a_server_that_is_killed_with_answers_under_way_goes_on_with_them(federation, task, mischief, until):
+def test_a_server_that_is_killed_with_answers_under_way_goes_on_with_them(
+    federation, task, mischief, start_server
+):
     """Two clients have been at work since round 1 when the server is killed after round 3."""
     buffered = ("pacing.method=buffered", "pacing.in_flight=4", "pacing.k=2", "selection.clients_per_round=2")
     experiment = task("rounds=6", "flower.wait=120", *buffered)
@@ -183,7 +132,7 @@ def test_a_server_that_is_killed_with_answers_under_way_goes_on_with_them(federa
     holds = [mischief / f"hold-{client}-0.1.1" for client in range(6)]
     for hold in holds:
         hold.touch()
-    server = Server(experiment, federation.link)
+    server = start_server(experiment, federation.link)
     try:
         first = [server.round() for _ in range(3)]
         held = sorted(int(path.name.split("-")[1]) for path in mischief.glob("held-*-0.1.1"))
@@ -191,7 +140,7 @@ def test_a_server_that_is_killed_with_answers_under_way_goes_on_with_them(federa
         server.kill()
         for hold in holds:
             hold.unlink()
-        server = Server(experiment, federation.link, "--resume")
+        server = start_server(experiment, federation.link, "--resume")
         server.finish()
     finally:
         for path in (*holds, *mischief.glob("held-*")):

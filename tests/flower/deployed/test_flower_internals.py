@@ -9,10 +9,15 @@ from __future__ import annotations
 import importlib.metadata
 import inspect
 
+import httpx
+import numpy as np
 import pytest
 
 pytest.importorskip("flwr")
-from flwr.app import Metadata
+from flwr.app import Array, ArrayRecord, ConfigRecord, Metadata, RecordDict
+from flwr.proto.message_pb2 import ObjectTree, PullObjectRequest, PullObjectResponse
+from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects
+from flwr.supercore.inflatable.inflatable_utils import ObjectPullError, inflate_object_from_contents
 from flwr.supercore.retry import RetryInvoker
 from flwr.superlink.grid import http_grid
 from flwr.supernode.fleet_http_connection import http_request_response
@@ -20,6 +25,8 @@ from flwr.supernode.fleet_http_connection import http_request_response
 from muster.core.errors import EngineError
 from muster.flower.deploy import flower_internals, version
 from muster.flower.deploy.link import Link
+from muster.flower.deploy.pki import make_authority
+from muster.flower.signing import digest
 
 pytestmark = pytest.mark.flower
 
@@ -96,6 +103,89 @@ def test_the_grid_can_be_made_patient(tmp_path):
     assert {"max_time", "max_tries", "should_giveup"} <= set(vars(grid._retry_invoker))
     assert grid._addr == "localhost:1"
     assert grid.node.node_id == 1
+
+
+class Body(httpx.SyncByteStream):
+    """A body that knows how much of it was read."""
+
+    def __init__(self, content: bytes) -> None:
+        self.content, self.read = content, 0
+
+    def __iter__(self):
+        for start in range(0, len(self.content), 1000):
+            piece = self.content[start : start + 1000]
+            self.read += len(piece)
+            yield piece
+
+
+@pytest.fixture
+def pulled(tmp_path):
+    """Asks a SuperLink for an object of so many bytes: what comes, and how much of it was downloaded."""
+
+    def pull(size: int, limit: int, *, stated: bool = True):
+        (tmp_path / "ca.crt").write_text(make_authority(tmp_path / str(size)).certificate.read_text())
+        grid = flower_internals.PatientGrid(Link("localhost:1", tmp_path / "ca.crt"), "token", limit)
+        answer = PullObjectResponse(object_found=True, object_available=True, object_content=b"x" * size)
+        body = Body(answer.SerializeToString())
+        headers = {"content-length": str(len(body.content))} if stated else {}
+        client = grid._runtime_client
+        client._client._mounts = {}
+        client._client._transport = httpx.MockTransport(
+            lambda _: httpx.Response(200, headers=headers, stream=body)
+        )
+        found: bytes | str
+        try:
+            found = client.PullObject(PullObjectRequest()).object_content
+        except ObjectPullError as error:
+            found = str(error)
+        grid.close()
+        return found, body.read
+
+    return pull
+
+
+def test_an_object_is_refused_before_it_is_downloaded(pulled):
+    assert pulled(50_000, limit=50_000)[0] == b"x" * 50_000
+    said, read = pulled(1_000_000, limit=50_000)
+    assert "an object of 1000008 bytes, where a message may have 50,000" in said
+    assert read == 0
+    said, read = pulled(10, limit=50_000, stated=False)
+    assert "an object of unknown bytes" in said
+    assert read == 0
+
+
+def test_a_message_of_countless_objects_is_refused_before_any_is_asked_for():
+    leaves = [ObjectTree(object_id=str(number)) for number in range(200)]
+    with pytest.raises(ObjectPullError, match="more than 100 objects"):
+        flower_internals._object_ids(ObjectTree(object_id="message", children=leaves), 10)
+    assert len(flower_internals._object_ids(ObjectTree(object_id="message", children=leaves), 2**24)) == 201
+
+
+def test_objects_that_weigh_too_much_together_are_not_pulled_on():
+    asked: list[str] = []
+
+    def pull(object_id: str) -> bytes:
+        asked.append(object_id)
+        return b"x" * 40
+
+    limited = flower_internals._Limited(pull, 100)
+    for number in range(3):
+        limited(str(number))
+    with pytest.raises(ObjectPullError, match="120 bytes and more"):
+        limited("3")
+    assert asked == ["0", "1", "2"]
+
+
+def test_a_digest_survives_the_division_of_vectors_into_pieces():
+    """What a node signs is what it put together again from pieces of 5 MB."""
+    vector = np.arange(3_000_000, dtype=np.float32)
+    content = RecordDict({"arrays": ArrayRecord({"model": Array(vector)}), "muster": ConfigRecord({"a": 1.5})})
+    before = digest(content)
+    contents = {id: part.deflate() for id, part in get_all_nested_objects(content).items()}
+    assert len(contents) > 5  # three pieces
+    again = inflate_object_from_contents(content.object_id, contents)
+    assert isinstance(again, RecordDict)
+    assert digest(again) == before == digest(content)
 
 
 def test_the_callbacks_of_a_node_come_in_the_order_that_we_unpack():

@@ -10,6 +10,8 @@ import pytest
 pytest.importorskip("flwr")
 from flwr.app import Context, Message, Metadata, RecordDict
 from flwr.app.message import make_message
+from flwr.proto.message_pb2 import ObjectTree
+from flwr.supercore.inflatable.inflatable_utils import ObjectPullError
 from flwr.supercore.run import Run, RunNotRunningException
 
 from muster.flower.deploy import flower_internals, node
@@ -124,3 +126,19 @@ def test_clients_remember_within_a_series_of_runs(monkeypatch):
     assert third.node_config == {"partition-id": 3}
     with pytest.raises(RunNotRunningException):
         node._context(4)
+
+
+def test_a_message_that_is_larger_than_the_owner_has_room_for_is_not_downloaded_on():
+    """It is lost, and the node goes on."""
+    tree = ObjectTree(object_id="message", children=[ObjectTree(object_id=str(number)) for number in range(20)])
+    asked: list[str] = []
+
+    def pull(run_id: int, object_id: str) -> bytes:
+        asked.append(object_id)
+        return b"x" * 1000
+
+    callbacks = (7, lambda: (message("m"), tree), None, None, None, pull, None, None)
+    with pytest.raises(ObjectPullError, match="a message may have 3,000 bytes"):
+        NodeConnection(callbacks, {}, 3000).receive()
+    assert len(asked) < 10
+    assert issubclass(ObjectPullError, flower_internals.TROUBLE)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import signal
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +12,11 @@ import numpy as np
 import pytest
 
 pytest.importorskip("flwr")
+from flwr.common.constant import FLWR_PRIVATE_MAX_ARRAY_CHUNK_SIZE
+
 from muster.core.errors import EngineError
-from muster.flower.deploy.driver import run_on_link
+from muster.flower.allowlist import add_client
+from muster.flower.deploy.driver import Task, run_on_link
 from muster.flower.deploy.link import Link
 from muster.flower.deploy.pki import make_authority, make_node_key
 from muster.server.loop import Observer
@@ -109,3 +114,66 @@ def test_a_node_that_claims_to_be_somebody_else_takes_no_part(federation, task, 
     assert [record.trainings[0].clients for record in result.records] == [[0, 1, 2, 3, 4, 5]] * 4
     told = [event for record in result.records for event in record.events]
     assert any(str(intrusion.node.node_id) in event and why in event for event in told), told
+
+
+def test_a_registered_key_does_not_get_a_free_clients_place(federation, task, until, start_again, tmp_path):
+    """Client 3 is away, and a node that the SuperLink lets in says it is client 3."""
+    away, allowed = federation.nodes[3], tmp_path / "allowed-clients"
+    allowed.write_text(federation.allow_list.read_text())
+    away.child.signal(signal.SIGTERM)
+    assert away.child.wait(60) == 0
+    intruder = federation.add_node(3, allowed=False)
+    try:
+        until(lambda: "is ready" in intruder.child.log.read_text())
+
+        def run_it(name: str, *settings: str, **options: Any) -> Any:
+            return run_on_link(task("rounds=1", *settings, out=name), federation.link, **options)
+
+        believed = run_it("believed")  # without a list its word is enough, and that is said
+        with pytest.raises(EngineError) as refused:
+            run_it("refused", "flower.wait=15", allow_list=allowed)
+        # The line of another key for the same client: the key was changed.
+        add_client(allowed, "partition-id=3", intruder.key.public)
+        changed = run_it("changed", allow_list=allowed)
+    finally:
+        federation.nodes.remove(intruder)
+        intruder.child.kill()
+        federation.sign_off(intruder)
+        start_again(federation, away)
+    for result in (believed, changed):
+        assert result.records[0].trainings[0].clients == [0, 1, 2, 3, 4, 5]
+    warned = [any("no allow-list" in event for event in r.records[0].events) for r in (believed, changed)]
+    assert warned == [True, False]
+    told = str(refused.value)
+    assert "5 of 6 nodes are ready" in told
+    assert f"node {intruder.node_id} was not admitted: it claims to be 'partition-id=3', but its signature" in told
+
+
+@dataclass(frozen=True)
+class Trojan(Task):
+    """A task whose app does on a node what it likes, if a node runs it."""
+
+    trace: Path = Path()
+
+    def write_app(self, folder: Path) -> Path:
+        app = super().write_app(folder)
+        (client,) = app.glob("*/client_app.py")
+        client.write_text(f"open({str(self.trace)!r}, 'w').close()\n{client.read_text()}")
+        return app
+
+
+def test_code_that_a_server_sends_is_not_run(federation, task, tmp_path):
+    honest = task("rounds=1")
+    sent = Trojan(honest.config, honest.out, honest.settings, trace=tmp_path / "trace")
+    result = run_on_link(sent, federation.link)
+    assert result.complete
+    assert not sent.trace.exists()
+
+
+@pytest.mark.parametrize("name", ["nginx.conf", "nginx-compose.conf"])
+def test_the_proxy_lets_an_honest_piece_through_and_little_more(name):
+    text = (Path(__file__).parents[3] / "examples" / "deployment" / name).read_text()
+    (megabytes,) = re.findall(r"client_max_body_size (\d+)m;", text)
+    assert FLWR_PRIVATE_MAX_ARRAY_CHUNK_SIZE < int(megabytes) * 2**20 < 2 * FLWR_PRIVATE_MAX_ARRAY_CHUNK_SIZE
+    assert re.findall(r"location (\S+) ", text) == ["/v1/fleet/", "/"]
+    assert text[text.index("location / ") :].split()[3:5] == ["return", "404;"]

@@ -16,10 +16,13 @@ from muster.core.errors import ConfigError
 from muster.experiment.repetition import replay
 from muster.experiment.runner import build_ingredients
 from muster.flower import wire
+from muster.flower.allowlist import add_client
 from muster.flower.client_app import make_client_app
+from muster.flower.deploy.pki import make_node_key
 from muster.flower.engine import FlowerEngine
 from muster.flower.mail import Mail
 from muster.flower.server_app import run_on_grid
+from muster.flower.signing import IDENTITY_KEY
 from muster.server.loop import Observer
 from muster.updates.guard import Guard
 
@@ -436,3 +439,37 @@ def test_what_cannot_be_repeated_is_seen(slow, tmp_path):
     grid.change[node] = lie
     run_on_grid(grid, replace(experiment, guard=vars(Guard())), out=tmp_path)
     assert replay(str(tmp_path), workers=0).differences[-1] == "the parameters"
+
+
+# --- signatures ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "pacing",
+    [
+        {"method": "buffered", "in_flight": 6, "k": 2},
+        {"method": "deadline", "seconds": 3.5, "late": "use"},
+        {"method": "over-select", "factor": 2.0},
+    ],
+    ids=lambda pacing: pacing["method"],
+)
+def test_late_answers_that_are_signed_count_where_the_pacing_says_and_nowhere_else(slow, tmp_path, time, pacing):
+    """An answer belongs to its own order, however much later it comes: the same run as without signatures."""
+    clients = {"rounds": 4, "selection": random(3)}
+    experiment, grid = slow(pacing, **clients)
+    plain = run_on_grid(grid, experiment)
+    time.now = 1000.0
+    allowed = tmp_path / "allowed"
+    flower = {"deadline": 100.0, "poll": POLL, "allow_list": str(allowed)}
+    experiment, grid = slow(pacing, **clients, flower=flower)
+    for context in grid.contexts.values():
+        partition = context.node_config["partition-id"]
+        key = make_node_key(tmp_path, f"node{partition}")
+        add_client(allowed, f"partition-id={partition}", key.public)
+        context.node_config[IDENTITY_KEY] = str(key.private)
+    signed = run_on_grid(grid, experiment)
+    assert np.array_equal(signed.parameters, plain.parameters)
+    assert outcomes(signed) == outcomes(plain)
+    stale = [s for record in signed.records for training in record.trainings for s in training.flown.staleness]
+    assert (max(stale) > 0) == (pacing["method"] != "over-select")
+    assert not [event for event in events(signed) if "refused" in event]

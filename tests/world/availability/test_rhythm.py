@@ -199,7 +199,7 @@ def test_a_watch_looks_at_everybody_only_now_and_then():
     rhythm, clients = availabilities.build("rhythm", {}), 3000
     watch = Watch(rhythm, clients, 3)
     watch.there(0.0)
-    watch._changes = watch._changes.view(Counted)
+    watch._quiet = watch._quiet.view(Counted)
     for now in np.arange(1, 200) * 5.0:
         assert np.array_equal(np.flatnonzero(watch.there(now)), rhythm.available(now, clients, 3))
     looks = [count for count in Counted.seen if count == clients]

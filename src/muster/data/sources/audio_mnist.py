@@ -47,7 +47,8 @@ def spectrogram(sound: Floats) -> npt.NDArray[np.uint8]:
     if loudest <= 0:
         return np.zeros((SIZE, SIZE), dtype=np.uint8)
     level = 10 * np.log10(np.maximum(power / loudest, 10 ** (-DECIBELS / 10)))
-    return np.rint(255 * (1 + level / DECIBELS)).astype(np.uint8)
+    picture: npt.NDArray[np.uint8] = np.rint(255 * (1 + level / DECIBELS)).astype(np.uint8)
+    return picture
 
 
 def _find(folder: Path) -> Sequence[Path]:

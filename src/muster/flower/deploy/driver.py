@@ -6,7 +6,7 @@ import json
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -54,14 +54,19 @@ class Task:
         return write_app(folder / "muster_experiment", text, self.settings, self.store or self.out)
 
 
-def run_on_link(task: Task, link: Link, observers: Sequence[Observer] = ()) -> Result:
+def run_on_link(
+    task: Task, link: Link, observers: Sequence[Observer] = (), *, allow_list: Path | None = None
+) -> Result:
     """Run an experiment on the nodes of a SuperLink: like `muster.run`, with clients elsewhere.
 
     A Flower run cannot be resumed: to continue, a new one of the same series is started, so that nodes find what
-    their clients remember, and the old one is ended, so that they stop working for it.
+    their clients remember, and the old one is ended, so that they stop working for it. `allow_list` replaces that
+    of the experiment.
     """
     experiment = task.experiment
-    options = build(FlowerOptions, experiment.flower, "flower")
+    options: FlowerOptions = build(FlowerOptions, experiment.flower, "flower")
+    if allow_list is not None:
+        options = replace(options, allow_list=str(allow_list))
     options.check()
     notes = checked_folder(task.out) / NOTES
     with _driven(task, link, notes) as driven:

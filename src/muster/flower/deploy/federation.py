@@ -14,10 +14,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from muster.core.errors import EngineError
+from muster.flower.allowlist import add_client
 from muster.flower.deploy import pki
 from muster.flower.deploy.link import Link
 from muster.flower.deploy.processes import Child, free_port, start, stop_all, wait_until_healthy
 from muster.flower.deploy.version import check_version
+from muster.flower.signing import IDENTITY_KEY
 
 HOST = "127.0.0.1"
 #: How often another port is tried when the free one was taken meanwhile.
@@ -80,16 +82,23 @@ class LocalFederation:
     def is_driven(self) -> bool:
         return not self.stock if self.driven is None else self.driven
 
+    @property
+    def allow_list(self) -> Path:
+        """Which key speaks for which client."""
+        return self.folder / "keys" / pki.ALLOW_LIST
+
     def close(self) -> None:
         """Nodes first, so that they can sign off."""
         self._closing.set()
         stop_all(child for child in self._children if child.name != "superlink")
         stop_all(self._children)
 
-    def add_node(self, partition: int) -> LocalNode:
-        """Register a new key and start the node that has it."""
+    def add_node(self, partition: int, *, allowed: bool = True) -> LocalNode:
+        """Register a new key and start the node that has it; `allowed`: the key may speak for the client."""
         name = f"node{next(self._numbers)}"
         key = pki.make_node_key(self.folder / "keys", name)
+        if allowed:
+            add_client(self.allow_list, f"partition-id={partition}", key.public)
         node_id = self._register(key, name)
         node = LocalNode(partition, key, node_id, self.start_node(partition, key, name))
         self.nodes.append(node)
@@ -121,7 +130,8 @@ class LocalFederation:
     ) -> Child:
         """The process of a node; `link` and `config` for nodes that misbehave on purpose."""
         link = link or self.link
-        settings = {"partition-id": partition, "num-partitions": self.size, **self.node_config, **config}
+        own = {"partition-id": partition, "num-partitions": self.size, IDENTITY_KEY: str(key.private)}
+        settings = {**own, **self.node_config, **config}
         command = [
             *(_command("flower-supernode") if self.stock else _muster("node")),
             *("--superlink", link.address, "--root-certificates", str(link.root_certificates)),

@@ -19,18 +19,26 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import httpx
 from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.hazmat.primitives.serialization import load_ssh_private_key, load_ssh_public_key
+from cryptography.hazmat.primitives.serialization import load_ssh_public_key
 from flwr.app import Context, Error, Message, Metadata, RecordDict
 from flwr.app.message import make_message
 from flwr.cli.build import build_fab_from_disk
 from flwr.common.config import get_fused_config_from_fab
 from flwr.common.constant import ErrorCode
-from flwr.common.serde import context_from_proto, fab_to_proto, run_from_proto, user_config_to_proto
+from flwr.common.serde import (
+    context_from_proto,
+    fab_to_proto,
+    recorddict_from_proto,
+    recorddict_to_proto,
+    run_from_proto,
+    user_config_to_proto,
+)
 from flwr.proto.control_pb2 import RegisterNodeRequest, StartRunRequest, StopRunRequest
 from flwr.proto.fleet_pb2 import DeactivateNodeRequest
 from flwr.proto.message_pb2 import ConfirmMessageReceivedRequest
@@ -68,8 +76,10 @@ from flwr.supernode.fleet_http_client import FleetHttpClient
 from flwr.supernode.fleet_http_connection import http_request_response
 from flwr.supernode.node_auth_http_interceptor import NodeAuthHttpInterceptor
 
-from muster.core.errors import ConfigError, EngineError
+from muster.core.errors import EngineError
 from muster.flower.deploy.link import Link
+from muster.flower.limits import Limits
+from muster.flower.signing import node_key
 
 #: A message can be seen before its objects are uploaded. Flower waits 1 to 10 s before it asks for them again,
 #: which is longer than all the rest of an exchange.
@@ -77,7 +87,10 @@ _pull_objects = partial(pull_objects, initial_backoff=0.02, backoff_cap=0.5)
 #: Seconds for which requests to a SuperLink that does not answer are repeated.
 _PATIENCE = 60.0
 _PASSING = (502, 503, 504)
-_HOW_TO_MAKE_KEYS = "make one with `muster deploy keys`, or with ssh-keygen -t ecdsa -b 256"
+_PULL_OBJECT = "/pull-object"
+#: Bytes around an object when it is handed out; objects of an honest answer beside the pieces of its vectors; the
+#: least bytes of such a piece (Flower's own have 5 MB).
+_ENVELOPE, _MOST_OBJECTS, _LEAST_CHUNK = 4096, 100, 2**16
 
 
 # --- control: nodes and runs ---------------------------------------------------------------------------------
@@ -113,7 +126,7 @@ def stop_run(link: Link, run_id: int) -> None:
 
 def sign_off(link: Link, private_key: Path, node_id: int) -> None:
     """Sign off a node that died, which otherwise takes a minute to notice."""
-    key = _node_key(private_key)
+    key = node_key(private_key)
     signing = NodeAuthHttpInterceptor(key, key.public_key())
     with (
         FleetHttpClient.from_server_address(
@@ -141,6 +154,20 @@ class PatientGrid(HttpGrid):
         # Stock: a request that is refused sends SIGINT to this process.
         self._retry_invoker.should_giveup = _refused
 
+    def _connect(self) -> None:
+        super()._connect()
+        assert self._client is not None
+        # Called when the head of a response has come, and before anything of its body is read.
+        self._client._client.event_hooks = {"response": [self._check_size]}
+
+    def _check_size(self, response: httpx.Response) -> None:
+        """Refuse an object that is too large before it is downloaded."""
+        if not response.request.url.path.endswith(_PULL_OBJECT) or response.is_error:
+            return
+        length = response.headers.get("content-length", "")
+        if not length.isdecimal() or int(length) > self.max_reply_bytes + _ENVELOPE:
+            raise _too_large(self.max_reply_bytes, f"an object of {length or 'unknown'} bytes")
+
     def get_node_ids(self) -> Iterable[int]:
         with self._as_engine_errors():
             return list(super().get_node_ids())
@@ -162,7 +189,7 @@ class PatientGrid(HttpGrid):
         run_id, client = self.run.run_id, self._runtime_client
         pull = _Limited(make_pull_object_fn_protobuf(client.PullObject, self.node, run_id), self.max_reply_bytes)
         try:
-            contents = _pull_objects([node.object_id for node in iterate_object_tree(tree)], pull)
+            contents = _pull_objects(_object_ids(tree, self.max_reply_bytes), pull)
             reply = inflate_object_from_contents(metadata.message_id, contents)
             if not isinstance(reply, Message):
                 raise TypeError(f"a {type(reply).__name__} instead of a message")
@@ -188,15 +215,28 @@ class PatientGrid(HttpGrid):
             raise _unreachable(self._addr, error) from error
 
 
+def _object_ids(tree: Any, max_bytes: int) -> list[str]:
+    """The objects of a message, if they are not more than such a message can have."""
+    most = _MOST_OBJECTS + max_bytes // _LEAST_CHUNK
+    ids = [node.object_id for node in islice(iterate_object_tree(tree), most + 1)]
+    if len(ids) > most:
+        raise _too_large(max_bytes, f"more than {most} objects")
+    return ids
+
+
+def _too_large(limit: int, found: str) -> ObjectPullError:
+    return ObjectPullError("of an answer", f"{found}, where a message may have {limit:,} bytes")
+
+
 class _Limited:
-    """Pulls objects until together they are too large."""
+    """Pulls objects until together they are too large. Two are pulled at a time, so up to two may be in excess."""
 
     def __init__(self, pull: Callable[[str], bytes], limit: int) -> None:
         self._pull, self._limit, self._weight = pull, limit, 0
 
     def __call__(self, object_id: str) -> bytes:
         if self._weight > self._limit:
-            raise ValueError(f"more than the {self._limit:,} bytes that an answer may have")
+            raise _too_large(self._limit, f"{self._weight:,} bytes and more")
         content = self._pull(object_id)
         self._weight += len(content)
         return content
@@ -327,11 +367,13 @@ TROUBLE = (httpx.HTTPError, ObjectPullError, ObjectPushError)
 class NodeConnection:
     """What a node does with its SuperLink: take messages, send replies."""
 
-    def __init__(self, callbacks: Sequence[Any], node_config: Mapping[str, Any]) -> None:
+    def __init__(self, callbacks: Sequence[Any], node_config: Mapping[str, Any], max_bytes: int = 2**33) -> None:
         self.node_id: int = callbacks[0]
         self._receive, self._send, self._run, self._fab = callbacks[1:5]
         self._pull, self._push, self._confirm = callbacks[5:]
         self._node_config = dict(node_config)
+        #: What one message may weigh.
+        self._limit = max_bytes
         self._contexts: dict[int, Context] = {}
 
     def receive(self) -> tuple[Message, Context] | None:
@@ -341,8 +383,9 @@ class NodeConnection:
             if got is None:
                 return None
             run_id, tree = got[0].metadata.run_id, got[1]
-            ids = [node.object_id for node in iterate_object_tree(tree)]
-            contents = _pull_objects(ids, partial(self._pull, run_id))
+            contents = _pull_objects(
+                _object_ids(tree, self._limit), _Limited(partial(self._pull, run_id), self._limit)
+            )
             self._confirm(run_id, tree.object_id)
             context = self._context(run_id)
         except RunNotRunningException:  # it ended meanwhile
@@ -390,22 +433,30 @@ def error_reply(message: Message, error: Exception) -> Message:
 
 
 @contextmanager
+def as_a_task() -> Iterator[None]:
+    """Within, messages can be made in this process, as in one that Flower has started for a run."""
+    before = TaskIdentity._task_id, TaskIdentity._run_id, TaskIdentity._node_id
+    TaskIdentity._task_id = TaskIdentity._run_id = TaskIdentity._node_id = 1
+    try:
+        yield
+    finally:
+        TaskIdentity._task_id, TaskIdentity._run_id, TaskIdentity._node_id = before
+
+
+def over_the_wire(content: RecordDict) -> RecordDict:
+    """Records as they arrive elsewhere."""
+    return recorddict_from_proto(recorddict_to_proto(content))
+
+
+@contextmanager
 def connect_node(link: Link, private_key: Path, node_config: Mapping[str, Any]) -> Iterator[NodeConnection]:
     """Sign on as a node, keep up its heartbeat, and sign off at the end.
 
     Flower ends the process when the SuperLink refuses the node. Errors inside the `with` must be handled there:
     Flower would swallow them.
     """
-    key = _node_key(private_key)
+    key = node_key(private_key)
+    # A message is not larger than all vectors that the owner has room for.
+    max_bytes = Limits.of(node_config).max_memory * 2**20
     with http_request_response(link.address, False, link.authority, (key, key.public_key())) as callbacks:
-        yield NodeConnection(callbacks, node_config)
-
-
-def _node_key(path: Path) -> ec.EllipticCurvePrivateKey:
-    try:
-        key = load_ssh_private_key(path.read_bytes(), None)
-    except (OSError, ValueError) as error:
-        raise ConfigError(f"cannot read the node's key {path}: {error}", fix=_HOW_TO_MAKE_KEYS) from error
-    if not isinstance(key, ec.EllipticCurvePrivateKey):
-        raise ConfigError(f"{path} holds a key of another kind", expected="ECDSA", fix=_HOW_TO_MAKE_KEYS)
-    return key
+        yield NodeConnection(callbacks, node_config, max_bytes)

@@ -20,6 +20,7 @@ from flwr.clientapp import ClientApp
 
 from muster.core.errors import ConfigError, EngineError
 from muster.flower.deploy.version import check_version
+from muster.flower.signing import IDENTITY_KEY
 
 if TYPE_CHECKING:
     from flwr.app import Context, Message
@@ -58,7 +59,9 @@ def run_node(link: Link, private_key: Path, app: ClientApp, node_config: Mapping
 
     failure: Exception | None = None
     try:
-        with _ending_on_sigterm(), connect_node(link, private_key, node_config) as connection:
+        # The app signs its answers with the key by which the SuperLink knows the node, unless it is told another.
+        config = {IDENTITY_KEY: str(private_key), **node_config}
+        with _ending_on_sigterm(), connect_node(link, private_key, config) as connection:
             log.info("node %d is ready", connection.node_id)
             try:
                 _serve(connection, app)

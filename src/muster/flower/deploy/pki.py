@@ -26,6 +26,8 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from muster.core.errors import OutputError
 
+#: The file beside the keys that says which of them speaks for which client.
+ALLOW_LIST = "allowed-clients"
 #: Clocks of two hosts differ: a certificate is valid from a little before it was made.
 _CLOCK_SKEW = datetime.timedelta(minutes=5)
 

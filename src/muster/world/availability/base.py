@@ -60,6 +60,10 @@ class Availability(Component):
         return moment
 
 
+#: For so many looks at everybody's state it is noted beforehand whose may change.
+LOOKS_AHEAD = 16
+
+
 class TimedAvailability(Availability):
     """Clients come and go on the virtual clock. A method only says who is there, and when that changes."""
 
@@ -119,6 +123,9 @@ class Watch:
         #: A second until which nothing changes: the last but one before a client's next change, with some to spare
         #: for the rounding of moments; or the last that fits.
         self._quiet: npt.NDArray[np.uint32] = np.full(clients, 0, dtype=np.uint32)
+        #: All whose state may change up to a moment: until then nobody else need be looked at.
+        self._soon: Ints = np.empty(0, dtype=np.int64)
+        self._horizon = -np.inf
 
     @property
     def clients(self) -> int:
@@ -150,15 +157,29 @@ class Watch:
     def _look(self, now: float) -> None:
         if now == self._now:
             return
-        if self._now < now and np.isfinite(self._now):
+        if self._now < now <= self._horizon:
+            self._update(now, self._soon[self._quiet[self._soon] <= now])
+        elif self._now < now and np.isfinite(self._now):
             stale = np.flatnonzero(self._quiet <= now)
-            for part in draws.slices(len(stale)):
-                who = stale[part]
-                self._there[who], self._quiet[who] = self._seen(now, who)
+            self._update(now, stale)
+            self._look_ahead(now, len(stale))
         else:  # at first, and back in time, nothing that is known helps
             for part in draws.slices(len(self._there)):
                 self._there[part], self._quiet[part] = self._seen(now, np.arange(part.start, part.stop))
+            self._horizon = now
         self._now = now
+
+    def _update(self, now: float, stale: Ints) -> None:
+        for part in draws.slices(len(stale)):
+            who = stale[part]
+            self._there[who], self._quiet[who] = self._seen(now, who)
+
+    def _look_ahead(self, now: float, changed: int) -> None:
+        """Note who may change within the next looks, should they be as far apart as the last two."""
+        # Not where that were nearly everybody: then a list saves nothing.
+        worthwhile = LOOKS_AHEAD * changed < len(self._there) / 4
+        self._horizon = now + LOOKS_AHEAD * (now - self._now) if worthwhile else now
+        self._soon = np.flatnonzero(self._quiet <= self._horizon) if worthwhile else self._soon[:0]
 
     def _seen(self, now: float, who: Ints) -> tuple[Bools, npt.NDArray[np.uint32]]:
         there, changes = self._states(now, who)

@@ -185,7 +185,8 @@ def lives(characters: Characters, who: Ints, seed: int) -> Lives:
 
 def _stretch(characters: Characters, who: Lives, now: Ints) -> Ints:
     """The number of each client's stretch that contains its second `now`."""
-    return np.maximum((now - who.opening.turns) // characters.stretches[who.characters] + 1, 0)
+    number: Ints = np.maximum((now - who.opening.turns) // characters.stretches[who.characters] + 1, 0)
+    return number
 
 
 @dataclass(frozen=True)
