@@ -63,8 +63,8 @@ def _read_tables(
 ) -> Arrays:
     splits = {split: _posts_of_table(file, task) for split, file in zip(("train", "test"), files, strict=False)}
     train, test = ([post.text for post in splits[split]] for split in ("train", "test"))
-    texts = encode_texts(train, test, encoder, width, length, vocabulary=vocabulary)
-    return _arrays(new, splits, image_size, texts)
+    encoded = encode_texts(train, test, encoder, width, length, vocabulary=vocabulary)
+    return _arrays(new, splits, image_size, encoded)
 
 
 def _posts_of_table(file: Path, task: str) -> list[Post]:
@@ -109,8 +109,8 @@ def _read_folders(
         "test": [post for post, out in zip(posts, chosen, strict=True) if out],
     }
     train, test = ([post.text for post in splits[split]] for split in ("train", "test"))
-    texts = encode_texts(train, test, encoder, width, length, vocabulary=vocabulary)
-    return _arrays(new, splits, image_size, texts)
+    encoded = encode_texts(train, test, encoder, width, length, vocabulary=vocabulary)
+    return _arrays(new, splits, image_size, encoded)
 
 
 def _arrays(new: NewArray, splits: dict[str, list[Post]], size: int, texts: Encoded) -> Arrays:
