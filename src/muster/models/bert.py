@@ -143,7 +143,7 @@ def bert(
     pooling: Literal["cls", "mean"] = "cls",
     trained_layers: int | None = None,
     lora_rank: int = 0,
-    lora_alpha: float = 16.0,
+    lora_alpha: int = 16,
     lora_dropout: float = 0.0,
     lora_targets: tuple[str, ...] = ("query", "value"),
     dropout: float = 0.1,
@@ -261,7 +261,7 @@ def train_last_layers(made: Any, count: int) -> None:
 
 
 def add_adapters(
-    made: Any, rank: int, layers: range, *, alpha: float, dropout: float, targets: tuple[str, ...]
+    made: Any, rank: int, layers: range, *, alpha: int, dropout: float, targets: tuple[str, ...]
 ) -> None:
     """Freeze all, and put adapters of this rank beside the named products of the attention in these layers."""
     try:
