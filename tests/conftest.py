@@ -11,7 +11,7 @@ import muster
 from muster.experiment import from_dict
 
 #: Fixtures that tests of several rooms share.
-pytest_plugins = ("fixtures.clients", "fixtures.results")
+pytest_plugins = ("fixtures.bert", "fixtures.clients", "fixtures.results")
 
 TINY: dict[str, Any] = {
     "rounds": 3,

@@ -21,6 +21,7 @@ PUBLISHED = [
     ("resnet20", IMAGES, 10, {"shortcut": "projection"}, 272_474),
     ("resnet18", (3, 64, 64), 1000, {}, 11_689_512),
     ("resnet18", IMAGES, 10, {"stem": "cifar"}, 11_173_962),
+    ("resnet50", (3, 64, 64), 1000, {}, 25_557_032),
     ("densenet121", (3, 64, 64), 1000, {}, 7_978_856),
     ("mobilenetv2", (3, 64, 64), 1000, {}, 3_504_872),
     ("mobilenetv2", (3, 64, 64), 1000, {"norm": "batch"}, 3_504_872),
@@ -119,6 +120,8 @@ SMALL = [
     ("resnet20", IMAGES, {"shortcut": "projection", "norm": "group"}),
     ("resnet18", (3, 16, 16), {"stem": "cifar"}),
     ("resnet18", IMAGES, {"norm": "group"}),
+    ("resnet50", IMAGES, {"norm": "group"}),
+    ("resnet50", (3, 8, 8), {"stem": "cifar"}),
     ("densenet121", IMAGES, {}),
     ("densenet121", (3, 8, 8), {"stem": "cifar"}),
     ("mobilenetv2", IMAGES, {}),
@@ -141,7 +144,8 @@ def samples_for(name, shape, options, count=2):
 
 
 def test_every_registered_model_is_tested_here():
-    assert {name for name, *_ in SMALL} == set(models.names())
+    # BERT is made from files: tests/models/test_bert.py.
+    assert {name for name, *_ in SMALL} | {"bert"} == set(models.names())
 
 
 @pytest.mark.parametrize(("name", "shape", "options"), SMALL)

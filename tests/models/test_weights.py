@@ -3,6 +3,7 @@
 import logging
 import sys
 import types
+from pathlib import Path
 
 import pytest
 import torch
@@ -10,6 +11,7 @@ from torch import nn
 
 from muster.core.errors import ConfigError
 from muster.models import build_model
+from muster.models.weights import load_weights
 
 IMAGES = (3, 32, 32)
 
@@ -71,6 +73,78 @@ def test_names_of_older_checkpoints_are_understood(tmp_path):
     model = build(save(tmp_path, older), "densenet121", 3)
     for name, parameter in source.named_parameters():
         assert torch.equal(model.get_parameter(name), parameter)
+
+
+#: Layers of MobileNetV2 in our order, by timm's names: stem, a block without and blocks with widening, the rest.
+TIMM_BLOCKS = [["conv_dw", "bn1", "conv_pw", "bn2"]] + 16 * [
+    ["conv_pw", "bn1", "conv_dw", "bn2", "conv_pwl", "bn3"]
+]
+TIMM_STAGES = [(stage, block) for stage, blocks in enumerate((1, 2, 3, 4, 3, 3, 1)) for block in range(blocks)]
+
+
+def timm_state(model):
+    """The model's tensors under the names that timm's `mobilenetv2_100` has for them."""
+    layers = ["conv_stem", "bn1"]
+    for (stage, block), inside in zip(TIMM_STAGES, TIMM_BLOCKS, strict=True):
+        layers += [f"blocks.{stage}.{block}.{layer}" for layer in inside]
+    layers += ["conv_head", "bn2", "classifier"]
+    ours = list(dict.fromkeys(name.rpartition(".")[0] for name in model.state_dict()))
+    names = dict(zip(ours, layers, strict=True))
+    pairs = ((name.rpartition("."), tensor) for name, tensor in model.state_dict().items())
+    return {f"{names[layer]}.{part}": tensor for (layer, _, part), tensor in pairs}
+
+
+@pytest.mark.parametrize("norm", ["group", "batch"])
+def test_timms_names_of_mobilenet_are_understood(tmp_path, norm):
+    source = build_model("mobilenetv2", IMAGES, 5, {"norm": norm}, seed=1)
+    theirs = timm_state(source)
+    assert {"conv_stem.weight", "blocks.0.0.bn2.bias", "blocks.6.0.conv_pwl.weight", "bn2.weight"} <= theirs.keys()
+    # As FedDiverse's code writes them.
+    path = save(tmp_path, {"server_model_state_dict": theirs, "round": 7})
+    model = build(path, "mobilenetv2", 5, norm=norm)
+    for name, tensor in source.state_dict().items():
+        assert torch.equal(model.state_dict()[name], tensor), name
+
+
+def test_weights_without_a_head(tmp_path, source, caplog):
+    body = {name: tensor for name, tensor in source.state_dict().items() if not name.startswith("fc.")}
+    model = build(save(tmp_path, body))
+    assert "have no classification layer: 'fc' starts from its random initialisation" in caplog.text
+    assert torch.equal(model.conv1.weight, source.conv1.weight)
+    assert torch.equal(model.fc.weight, build_model("resnet20", IMAGES, 10, seed=2).fc.weight)
+
+
+def test_the_report_says_what_was_taken_and_what_not(tmp_path):
+    source = build_model("mobilenetv2", IMAGES, 7, {"norm": "batch"}, seed=1)
+    model = build_model("mobilenetv2", IMAGES, 5)
+    report = load_weights(model, save(tmp_path, source.state_dict()))
+    assert set(report.fresh) == {"classifier.1.weight", "classifier.1.bias"}
+    assert set(report.taken) == model.state_dict().keys() - set(report.fresh)
+    assert set(report.left) == source.state_dict().keys() - set(report.taken)
+    assert "156 tensors taken, 158 of the file left out" in str(report)
+    assert str(report).endswith("2 of the model as initialised (classifier.1.bias, classifier.1.weight)")
+
+
+def test_a_file_with_several_state_dicts_is_refused(tmp_path, source):
+    path = save(tmp_path, {"model": source.state_dict(), "ema": source.state_dict()})
+    with pytest.raises(ConfigError, match="several state dicts: ema, model"):
+        build(path)
+
+
+def test_a_truncated_file_is_refused(tmp_path, source):
+    path = save(tmp_path, source.state_dict())
+    whole = Path(path).read_bytes()
+    Path(path).write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(ConfigError, match=r"is not a file of weights[\s\S]*fetch it again"):
+        build(path)
+
+
+def test_weights_of_another_architecture_are_refused(tmp_path):
+    path = save(tmp_path, build_model("resnet50", IMAGES, 10).state_dict())
+    with pytest.raises(ConfigError, match=r"of the same architecture"):
+        build(path, "resnet18")
+    with pytest.raises(ConfigError, match=r"another shape of 'conv1\.weight'"):
+        build_model("resnet50", (1, 32, 32), 10, {"weights": path})
 
 
 def test_user_modules_take_weights_too(tmp_path):

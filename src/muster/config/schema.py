@@ -26,6 +26,10 @@ BESIDE: dict[str, Schema] = {
     "model": {
         "init": {"type": "string", "description": "How layers are initialised."},
         "weights": {"type": "string", "description": "A file with pre-trained weights."},
+        "freeze": {
+            "anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}],
+            "description": "What is not trained: 'backbone', or names of parts.",
+        },
     },
     "selection": {"fraction": {"type": "number", "description": "Share of the clients, for clients_per_round."}},
     "devices": {"model": {"type": "string", "description": "The older name of `method`."}},

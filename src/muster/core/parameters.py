@@ -1,11 +1,14 @@
 """A model's parameters as one flat float32 vector, and the spec that describes its layout.
 
 Order: trainable parameters, then float buffers (running means), then counters (integer buffers). Aggregation
-averages the first two; counters are copied from one client, because a mean of counters means nothing.
+averages the first two; counters are copied from one client, because a mean of counters means nothing. What is
+frozen is not in the vector: everybody has it already, so it neither travels nor counts.
 """
 
 from __future__ import annotations
 
+import hashlib
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from functools import cached_property
 
@@ -47,6 +50,8 @@ class ParameterSpec:
     #: Name of the classification layer, e.g. "fc2"; its weight has one row per class. "" is the model itself.
     final_layer_name: str = ""
     has_final_layer: bool = True
+    #: A digest of what is frozen, which all sides must have alike; "": everything is trained.
+    frozen: str = ""
 
     @cached_property
     def entries(self) -> tuple[SpecEntry, ...]:
@@ -128,13 +133,71 @@ class ParameterSpec:
 def spec_of(model: nn.Module) -> ParameterSpec:
     """The layout of `model`, or a ConfigError that says which part of it the flat vector cannot hold."""
     _refuse_what_cannot_be_flat(model)
-    parameters, at = _lay_out([(n, p.shape) for n, p in model.named_parameters()], 0)
+    still = tuple(f"{name}." for name, _ in frozen_parts(model))
+    parameters, at = _lay_out([(n, p.shape) for n, p in model.named_parameters() if p.requires_grad], 0)
     persistent = model.state_dict(keep_vars=True).keys()
-    kept = {name: tensor for name, tensor in model.named_buffers() if name in persistent}
+    kept = {
+        name: tensor for name, tensor in model.named_buffers() if name in persistent and not name.startswith(still)
+    }
     buffers, at = _lay_out([(n, b.shape) for n, b in kept.items() if b.is_floating_point()], at)
     counters, _ = _lay_out([(n, b.shape) for n, b in kept.items() if not b.is_floating_point()], at)
     final = _final_layer_name(model)
-    return ParameterSpec(parameters, buffers, counters, final or "", has_final_layer=final is not None)
+    travelling = {entry.name for entry in (*parameters, *buffers, *counters)}
+    return ParameterSpec(
+        parameters,
+        buffers,
+        counters,
+        final or "",
+        has_final_layer=final is not None,
+        frozen=_digest_of_frozen(model, travelling),
+    )
+
+
+def frozen_parts(model: nn.Module, name: str = "") -> Iterator[tuple[str, nn.Module]]:
+    """The largest parts of a model that have parameters and train none of them, with their names."""
+    flags = [parameter.requires_grad for parameter in model.parameters()]
+    if flags and not any(flags):
+        yield name, model
+    elif not all(flags):
+        for child, part in model.named_children():
+            yield from frozen_parts(part, f"{name}.{child}" if name else child)
+
+
+def in_training(model: nn.Module) -> nn.Module:
+    """The model in training mode, but for its frozen parts: these compute as in evaluation.
+
+    So running statistics and dropout of what is frozen stand still too: its outputs depend on the sample alone.
+    """
+    model.train()
+    for _, part in frozen_parts(model):
+        part.eval()
+    return model
+
+
+#: An attribute of a model that has handed its frozen parts to somebody else: their digest.
+FROZEN_ELSEWHERE = "frozen_elsewhere"
+
+
+def _digest_of_frozen(model: nn.Module, travelling: set[str]) -> str:
+    """Of names, shapes and numbers of all tensors that do not travel."""
+    elsewhere = getattr(model, FROZEN_ELSEWHERE, "")
+    if elsewhere:
+        return str(elsewhere)
+    trained = {id(p) for p in model.parameters() if p.requires_grad}  # tied ones have several names
+    still = {
+        name: tensor.detach()
+        for name, tensor in model.state_dict(keep_vars=True).items()
+        if name not in travelling and id(tensor) not in trained
+    }
+    if not any(isinstance(tensor, torch.Tensor) and tensor.numel() for tensor in still.values()):
+        return ""
+    digest = hashlib.blake2b(digest_size=16)
+    for name, tensor in sorted(still.items()):
+        if tensor.device.type == "meta":  # shapes alone, where somebody counts operations
+            continue
+        digest.update(f"{name} {tuple(tensor.shape)} {tensor.dtype}".encode())
+        digest.update(tensor.cpu().contiguous().view(-1).view(torch.uint8).numpy().data)
+    return digest.hexdigest()
 
 
 def _lay_out(named: list[tuple[str, torch.Size]], at: int) -> tuple[tuple[SpecEntry, ...], int]:
@@ -191,6 +254,14 @@ class FlatModel:
             self.module = self.module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         tensors = dict(module.named_parameters()) | dict(module.named_buffers())
         self._tensors = [(entry, tensors[entry.name]) for entry in self.spec.entries]
+        self._still = [part for _, part in frozen_parts(module)]
+
+    def train(self) -> nn.Module:
+        """The module in training mode, but for its frozen parts (see `in_training`)."""
+        self.module.train()
+        for part in self._still:
+            part.eval()
+        return self.module
 
     @torch.no_grad()
     def load(self, flat: torch.Tensor) -> None:

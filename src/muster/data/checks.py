@@ -51,6 +51,23 @@ def check_dataset(dataset: Dataset) -> None:
         raise DataError(f"the tokens are of type {train.features.dtype}", expected="integers")
 
 
+def check_tokens(dataset: Dataset, vocabulary: str, count: int) -> None:
+    """Refuse samples that are not token ids of a model's vocabulary, which has `count` tokens."""
+    if dataset.vocabulary and dataset.vocabulary != vocabulary:
+        raise DataError(
+            f"the token ids of '{dataset.name}' stand for the tokens of another vocabulary than the model's",
+            fix="set data.encoder = 'wordpiece', and data.vocabulary to the same folder as model.folder",
+        )
+    if not dataset.vocabulary and not dataset.tokens:
+        raise DataError(
+            f"the samples of '{dataset.name}' are numbers, but the model takes token ids",
+            fix="set data.encoder = 'wordpiece', and data.vocabulary to the same folder as model.folder",
+        )
+    if not dataset.vocabulary:  # somebody's own ids
+        for samples in (dataset.train, dataset.test):
+            _check_range(samples.features, count, "token ids")
+
+
 def check_features(features: npt.NDArray[Any], what: str) -> None:
     """Refuse features that are not finite numbers."""
     if features.dtype.kind not in "biuf":

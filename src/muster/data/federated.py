@@ -67,6 +67,16 @@ class Samples:
 
 
 @dataclass(frozen=True)
+class Picture:
+    """The picture that samples begin with, where they are vectors of a picture and something else."""
+
+    #: Channels, height, width.
+    shape: tuple[int, int, int]
+    #: How its pixels, from 0 to 1, became the numbers of the samples.
+    normalisation: Normalisation
+
+
+@dataclass(frozen=True)
 class Dataset:
     """A whole data set with its usual split, before it is divided among clients."""
 
@@ -82,6 +92,10 @@ class Dataset:
     owner_names: tuple[str, ...] = ()
     #: Features are token ids: kept as integers, not normalised.
     tokens: bool = False
+    #: Tells apart which tokens the ids stand for; "": nobody says.
+    vocabulary: str = ""
+    #: The picture at the beginning of samples that are vectors.
+    picture: Picture | None = None
     #: Where the data came from, for reports.
     origin: str = ""
     #: What a sample's target is. Where it is not a class, `classes` is the number of outputs that a model has.

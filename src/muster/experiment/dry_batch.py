@@ -14,6 +14,7 @@ from torch import nn
 
 from muster.core.arrays import Ints
 from muster.core.errors import ConfigError, MusterError
+from muster.core.parameters import in_training
 from muster.data.federated import FederatedData
 from muster.engine.device import single_threaded
 from muster.training.base import LocalTraining
@@ -35,7 +36,7 @@ def check_dry_batch(module: nn.Module, data: FederatedData, training: LocalTrain
     features, targets = data.tensors(data.dataset.train, data.train_index[largest][:SAMPLES])
     copied = copy.deepcopy(module)
     with torch.random.fork_rng(devices=[]), single_threaded():
-        outputs = _outputs(copied.train() if len(features) > 1 else copied.eval(), features)
+        outputs = _outputs(in_training(copied) if len(features) > 1 else copied.eval(), features)
         if obstacle := objective.obstacle(outputs, targets, data.classes):
             raise ConfigError(
                 f"model and data do not fit: {obstacle}",
@@ -114,7 +115,7 @@ def _check_single_samples(module: nn.Module, sample: torch.Tensor, sizes: Ints, 
     if not len(left):
         return
     try:
-        module.train()(sample)
+        in_training(module)(sample)
     except ValueError as error:
         if "more than 1 value per channel" not in str(error):
             raise

@@ -68,7 +68,12 @@ def save_network(result: Result, path: Path) -> None:
 
 
 def state_of(result: Result) -> dict[str, torch.Tensor]:
-    """The trained tensors by their names in the network: what `load_state_dict` takes. No network is needed."""
+    """The tensors by their names in the network: what `load_state_dict` takes.
+
+    No network is needed, unless parts of it are frozen: those are not in the result.
+    """
+    if result.spec.frozen:
+        return result.model().state_dict()
     flat = torch.from_numpy(result.parameters.copy())
     counters = {entry.name for entry in result.spec.counters}
     tensors = {entry.name: flat[entry.slice].view(entry.shape).clone() for entry in result.spec.entries}

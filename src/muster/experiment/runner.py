@@ -24,7 +24,7 @@ from muster.config.flower import FlowerOptions
 from muster.core.errors import CheckpointError, ConfigError, MusterError, OutputError
 from muster.core.randomness import generator
 from muster.core.registry import build
-from muster.data.checks import check_data
+from muster.data.checks import check_data, check_tokens
 from muster.data.federated import Dataset, FederatedData
 from muster.data.own import OWN, own_dataset, without_clients
 from muster.data.partition.base import Scheme, schemes
@@ -35,6 +35,7 @@ from muster.engine.choice import choose_engine
 from muster.engine.local import LocalEngine
 from muster.experiment.dry_batch import check_dry_batch
 from muster.experiment.extension import Beginning, find_beginning, go_on_from
+from muster.experiment.features import with_features
 from muster.models.base import build_model
 from muster.models.flops import training_flops
 from muster.pacing import Pacing, Synchronous, pacings
@@ -210,14 +211,18 @@ def build_ingredients(experiment: Experiment) -> Ingredients:
 def local_engine(ingredients: Ingredients, workers: int | None = None) -> LocalEngine:
     """All clients on this machine, with the engine that the experiment asks for or that suits it best."""
     options = ingredients.options
+    workers = options.workers if workers is None else workers
+    data, module = with_features(
+        ingredients.data, ingredients.module, obstacle=_why_samples_stay(ingredients), workers=workers
+    )
     return choose_engine(
         options.kind,
-        ingredients.data,
-        ingredients.module,
+        data,
+        module,
         ingredients.training,
         ingredients.algorithm,
         seed=ingredients.experiment.seed,
-        workers=options.workers if workers is None else workers,
+        workers=workers,
         device=options.device,
         devices=ingredients.devices,
         filters=ingredients.filters,
@@ -225,6 +230,15 @@ def local_engine(ingredients: Ingredients, workers: int | None = None) -> LocalE
         client_memory=options.client_memory * 1024**2,
         task_deadline=options.task_deadline,
     )
+
+
+def _why_samples_stay(ingredients: Ingredients) -> str:
+    """Why clients must have the samples themselves, not what a frozen part of the network makes of them."""
+    if ingredients.training.augmentation:
+        return "training.augmentation changes samples anew every time"
+    if any(step.poisons for step in ingredients.filters):
+        return "attackers change samples"
+    return ""
 
 
 def run(
@@ -470,13 +484,17 @@ def _dataset(section: Section | Dataset) -> Dataset:
 def build_network(experiment: Experiment, data: FederatedData) -> nn.Module:
     """The network before training."""
     shape, classes = data.dataset.sample_shape, data.classes
-    if not isinstance(experiment.model, dict):
-        return build_model(experiment.model, shape, classes, seed=experiment.seed)
-    options = dict(experiment.model)
-    name = options.pop("name", None)
-    if name is None:
-        raise ConfigError("missing key 'model.name'", fix="for example name = 'mlp'")
-    return build_model(name, shape, classes, options, seed=experiment.seed)
+    if isinstance(experiment.model, dict):
+        options = dict(experiment.model)
+        name = options.pop("name", None)
+        if name is None:
+            raise ConfigError("missing key 'model.name'", fix="for example name = 'mlp'")
+        module = build_model(name, shape, classes, options, seed=experiment.seed)
+    else:
+        module = build_model(experiment.model, shape, classes, seed=experiment.seed)
+    if vocabulary := getattr(module, "vocabulary", ""):
+        check_tokens(data.dataset, vocabulary, module.token_count)  # type: ignore[arg-type]
+    return module
 
 
 def _method(section: Any, key: str, title: str, registry: Any) -> tuple[str, Any]:

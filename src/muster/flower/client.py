@@ -49,7 +49,6 @@ class Participant:
     """One client of a federation: its data, its model, and the verbs that a server may use."""
 
     def __init__(self, experiment: Experiment, context: Context, client_data: ClientData | None = None) -> None:
-        self.fingerprint = client_fingerprint(experiment.described())
         ingredients = _ingredients(experiment)
         self.key = identity(context)
         self.budget = Budget.of(context.node_config)
@@ -70,6 +69,7 @@ class Participant:
             objective=ingredients.objective,
         )
         self.spec = self.runtime.model.spec
+        self.fingerprint = wire.agreement(client_fingerprint(experiment.described()), self.spec)
         check_dry_batch(ingredients.module, self.data, ingredients.training, ingredients.objective)
         self.limits.check_training(ingredients.training, ingredients.algorithm, self.spec, len(train))
 
@@ -142,8 +142,9 @@ class Participant:
         if fingerprint != self.fingerprint:
             raise WireError(
                 f"server and client describe different experiments ({fingerprint} and {self.fingerprint})",
-                expected="the same seed, data, partition, model, training, algorithm and filters of clients",
-                fix="build both apps from the same config",
+                expected="the same seed, data, partition, model, training, algorithm and filters of clients; and "
+                "the same pretrained weights where parts of the model are frozen",
+                fix="build both apps from the same config and the same files",
             )
 
     def _arrays(self, content: RecordDict, allowed: tuple[str, ...]) -> dict[str, Vector]:

@@ -111,7 +111,7 @@ class FlowerEngine(Engine, Live):
             expected=ingredients.data.sizes if partitioned else None,
             max_samples=build(ClientLimits, ingredients.experiment.limits, "limits").max_samples,
         )
-        self._experiment = client_fingerprint(ingredients.experiment.described())
+        self._experiment = wire.agreement(client_fingerprint(ingredients.experiment.described()), self._spec)
         self._events: list[str] = []
         self._allow_list = self._read_allow_list()
         self._presence = Presence(self._mail, self._registry, self._experiment, self._allow_list)

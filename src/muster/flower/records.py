@@ -40,7 +40,7 @@ def spec_of_arrays(arrays: ArrayRecord, final_layer: str | None = None) -> Param
     for kind, named in kinds.items():
         laid[kind], at = _laid_out(named, at)
     final = final_layer if final_layer is not None else _final_layer(kinds["parameters"])
-    spec = ParameterSpec(**laid, final_layer_name=final or "", has_final_layer=final is not None)
+    spec = ParameterSpec(**laid, final_layer_name=final or "", has_final_layer=final is not None, frozen="")
     if final_layer is not None and spec.final_outputs is None:
         raise ConfigError(f"the model has no layer '{final_layer}' with a weight", expected=", ".join(arrays))
     return spec

@@ -18,6 +18,7 @@ from flwr.app import Array, ArrayRecord, ConfigRecord, RecordDict
 
 from muster.core.arrays import Floats, Ints, Vector
 from muster.core.errors import MusterError
+from muster.core.parameters import ParameterSpec
 from muster.engine.task import ClientTask, Place
 from muster.privacy.described import described, rebuilt
 from muster.signals.base import Signal
@@ -236,6 +237,11 @@ class Order:
             saved=take(record, "saved", str),
             challenge=take(record, "challenge", str),
         )
+
+
+def agreement(fingerprint: str, spec: ParameterSpec) -> str:
+    """What server and nodes must have in common: what they describe, and what of the model does not travel."""
+    return f"{fingerprint}-{spec.frozen[:16]}" if spec.frozen else fingerprint
 
 
 def version_of(place: Place) -> str:

@@ -19,6 +19,7 @@ import torch
 from torch import nn
 
 from muster.core.arrays import Bools, Ints
+from muster.core.parameters import in_training
 
 Loss: TypeAlias = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 
@@ -132,7 +133,7 @@ class Estimator:
     def _fit(self, model: nn.Module, inputs: torch.Tensor, targets: torch.Tensor, loss: Loss, steps: int) -> None:
         """A few steps of SGD on batches in which every label is equally likely."""
         optimizer = torch.optim.SGD(model.parameters(), lr=self.recipe.lr, momentum=self.recipe.momentum)
-        model.train()
+        in_training(model)
         for positions in balanced_batches(targets.cpu().numpy(), steps, self.recipe.batch_size, self.rng):
             batch = torch.from_numpy(positions).to(inputs.device)
             optimizer.zero_grad(set_to_none=True)

@@ -13,19 +13,19 @@ Norm: TypeAlias = Literal["batch", "group"]
 Stem: TypeAlias = Literal["imagenet", "cifar"]
 
 
-def normalisation(kind: Norm, groups: int) -> Callable[[int], nn.Module]:
+def normalisation(kind: Norm, groups: int, eps: float = 1e-5) -> Callable[[int], nn.Module]:
     """Makes the normalisation layer for a number of channels; both kinds have a weight and a bias per channel."""
 
     def make(channels: int) -> nn.Module:
         if kind == "batch":
-            return nn.BatchNorm2d(channels)
+            return nn.BatchNorm2d(channels, eps)
         if groups < 1 or channels % groups:
             raise ConfigError(
                 f"group normalisation cannot divide {channels} channels into {groups} groups",
                 expected="a number of groups that divides the width of every layer",
                 fix="change the option `groups`, e.g. to 8",
             )
-        return nn.GroupNorm(groups, channels)
+        return nn.GroupNorm(groups, channels, eps)
 
     return make
 

@@ -33,10 +33,11 @@ def build_model(
     `model` is a registered name, a module (a copy of it is used, with the parameters it has), or a class or
     function that makes one. A class or function gets `input_shape` and `classes` when it has parameters of
     these names. For any of them the option `init` chooses how a model that is built here is initialised (see
-    `muster.models.initialisation`), and `weights` names pretrained weights (see `muster.models.weights`).
+    `muster.models.initialisation`), `weights` names pretrained weights (see `muster.models.weights`), and `freeze`
+    says which parts are not trained (see `muster.models.freezing`).
     """
     own = dict(options or {})
-    weights, init = own.pop("weights", None), own.pop("init", DEFAULT)
+    weights, init, frozen = own.pop("weights", None), own.pop("init", DEFAULT), own.pop("freeze", None)
     if init != DEFAULT and isinstance(model, nn.Module):
         raise ConfigError(
             f"model.init = {init!r} for a model that already exists",
@@ -61,7 +62,21 @@ def build_model(
         from muster.models.weights import load_weights
 
         load_weights(module, str(weights))
+    if frozen is not None:
+        from muster.models.freezing import freeze
+
+        freeze(module, _part_names(frozen))
     return module
+
+
+def _part_names(frozen: object) -> str | list[str]:
+    names = [frozen] if isinstance(frozen, str) else frozen
+    if not isinstance(names, list | tuple) or not names or not all(isinstance(name, str) for name in names):
+        raise ConfigError(
+            f"bad value for 'model.freeze': {frozen!r}",
+            expected='"backbone" (all but the classification layer), or a list of names of parts',
+        )
+    return frozen if isinstance(frozen, str) else list(names)
 
 
 def _make(model: object, input_shape: tuple[int, ...], classes: int, options: dict[str, Any]) -> object:

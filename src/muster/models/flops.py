@@ -10,6 +10,7 @@ from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
 from muster.core.errors import ConfigError
+from muster.core.parameters import in_training
 
 #: A batch of one has no spread, which batch normalisation refuses.
 _BATCH = 2
@@ -35,7 +36,7 @@ def _count(module: nn.Module, features: torch.Tensor) -> float:
     fix = "say what a training sample costs: devices.flops_per_sample = …"
     batch = torch.empty((_BATCH, *features.shape[1:]), dtype=features.dtype, device="meta")
     try:
-        abstract = copy.deepcopy(module).to("meta").train()
+        abstract = in_training(copy.deepcopy(module).to("meta"))
         with FlopCounterMode(display=False) as counter:
             abstract(batch).sum().backward()
     except (RuntimeError, NotImplementedError, ValueError, TypeError) as error:

@@ -1,4 +1,4 @@
-"""Residual networks: ResNet-20 for CIFAR and ResNet-18 (He et al., 2016)."""
+"""Residual networks: ResNet-20 for CIFAR, ResNet-18 and ResNet-50 (He et al., 2016)."""
 
 from __future__ import annotations
 
@@ -51,6 +51,29 @@ class Block(nn.Module):
         return functional.relu(self.bn2(self.conv2(inner)) + shortcut)
 
 
+class Bottleneck(nn.Module):
+    """A 1×1 convolution that narrows, a 3×3 (which has the stride), a 1×1 that widens fourfold, and a shortcut."""
+
+    def __init__(self, channels: int, filters: int, stride: int, norm: Callable[[int], nn.Module]) -> None:
+        super().__init__()
+        wide = 4 * filters
+        self.conv1 = nn.Conv2d(channels, filters, 1, bias=False)
+        self.bn1 = norm(filters)
+        self.conv2 = nn.Conv2d(filters, filters, 3, stride, padding=1, bias=False)
+        self.bn2 = norm(filters)
+        self.conv3 = nn.Conv2d(filters, wide, 1, bias=False)
+        self.bn3 = norm(wide)
+        self.downsample: nn.Module | None = None
+        if channels != wide or stride != 1:
+            self.downsample = nn.Sequential(nn.Conv2d(channels, wide, 1, stride, bias=False), norm(wide))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        shortcut = x if self.downsample is None else self.downsample(x)
+        inner = functional.relu(self.bn1(self.conv1(x)))
+        inner = functional.relu(self.bn2(self.conv2(inner)))
+        return functional.relu(self.bn3(self.conv3(inner)) + shortcut)
+
+
 class ResNet(nn.Module):
     """A stem, stages of residual blocks, average pooling and one dense layer."""
 
@@ -60,10 +83,11 @@ class ResNet(nn.Module):
         classes: int,
         *,
         widths: tuple[int, ...],
-        blocks: int,
+        blocks: int | tuple[int, ...],
         stem: Stem,
         norm: Callable[[int], nn.Module],
         padded: bool = False,
+        bottleneck: bool = False,
     ) -> None:
         super().__init__()
         wide = stem == "imagenet"
@@ -74,14 +98,20 @@ class ResNet(nn.Module):
         self.maxpool = nn.MaxPool2d(3, stride=2, padding=1) if wide else nn.Identity()
         self.stages: list[str] = []
         channels = widths[0]
-        for number, filters in enumerate(widths, start=1):
-            stage = [
-                Block(channels if first else filters, filters, 2 if first and number > 1 else 1, norm, padded)
-                for first in (True, *[False] * (blocks - 1))
-            ]
+        counts = (blocks,) * len(widths) if isinstance(blocks, int) else blocks
+        for number, (filters, count) in enumerate(zip(widths, counts, strict=True), start=1):
+            stage: list[nn.Module] = []
+            for position in range(count):
+                stride = 2 if position == 0 and number > 1 else 1
+                if bottleneck:
+                    stage.append(Bottleneck(channels, filters, stride, norm))
+                else:
+                    stage.append(Block(channels, filters, stride, norm, padded))
+                channels = 4 * filters if bottleneck else filters
             self.add_module(f"layer{number}", nn.Sequential(*stage))
             self.stages.append(f"layer{number}")
-            channels = filters
+        #: How many numbers the classification layer takes.
+        self.width = channels
         self.fc = nn.Linear(channels, classes)
         initialise_convolutions(self)
 
@@ -117,3 +147,20 @@ def resnet18(
     channels, _, _ = image_size("resnet18", input_shape, smallest=32 if stem == "imagenet" else 8)
     widths = (64, 128, 256, 512)
     return ResNet(channels, classes, widths=widths, blocks=2, stem=stem, norm=normalisation(norm, groups))
+
+
+@models.register("resnet50")
+def resnet50(
+    input_shape: tuple[int, ...], classes: int, *, stem: Stem = "imagenet", norm: Norm = "batch", groups: int = 8
+) -> nn.Module:
+    """ResNet-50, with the stride in the 3×3 convolutions as torchvision has it."""
+    channels, _, _ = image_size("resnet50", input_shape, smallest=32 if stem == "imagenet" else 8)
+    return ResNet(
+        channels,
+        classes,
+        widths=(64, 128, 256, 512),
+        blocks=(3, 4, 6, 3),
+        stem=stem,
+        norm=normalisation(norm, groups),
+        bottleneck=True,
+    )

@@ -1,6 +1,7 @@
 """Pretrained weights from a local file or from the Hugging Face hub.
 
-Names of tensors follow torchvision's for the ResNet, DenseNet and MobileNet families, so its checkpoints fit.
+Names of tensors follow torchvision's for the ResNet, DenseNet and MobileNet families, so its checkpoints fit. A
+model may understand other names too: its method `own_names` gives those of its own for the names in a file.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ import logging
 import pickle
 import re
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,15 +24,35 @@ log = logging.getLogger(__name__)
 
 #: What batch normalisation keeps besides weight and bias; group normalisation has no use for it.
 _STATISTICS = ("running_mean", "running_var", "num_batches_tracked")
+#: What programs put before all names of the network that they wrap.
+_WRAPPERS = ("module.", "_orig_mod.", "model.")
 
 
-def load_weights(model: nn.Module, weights: str) -> None:
+@dataclass(frozen=True)
+class Taken:
+    """What became of a file's tensors."""
+
+    #: Names of the model's tensors that come from the file.
+    taken: tuple[str, ...]
+    #: Names of the file's tensors that the model has no use for, or in another shape.
+    left: tuple[str, ...]
+    #: Names of the model's tensors that stay as they were initialised.
+    fresh: tuple[str, ...]
+
+    def __str__(self) -> str:
+        parts = [f"{len(self.taken)} tensors taken"]
+        parts += [f"{len(self.left)} of the file left out ({_some(self.left)})"] if self.left else []
+        parts += [f"{len(self.fresh)} of the model as initialised ({_some(self.fresh)})"] if self.fresh else []
+        return ", ".join(parts)
+
+
+def load_weights(model: nn.Module, weights: str) -> Taken:
     """Copy pretrained weights into the model. `weights`: a file, or `owner/repository[/file]` on the hub.
 
     A classification layer for another number of classes stays as it was initialised, and the log says so.
     """
     wanted, spec = model.state_dict(), spec_of(model)
-    given = {_current_name(name): tensor for name, tensor in read_state(locate(weights)).items()}
+    given = _in_own_names(model, read_state(locate(weights)))
     head = {f"{spec.final_layer_name}.{part}".lstrip(".") for part in ("weight", "bias")} & wanted.keys()
     replaced = {name for name in head & given.keys() if given[name].shape != wanted[name].shape}
     if replaced and spec.final_outputs is not None:
@@ -42,14 +64,50 @@ def load_weights(model: nn.Module, weights: str) -> None:
             len(given[min(replaced)]),
             spec.final_outputs,
         )
-        wanted = {name: tensor for name, tensor in wanted.items() if name not in head}
-        given = {name: tensor for name, tensor in given.items() if name not in head}
+    elif head and not head & given.keys():
+        log.warning(
+            "weights '%s' have no classification layer: '%s' starts from its random initialisation",
+            weights,
+            spec.final_layer_name,
+        )
+        replaced = head
+    skipped = head if replaced else set()
     unused = {name for name in given.keys() - wanted.keys() if name.endswith(_STATISTICS)}
     if unused:
         log.warning("weights '%s': the statistics of batch normalisation are dropped, the model has none", weights)
-        given = {name: tensor for name, tensor in given.items() if name not in unused}
-    _check_match(weights, given, wanted)
-    model.load_state_dict(given, strict=False)
+    chosen = {name: tensor for name, tensor in given.items() if name not in skipped | unused}
+    check_match(weights, chosen, {name: tensor for name, tensor in wanted.items() if name not in skipped})
+    model.load_state_dict(chosen, strict=False)
+    report = Taken(
+        tuple(sorted(chosen)),
+        tuple(sorted(given.keys() - chosen.keys())),
+        tuple(sorted(wanted.keys() - chosen.keys())),
+    )
+    log.info("weights '%s': %s", weights, report)
+    return report
+
+
+def load_backbone(model: nn.Module, weights: str, head: str) -> Taken:
+    """Copy pretrained weights into a model that lacks the classification layer `head` of its kind."""
+    given = _in_own_names(model, read_state(locate(weights)))
+    chosen = {name: tensor for name, tensor in given.items() if not name.startswith(f"{head}.")}
+    check_match(weights, chosen, model.state_dict())
+    model.load_state_dict(chosen, strict=False)
+    report = Taken(tuple(sorted(chosen)), tuple(sorted(given.keys() - chosen.keys())), ())
+    log.info("weights '%s': %s", weights, report)
+    return report
+
+
+def _some(names: tuple[str, ...]) -> str:
+    return ", ".join(names[:3]) + (", …" if len(names) > 3 else "")
+
+
+def _in_own_names(model: nn.Module, state: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """A state dict under the names that the model's tensors have, where another library called them otherwise."""
+    given = {_current_name(name): tensor for name, tensor in state.items()}
+    own = getattr(model, "own_names", None)
+    names: Mapping[str, str] = own(given.keys()) if callable(own) else {}
+    return {names.get(name, name): tensor for name, tensor in given.items()}
 
 
 def _current_name(name: str) -> str:
@@ -57,7 +115,8 @@ def _current_name(name: str) -> str:
     return re.sub(r"(denselayer\d+\.(?:norm|conv))\.(\d)\.", r"\1\2.", name)
 
 
-def _check_match(weights: str, given: Mapping[str, torch.Tensor], wanted: Mapping[str, torch.Tensor]) -> None:
+def check_match(weights: str, given: Mapping[str, torch.Tensor], wanted: Mapping[str, torch.Tensor]) -> None:
+    """Refuse a state dict that is not exactly the one that is wanted."""
     both = given.keys() & wanted.keys()
     problems = {
         # Checkpoints from before PyTorch 0.4.1 have no counters of batches.
@@ -102,19 +161,56 @@ def read_state(path: Path) -> dict[str, torch.Tensor]:
     """The state dict in a file; never runs code from it."""
     if path.suffix == ".safetensors":
         try:
+            from safetensors import SafetensorError
             from safetensors.torch import load_file
         except ImportError:
             raise ConfigError(
                 f"cannot read '{path}' without the package safetensors", fix="pip install safetensors"
             ) from None
-        content: Any = load_file(path)
+        try:
+            content: Any = load_file(path)
+        except (SafetensorError, OSError, ValueError) as error:
+            raise _damaged(path, error) from None
     else:
         try:
             content = torch.load(path, map_location="cpu", weights_only=True)
-        except (pickle.UnpicklingError, RuntimeError, EOFError, ValueError) as error:
-            raise ConfigError(f"'{path}' is not a file of weights: {str(error).splitlines()[0]}") from None
-    if isinstance(content, dict) and isinstance(content.get("state_dict"), dict):
-        content = content["state_dict"]
-    if not isinstance(content, dict) or not all(isinstance(v, torch.Tensor) for v in content.values()):
-        raise ConfigError(f"'{path}' holds a {type(content).__name__}", expected="a state dict: tensors by name")
-    return {str(name).removeprefix("module."): tensor for name, tensor in content.items()}
+        except (pickle.UnpicklingError, RuntimeError, EOFError, ValueError, KeyError, OSError) as error:
+            raise _damaged(path, error) from None
+    state = {str(name): tensor for name, tensor in _unwrapped(content, path).items()}
+    for wrapper in _WRAPPERS:
+        if all(name.startswith(wrapper) for name in state):
+            state = {name.removeprefix(wrapper): tensor for name, tensor in state.items()}
+    return state
+
+
+def _unwrapped(content: Any, path: Path) -> Mapping[str, torch.Tensor]:
+    """The state dict itself, or the one inside of what a training program wrote beside its other things."""
+    if _is_state(content):
+        return dict(content)
+    inside = (
+        {key: value for key, value in content.items() if _is_state(value)} if isinstance(content, dict) else {}
+    )
+    if "state_dict" in inside:
+        return dict(inside["state_dict"])
+    if len(inside) == 1:
+        return dict(next(iter(inside.values())))
+    if inside:
+        raise ConfigError(
+            f"'{path}' holds several state dicts: {', '.join(sorted(map(str, inside)))}",
+            expected="one: tensors by name",
+            fix="write the one that is meant to a file of its own with torch.save",
+        )
+    raise ConfigError(f"'{path}' holds a {type(content).__name__}", expected="a state dict: tensors by name")
+
+
+def _is_state(value: Any) -> bool:
+    return isinstance(value, dict) and bool(value) and all(isinstance(v, torch.Tensor) for v in value.values())
+
+
+def _damaged(path: Path, error: Exception) -> ConfigError:
+    said = (str(error).splitlines() or [type(error).__name__])[0]
+    return ConfigError(
+        f"'{path}' is not a file of weights: {said}",
+        expected="a whole file with tensors by name",
+        fix="compare its size with the original's, and fetch it again",
+    )

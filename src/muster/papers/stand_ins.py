@@ -87,6 +87,8 @@ def _moved(sections: dict[str, Any], name: str) -> dict[str, Any]:
     if before and after:
         # As large a share of the clients as before.
         moved["selection"] = _cohort(moved["selection"], after / before)
+    if not on.get("augmented", True):
+        moved.get("training", {}).pop("augmentation", None)
     return merged(moved, {"model": on["model"]}) if "model" in on else moved
 
 

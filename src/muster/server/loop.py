@@ -347,6 +347,11 @@ class Server:
 
     def _restore(self, saved: Saved) -> None:
         state = saved.state
+        if state.get("spec", {}).get("frozen", "") != self.engine.population.spec.frozen:
+            raise CheckpointError(
+                "the frozen parts of the model are not those with which the run began",
+                fix="bring the pretrained weights of that time back, or start the run anew",
+            )
         try:
             self.parameters = state["parameters"]
             self.selector.load_state_dict(state["selector"])

@@ -135,6 +135,11 @@ class Result:
                 f"result, which has {self.spec.size:,}",
                 fix="pass the network that was trained: result.model(MyNetwork())",
             )
+        if flat.spec.frozen != self.spec.frozen:
+            raise ConfigError(
+                f"the frozen parts of the network {type(made).__name__} are not those of the training",
+                fix="bring the pretrained files of that time back, or hand over the network that was trained",
+            )
         flat.load(torch.from_numpy(np.array(self.parameters)))
         return made.eval()
 

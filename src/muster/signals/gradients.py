@@ -52,7 +52,7 @@ class Gradient(Signal):
             logits = module(client.features[chunk])
             total = client.objective.total_loss(logits, client.labels[chunk])
             (total / client.size).backward()  # type: ignore[no-untyped-call]
-        flat = torch.cat([_gradient(parameter) for parameter in module.parameters()])
+        flat = torch.cat([_gradient(module.get_parameter(entry.name)) for entry in client.spec.parameters])
         module.zero_grad(set_to_none=True)
         return flat[_part(self.part, client.spec)].double().cpu().numpy()
 

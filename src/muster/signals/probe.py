@@ -75,7 +75,7 @@ def _train_on(client: ClientContext, chosen: list[Ints]) -> Vector | None:
     module, training = client.model.module, client.training
     parameters = [parameter for parameter in module.parameters() if parameter.requires_grad]
     optimizer = training.make_optimizer(parameters, client.lr)
-    module.train()
+    client.model.train()
     with training.fusing(module, optimizer):
         for step, positions in enumerate(chosen):
             index = torch.from_numpy(positions).to(client.model.device)

@@ -203,7 +203,8 @@ def augmenter(configs: Sequence[OperationConfig], dataset: Dataset, device: torc
     if not chosen:
         return None
     _check_pictures(dataset, chosen)
-    palette = Palette.of(dataset.normalisation).on(device)
+    picture = dataset.picture
+    palette = Palette.of(picture.normalisation if picture else dataset.normalisation).on(device)
 
     def augment(pictures: torch.Tensor, rng: np.random.Generator) -> torch.Tensor:
         last = pictures.is_contiguous(memory_format=torch.channels_last) and not pictures.is_contiguous()
@@ -211,10 +212,20 @@ def augmenter(configs: Sequence[OperationConfig], dataset: Dataset, device: torc
             pictures = operation(pictures, palette, rng)
         return pictures.contiguous(memory_format=torch.channels_last if last else torch.contiguous_format)
 
-    return augment
+    if picture is None:
+        return augment
+    shape, pixels = picture.shape, math.prod(picture.shape)
+
+    def augment_beginning(samples: torch.Tensor, rng: np.random.Generator) -> torch.Tensor:
+        changed = augment(samples[:, :pixels].reshape(-1, *shape), rng)
+        return torch.cat([changed.flatten(1), samples[:, pixels:]], dim=1)
+
+    return augment_beginning
 
 
 def _check_pictures(dataset: Dataset, chosen: tuple[Operation, ...]) -> None:
+    if dataset.picture is not None:  # it says itself what is a picture, and what is black
+        return
     names, shape = ", ".join(operations.name_of(operation) for operation in chosen), dataset.sample_shape
     if dataset.tokens or len(shape) != 3 or shape[0] not in (1, 3):
         what = "are tokens" if dataset.tokens else f"have the shape {shape}"

@@ -306,7 +306,7 @@ def train(
         for parameter, part in zip(parameters, model.views(probed.velocity), strict=True):
             optimizer.state[parameter]["momentum_buffer"] = torch.empty_like(parameter).copy_(part)
     job = LocalRun(context, parameters, lr, optimizer, broadcast, extra={}, pull_factor=pull_factor)
-    model.module.train()
+    model.train()
     algorithm.begin(job)
     losses = _Losses(context.size if squared_loss else 0, objective)
     steps = training.steps_for(context.size)

@@ -22,7 +22,7 @@ def local_gradient(
     with: batch normalisation uses each batch's statistics, dropout drops. Running statistics and the random
     generator are afterwards as they were before.
     """
-    module, device = model.module.train(), model.device
+    module, device = model.train(), model.device
     parameters = [parameter for parameter in module.parameters() if parameter.requires_grad]
     statistics = [buffer.clone() for buffer in module.buffers()]
     result = torch.zeros(model.spec.size, device=device)

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
 from flwr.app import Array, ArrayRecord, ConfigRecord, Message, RecordDict
 
 import muster
@@ -17,6 +18,7 @@ from muster.experiment.runner import Ingredients, build_data, local_engine, run
 from muster.flower import presence, wire
 from muster.flower.client_app import experiment_of, make_client_app
 from muster.flower.server_app import run_on_grid
+from muster.models import build_model
 from muster.selection.base import Ask, Selector, Train
 from muster.selection.high_loss import HighLoss
 from muster.server.loop import Observer
@@ -254,6 +256,27 @@ def test_another_experiment_on_the_nodes_is_refused(everybody, grid_of):
     mine = everybody(flower={"wait": 0.2, "poll": 0.01})
     with pytest.raises(EngineError, match="different experiments"):
         run_on_grid(grid_of(everybody(seed=9)), mine)
+
+
+def test_frozen_weights_do_not_travel_and_must_be_the_same_on_both_sides(everybody, grid_of, tmp_path):
+    path = tmp_path / "pretrained.pt"
+    model = {"name": "mlp", "hidden": [16], "weights": str(path), "freeze": "backbone"}
+    mine = everybody(rounds=1, model=model, flower={"wait": 0.2, "poll": 0.01})
+
+    def pretrain(seed: int) -> None:
+        shape = build_data(everybody()).dataset.sample_shape
+        torch.save(build_model("mlp", shape, 10, {"hidden": [16]}, seed=seed).state_dict(), path)
+
+    pretrain(1)
+    grid = grid_of(mine)
+    result = run_on_grid(grid, mine)
+    assert result.spec.size == 16 * 10 + 10
+    # Here what is frozen is computed once, which may round in another way.
+    np.testing.assert_allclose(result.parameters, run(mine, workers=0).parameters, atol=1e-5)
+    # The nodes have built their network; the server builds another.
+    pretrain(2)
+    with pytest.raises(EngineError, match="different experiments"):
+        run_on_grid(grid, mine)
 
 
 # --- what clients keep -----------------------------------------------------------------------------------

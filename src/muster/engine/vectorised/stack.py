@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -18,6 +19,8 @@ class StackLayout:
 
     spec: ParameterSpec
     trained_names: frozenset[str]
+    #: Tensors that the layers use and nobody trains, by name: they are the same for all clients.
+    frozen: Mapping[str, torch.Tensor] = field(default_factory=dict)
 
     @cached_property
     def trained(self) -> dict[str, slice]:
@@ -63,7 +66,7 @@ class Stack:
     gradients: torch.Tensor | None
     #: clients × model size, only buffers and counters of it are in use; None when the model has none.
     buffers: torch.Tensor | None
-    #: The global parameters: what is not trained is read from here.
+    #: The global parameters.
     origin: torch.Tensor
     #: How many of the first rows are still training.
     active: int = field(default=0)
@@ -72,7 +75,7 @@ class Stack:
         """active clients × the tensor's shape; a view, to be written to where the tensor is trained."""
         columns = self.layout.trained.get(entry.name)
         if columns is None:
-            return self.origin[entry.slice].view(1, *entry.shape).expand(self.active, *entry.shape)
+            return self.layout.frozen[entry.name].view(1, *entry.shape).expand(self.active, *entry.shape)
         return self.values[: self.active, columns].view(self.active, *entry.shape)
 
     def gradient_of(self, entry: SpecEntry) -> torch.Tensor | None:
