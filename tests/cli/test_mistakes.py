@@ -71,7 +71,12 @@ def run(*settings: str) -> list[str]:
 def wrote(name: str, content: str | bytes) -> Callable[[pytest.MonkeyPatch], object]:
     """The situation: a file."""
     whole = content.encode() if isinstance(content, str) else content
-    return lambda monkeypatch: (Path(name).parent.mkdir(exist_ok=True), Path(name).write_bytes(whole))
+
+    def write(monkeypatch: pytest.MonkeyPatch) -> None:
+        Path(name).parent.mkdir(exist_ok=True)
+        Path(name).write_bytes(whole)
+
+    return write
 
 
 def without(package: str) -> Callable[[pytest.MonkeyPatch], object]:
@@ -85,10 +90,10 @@ def without(package: str) -> Callable[[pytest.MonkeyPatch], object]:
     return hide
 
 
-def trained(**changes: Any) -> Callable[[], object]:
+def trained(**changes: Any) -> Callable[[], Any]:
     """Training in Python."""
 
-    def do() -> object:
+    def do() -> Any:
         sections = {
             "rounds": 2,
             "data": from_arrays(FEATURES, LABELS, clients=CLIENTS),

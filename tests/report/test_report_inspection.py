@@ -152,7 +152,7 @@ def test_a_federation_is_inspected_as_it_is_with_its_clients_names():
     shown = found._repr_html_()
     assert "3 clients, 2 classes" in shown
     assert found.advice[0].finding in shown
-    assert found.plot("divergence")._repr_png_().startswith(b"\x89PNG")
+    assert found.plot("divergence")._repr_png_().startswith(b"\x89PNG")  # type: ignore[attr-defined]
     with pytest.raises(ConfigError, match="unknown picture 'divergnce'"):
         found.plot("divergnce")
 

@@ -370,6 +370,6 @@ def _options(component: Component, own: bool) -> dict[str, Any]:
     """A component's hyper-parameters; of a user's own class, whatever else its constructor has stored, too."""
     options = component.get_params()
     if own:
-        declared = [f.name for f in fields(component)] if is_dataclass(component) else []
+        declared = {f.name for f in fields(component)} if is_dataclass(component) else set[str]()
         options |= {name: value for name, value in vars(component).items() if name not in declared}
     return options

@@ -36,15 +36,19 @@ def run(
     out: Path | str | None = None,
     store: Store | Path | str | None = None,
     resume: bool = False,
+    extend: bool = False,
     observers: Sequence[Observer] = (),
     make_engine: EngineFactory | None = None,
     progress: bool | None = None,
 ) -> Result:
     """Run an experiment.
 
-    With a `store` (or the folder of one) every round is kept there, with a checkpoint; `resume` goes on where an
-    earlier run stopped. With `out`, plain result files are written there; without a `store`, it is the store's
-    folder too. `progress`: True shows it, False does not; None does in a notebook and in a terminal.
+    With a `store` (or the folder of one) every round is kept there, with a checkpoint; `resume` continues where an
+    earlier run stopped. `extend` continues after the rounds of a complete or stopped run of the same experiment
+    with another number of rounds, if there is one: the result is the same to the bit. `resume` does so, too.
+
+    With `out`, plain result files are written there; without a `store`, it is the store's folder too.
+    `progress`: True shows it, False does not; None does in a notebook and in a terminal.
     """
     with ExitStack() as stack:
         if (console := _console(progress)) is not None:
@@ -56,6 +60,7 @@ def run(
             out=out,
             store=store,
             resume=resume,
+            extend=extend,
             observers=observers,
             make_engine=make_engine,
         )

@@ -41,8 +41,14 @@ class Counts:
     def of(cls, fed: FederatedData) -> Counts:
         dataset, groups = fed.dataset, fed.group_counts
         table = fed.label_histograms[:, :, None] if groups is None else groups
-        names = {"classes": dataset.class_names, "attributes": dataset.attribute_names}
-        return cls(dataset.name, table, _names_of(fed), **names, has_attributes=groups is not None)
+        return cls(
+            dataset.name,
+            table,
+            _names_of(fed),
+            classes=dataset.class_names,
+            attributes=dataset.attribute_names,
+            has_attributes=groups is not None,
+        )
 
     @property
     def histograms(self) -> np.ndarray[Any, Any]:
