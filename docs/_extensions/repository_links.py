@@ -16,7 +16,7 @@ from sphinx.transforms import SphinxTransform
 
 ROOT = Path(__file__).resolve().parents[2]
 #: Folders of pages that have an index of their own on the site.
-FOLDERS = {"docs/methods": "methods/index", "docs/results": "results/index"}
+FOLDERS = {"docs/methods": "methods/index", "docs/results": "results/README"}
 
 
 class RepositoryLinks(SphinxTransform):

@@ -92,7 +92,7 @@ def test_folders_with_plain_files_are_enough(workspace, tmp_path):
         (["plot", "curve"], "unknown picture 'curve'"),
         (["plot", "curves", "--set", "unit=bytes"], "'curves' has no option 'unit'"),
         (["plot", "curves", "digits", "--set", "metric=acc"], "unknown metric 'acc'"),
-        (["report", "nothing"], "'nothing' is no folder"),
+        (["report", "nothing"], "'nothing' is neither a folder with results nor"),
         (["report", "--metric", "acc"], "no run has measured 'acc'"),
         (["report", "--where", "seed=9"], "no run fits"),
     ],

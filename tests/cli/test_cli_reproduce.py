@@ -54,7 +54,7 @@ def test_what_was_run_is_not_run_again_and_pieces_add_up(call, tmp_path):
     second = call(*arguments, "--out", str(tmp_path / "page.md"))
     assert second.exit_code == 0, second.output
     assert "2 runs, 1 complete" in second.output
-    assert "| Banking77: FedAvg | 91.60 |" in (tmp_path / "page.md").read_text(encoding="utf-8")
+    assert "| Banking77 (stand-in): FedAvg | 91.60 |" in (tmp_path / "page.md").read_text(encoding="utf-8")
     with Store(tmp_path / "runs") as store:
         runs = store.runs(sweep="simprox/table3 smoke")
         assert len(runs) == 2

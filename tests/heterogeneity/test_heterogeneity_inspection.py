@@ -172,7 +172,7 @@ def test_a_group_that_nobody_has_is_named():
     assert inspect(counts).metrics["GSC"] < 0.1
     first = inspect(counts).advice[0]
     assert first.finding == "1 of 4 groups have no sample at all"
-    assert "Nobody has ill, scanner B." in first.text
+    assert "No client has ill, scanner B." in first.text
     # A class or an attribute value that does not occur makes no empty groups.
     assert "no sample" not in findings(of([[[50, 50], [0, 0]]] * 3))
 

@@ -258,11 +258,20 @@ class Silent(Filter):
 
 @pytest.mark.parametrize("kind", ["inline", "vectorised"])
 def test_filters_of_clients_see_further_vectors_too(tiny, kind):
+    controls = []
+
+    class Watched(Scaffold):
+        """A run works on a copy of the aggregator that it is given: this one says what it has."""
+
+        def finish(self) -> Any:
+            found = super().finish()
+            controls.append(self.control)
+            return found
+
     def control(*steps: Filter) -> Any:
-        server = Scaffold()
-        pair = {"algorithm": {"method": "scaffold"}, "aggregation": server}
+        pair = {"algorithm": {"method": "scaffold"}, "aggregation": Watched()}
         muster.run(tiny(filters=list(steps), engine={"kind": kind}, rounds=2, **pair), workers=0)
-        return server.control
+        return controls[-1]
 
     assert np.any(control(Clip(1e-3, "client"))), "clipping is for movements"
     assert not np.any(control(Silent()))

@@ -65,7 +65,7 @@ def test_an_instance_is_copied_with_its_parameters():
 
 
 def test_options_for_an_instance_are_refused():
-    with pytest.raises(ConfigError, match="made already: width"):
+    with pytest.raises(ConfigError, match="a model that already exists: width"):
         build_model(OwnModel(3), (6,), 3, {"width": 9})
 
 

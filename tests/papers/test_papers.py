@@ -391,7 +391,9 @@ def test_simprox_is_compared_with_an_equal_average(id):
 @pytest.mark.parametrize("id", ["figure3", "figure5", "table2", "table3", "table4", "lambda"])
 def test_simprox_trains_as_section_4a_says(id):
     wanted = {"optimizer": "sgd", "lr": 0.01, "weight_decay": 0.001, "batch_size": 64, "epochs": 20}
-    assert all(run.experiment.training == wanted for run in of_simprox(id).runs)
+    for run in of_simprox(id).runs:
+        # What pictures go through is section IV.D's.
+        assert {key: value for key, value in run.experiment.training.items() if key != "augmentation"} == wanted
 
 
 def test_banking77_is_divided_as_section_4c_says():

@@ -64,7 +64,8 @@ def test_stopped_and_resumed_with_clients_under_way(tiny, tmp_path, selection, p
     assert [r.ended for r in whole.records] == [r.ended for r in rest.records]
     assert [r.notes for r in whole.records] == [r.notes for r in rest.records]
     assert whole.records[-1].ended > 0
-    if pacing != "over-select":
+    # FedCS chooses clients that answer in time.
+    if pacing != "over-select" and not selection.startswith("fedcs"):
         flown = [t.flown for r in whole.records for t in r.trainings]
         assert max(s for f in flown for s in f.staleness) > 0, "some answers were late"
 

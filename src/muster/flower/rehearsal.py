@@ -46,7 +46,7 @@ def rehearse(
         server_app(grid, Context(1, 0, {}, RecordDict(), dict(run_config or {})))
 
 
-class RehearsalGrid(Grid):  # type: ignore[misc]  # Flower has no types here
+class RehearsalGrid(Grid):
     """Hands messages to a client app in this process; every node has a context that lasts as long as the grid."""
 
     def __init__(
