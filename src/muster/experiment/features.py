@@ -68,9 +68,7 @@ def _obstacle(data: FederatedData, module: nn.Module, parts: Split) -> str:
     few, _ = data.tensors(data.dataset.train, np.arange(min(4, len(data.dataset.train))))
     with single_threaded():
         if not agrees(module, parts, few):
-            return (
-                "something follows the classification layer or goes around it, or it takes more than a tensor"
-            )
+            return "something follows the classification layer or goes around it, or it takes more than a tensor"
         width = parts.backbone.eval()(few[:1]).numel()
     size = 4 * width * (len(data.dataset.train) + len(data.dataset.test))
     return f"features would take {size / 1e9:.1f} GB" if size > MOST_BYTES else ""
