@@ -70,7 +70,7 @@ def test_no_source_makes_up_data(name):
     if name in ("digits", "synthetic", "spurious-shapes"):
         assert len(sources.build(name, {}).train) > 0
         return
-    with pytest.raises(DataError, match="is not here|no folder is named"):
+    with pytest.raises(DataError, match=r"is not here|no folder is named"):
         sources.build(name, {})
 
 
