@@ -448,7 +448,7 @@ def test_ctrl_c_while_training_and_twice(here):
     process = started(here, "--rounds", "3000")
     at_round(here, 2)
     process.send_signal(signal.SIGINT)
-    assert "go on with: muster run config.toml --rounds 3000 --set seed=7 --resume" in ended(process)
+    assert "continue with: muster run config.toml --rounds 3000 --set seed=7 --resume" in ended(process)
     # Rounds take milliseconds: interrupts fall anywhere in them, also into the store's transactions.
     for _ in range(4):
         with Store(here / "runs") as store:

@@ -12,6 +12,7 @@ from pathlib import Path
 from types import ModuleType
 
 import click
+import cloudpickle
 import pytest
 import typer
 from typer.testing import CliRunner
@@ -87,9 +88,10 @@ def test_examples_run(page, tmp_path, monkeypatch):
                 if not why:
                     run_command(with_real_runs(in_small(words[1:])))
         elif example.is_run:
-            # A module that workers find again, as they find the classes of a notebook.
+            # Its classes go to workers and runs by value, as those of a notebook do.
             module = ModuleType("example")
             monkeypatch.setitem(sys.modules, "example", module)
+            cloudpickle.register_pickle_by_value(module)
             exec(compile(example.text, f"{page}:{example.line}", "exec", dont_inherit=True), vars(module))
 
 
