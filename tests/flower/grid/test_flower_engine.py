@@ -450,6 +450,23 @@ def test_a_client_that_does_not_evaluate_is_left_out(tiny, grid_of):
     assert np.isnan(run_on_grid(grid, experiment.with_options(["flower.deadline=0.3"])).final())
 
 
+@pytest.mark.parametrize("owner", [{"max-epsilon": 0.1}, {"epsilon-budget": 1.0, "epsilon-book": "book.json"}])
+def test_a_node_that_tells_nothing_without_noise_does_not_evaluate(tiny, grid_of, owner):
+    """Confusion matrices are exact. The server records it, goes on, and evaluates on the others."""
+    experiment = tiny(rounds=1, **OWN)
+    grid, _ = own_grid(grid_of, experiment)
+    careful = min(grid.online)
+    grid.contexts[careful].node_config |= owner
+    result = run_on_grid(grid, experiment)
+    said = [event for event in events(result) if "did not evaluate" in event]
+    assert len(said) == 1
+    assert "tells nothing without noise, and an evaluation has none" in said[0]
+    assert np.isfinite(result.final())
+    assert result.rejected == []
+    grid.contexts[careful].node_config["allow-evaluate"] = True
+    assert not [event for event in events(run_on_grid(grid, experiment)) if "did not evaluate" in event]
+
+
 def own_clients(context):
     rng = np.random.default_rng(context.node_config["seed"])
     labels = np.arange(40) % 3
