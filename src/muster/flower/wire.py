@@ -423,7 +423,7 @@ def _counts(record: ConfigRecord, key: str, count: int, most: int) -> Ints:
     values = record.get(key)
     if not isinstance(values, list) or len(values) != count or any(type(n) is not int or n < 0 for n in values):
         raise WireError(f"the field '{key}' is {_short(values)}", expected=f"{count} counts")
-    if any(n > most for n in values):
+    if any(not isinstance(n, int) or n > most for n in values):
         raise WireError(f"the field '{key}' is {_short(values)}", expected=f"{count} counts of at most {most}")
     return np.array(values, dtype=np.int64)
 
