@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -42,6 +42,9 @@ class Limits:
     max_delta: float = 1e-5
     #: With `max_epsilon`: evaluate for a server all the same, although what an evaluation tells has no noise.
     allow_evaluate: bool = False
+    #: Modules whose functions a server's experiment may name ("module:name"), separated by commas; "*": all, "":
+    #: none. None: nobody looks, as on Flower's own nodes, which run the server's code anyway.
+    allow_modules: str | None = None
 
     @classmethod
     def of(cls, node_config: Mapping[str, Any]) -> Limits:
@@ -77,6 +80,19 @@ class Limits:
                 )
             self._check_noise(signal)
 
+    def check_modules(self, objective: object) -> None:
+        """Refuse an experiment that would have this node import what its owner has not named."""
+        if self.allow_modules is None or self.allow_modules.strip() == "*":
+            return
+        allowed = {name.strip() for name in self.allow_modules.split(",")} - {""}
+        for text in _texts(objective):
+            module, colon, _ = text.partition(":")
+            if colon and module not in allowed:
+                raise WireError(
+                    f"the experiment names '{text[:80]}', and the node's owner does not allow that module",
+                    expected=f"allow-modules={module[:80]} in this node's configuration",
+                )
+
     def check_evaluation(self) -> None:
         """Refuse to evaluate where nothing may be told without noise: counts over the test data have none."""
         if self.max_epsilon is not None and not self.allow_evaluate:
@@ -104,6 +120,18 @@ class Limits:
                 f"'{signal.name}' is asked for with a delta of {signal.delta:g}",
                 expected=f"more than 0, at most {self.max_delta:g} (this node's max-delta)",
             )
+
+
+def _texts(value: object) -> Iterator[str]:
+    """All texts in a section of an experiment."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping):
+        for inner in value.values():
+            yield from _texts(inner)
+    elif isinstance(value, list | tuple):
+        for inner in value:
+            yield from _texts(inner)
 
 
 def check_amounts(given: Mapping[str, Any]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -599,6 +600,39 @@ def test_a_node_without_identity_says_so(everybody, grid_of):
     del grid.contexts[node_of(grid, 2)].node_config["partition-id"]
     with pytest.raises(EngineError, match="does not say which client it is"):
         run_on_grid(grid, experiment)
+
+
+NAMED = """
+seed = 3
+[data]
+source = "digits"
+[partition]
+scheme = "dirichlet"
+clients = 6
+alpha = 0.5
+[model]
+name = "linear"
+[selection]
+method = "random"
+clients_per_round = 4
+[objective]
+loss = "antigravity:geohash"
+"""
+
+
+@pytest.mark.parametrize(
+    ("allowed", "imported"), [("", False), ("torch.nn.functional, antigravity2", False), ("antigravity", True)]
+)
+def test_a_node_imports_only_modules_that_its_owner_allows(fake_grid, monkeypatch, allowed, imported):
+    asked = []
+    monkeypatch.setattr("muster.core.modules._imported", lambda module: asked.append(module) or SimpleNamespace())
+    node = {"partition-id": 0, "allow-modules": allowed}
+    grid = fake_grid(make_client_app(), [node], {"experiment": NAMED})
+    content = wire.content({"experiment": "x", "challenge": "y"})
+    (id,) = grid.push_messages([Message(content, min(grid.online), wire.REGISTER)])
+    (reply,) = grid.pull_messages([id])
+    assert bool(asked) == imported
+    assert ("the node's owner does not allow that module" in reply.error.reason) != imported
 
 
 # --- configuration ---------------------------------------------------------------------------------------
