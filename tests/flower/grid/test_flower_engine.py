@@ -625,7 +625,12 @@ loss = "antigravity:geohash"
 )
 def test_a_node_imports_only_modules_that_its_owner_allows(fake_grid, monkeypatch, allowed, imported):
     asked = []
-    monkeypatch.setattr("muster.core.modules._imported", lambda module: asked.append(module) or SimpleNamespace())
+
+    def note(module):
+        asked.append(module)
+        return SimpleNamespace()
+
+    monkeypatch.setattr("muster.core.modules._imported", note)
     node = {"partition-id": 0, "allow-modules": allowed}
     grid = fake_grid(make_client_app(), [node], {"experiment": NAMED})
     content = wire.content({"experiment": "x", "challenge": "y"})
