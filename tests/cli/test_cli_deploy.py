@@ -131,6 +131,47 @@ def test_the_number_of_nodes_must_be_known(tmp_path):
     assert "--nodes" in refusal("deploy", "local", str(tmp_path / "bare.toml")).fix
 
 
+def test_keys_of_nodes_are_added_where_the_authoritys_key_is_elsewhere(tmp_path):
+    folder = tmp_path / "keys"
+    assert CliRunner().invoke(app, ["deploy", "keys", str(folder), "--node", "a"]).exit_code == 0
+    (folder / "ca.key").rename(tmp_path / "offline")
+    certificate = (folder / "ca.crt").read_bytes()
+    assert CliRunner().invoke(app, ["deploy", "keys", str(folder), "--node", "b"]).exit_code == 0
+    assert (folder / "b.pub").exists()
+    assert "ca.key: No such file" in refusal("deploy", "keys", str(folder), "--host", "localhost").problem
+    assert not (folder / "ca.key").exists()
+    assert (folder / "ca.crt").read_bytes() == certificate
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--host", "föderation.example"], "cannot have the host 'föderation"),
+        (["--host", "x" * 65], "cannot have the host 'xxx"),
+        (["--host", ""], "cannot have the host ''"),
+        (["--host", "localhost", "--days", "9999999"], "valid for 9999999 days"),
+        (["--node", ""], "bad --node ''"),
+        (["--node", "a=²"], "bad --node"),
+    ],
+)
+def test_certificates_that_cannot_be_made_are_refused_with_words(tmp_path, words, said):
+    assert said in refusal("deploy", "keys", str(tmp_path / "keys"), *words).problem
+
+
+@pytest.mark.parametrize("damaged", ["ca.crt", "ca.key"])
+def test_a_damaged_authority_is_said_to_be_so(tmp_path, damaged):
+    words = ["deploy", "keys", str(tmp_path), "--host", "localhost"]
+    assert CliRunner().invoke(app, words[:3]).exit_code == 0
+    whole = (tmp_path / damaged).read_text()
+    (tmp_path / damaged).write_text(whole[:80])
+    assert f"{damaged}: it is damaged" in refusal(*words).problem
+    other = tmp_path / "other"
+    assert CliRunner().invoke(app, ["deploy", "keys", str(other)]).exit_code == 0
+    (tmp_path / damaged).write_text((other / damaged).read_text())
+    assert "ca.key is not the key of" in refusal(*words).problem
+    assert not (tmp_path / "server.key").exists()
+
+
 def test_keys_are_made_and_added_to(tmp_path):
     made = CliRunner().invoke(
         app, ["deploy", "keys", str(tmp_path / "keys"), "--host", "fed.example.org", "--node", "a"]

@@ -140,14 +140,15 @@ def keys(
     from muster.flower.deploy import pki
 
     authority = pki.Authority(folder / "ca.crt", folder / "ca.key")
-    if not authority.key.exists():
+    named = [_named(word) for word in node or []]
+    # Its key may be kept elsewhere: it is needed for certificates, not for keys of nodes.
+    if not (authority.key.exists() or authority.certificate.exists()):
         authority = pki.make_authority(folder)
         out.print(f"Authority: {authority.certificate} (give it to everyone), {authority.key} (keep it offline)")
     if host:
         server = pki.make_server_certificate(folder, authority, host, days)
         out.print(f"SuperLink: {server.certificate}, {server.key}")
-    for word in node or []:
-        name, identity = _named(word)
+    for name, identity in named:
         pair = pki.make_node_key(folder, name)
         add_client(folder / pki.ALLOW_LIST, identity, pair.public)
         out.print(f"Node {name}: {pair.private} (to the node), {pair.public} (register it)")
@@ -158,9 +159,9 @@ def keys(
 def _named(word: str) -> tuple[str, str]:
     """The name of a node's key file, and the identity that it stands for: "clinic-a", or "clinic-a=0"."""
     name, equals, number = word.partition("=")
-    if not equals:
+    if name and not equals:
         return name, f"name={name}"
-    if not name or not number.isdecimal():
+    if not name or not (number.isascii() and number.isdecimal()):
         raise ConfigError(f"bad --node {word!r}", expected="a name, or NAME=NUMBER with the number of a partition")
     return name, f"partition-id={int(number)}"
 

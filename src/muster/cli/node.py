@@ -46,6 +46,10 @@ def node(  # noqa: PLR0917 (the options are what they are)
         typer.Option(help="Of all that is told together, over all runs; needs --epsilon-book.", min=0.0),
     ] = None,
     epsilon_book: Annotated[Path | None, typer.Option(help="File in which that is counted.")] = None,
+    allow_evaluate: Annotated[
+        bool | None,
+        typer.Option("--allow-evaluate", help="Evaluate although --max-epsilon is set: its counts have no noise."),
+    ] = None,
 ) -> None:
     """Serve a Flower federation as one of its nodes, with the client app loaded once and kept.
 
@@ -66,6 +70,7 @@ def node(  # noqa: PLR0917 (the options are what they are)
         "max-epsilon": max_epsilon,
         "epsilon-budget": epsilon_budget,
         "epsilon-book": None if epsilon_book is None else str(epsilon_book.absolute()),
+        "allow-evaluate": allow_evaluate,
     }
     given = {name: value for name, value in limits.items() if value is not None}
     config = parse_node_config(node_config) | given

@@ -79,7 +79,7 @@ class BarProgress(Observer):
             shown = f"accuracy {accuracy:.1%}  "
         self._bar.update(self._task, advance=1, facts=f"{shown}{self._rate.per_second:,.0f} samples/s")
         for line in warnings(record, self._said):
-            self._bar.console.print(f"[yellow]{line}[/]")
+            self._bar.console.print(f"[yellow]{escape(line)}[/]")
 
 
 class LineProgress(Observer):
@@ -118,7 +118,7 @@ class LineProgress(Observer):
             soft_wrap=True,
         )
         for line in warnings(record, self._said):
-            self._console.print(line, soft_wrap=True)
+            self._console.print(line, markup=False, soft_wrap=True)
 
 
 class JsonProgress(Observer):

@@ -7,6 +7,7 @@ again when it changes: a line that is taken out takes effect with the next round
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 from cryptography.exceptions import UnsupportedAlgorithm
@@ -20,6 +21,8 @@ from muster.flower.wire import WireError
 
 #: How public keys begin that Flower takes: ECDSA on a curve of NIST.
 _KIND = "ecdsa-sha2-"
+#: As nodes write their identities: "partition-id=00" would be a line for nobody.
+_LINE = re.compile(rf"(partition-id=(?:0|[1-9][0-9]*)|name=\S(?:.*?\S)??)[ \t]+({_KIND}.*)")
 _FORM = "a line for each client: its identity and its public key, 'partition-id=0 ecdsa-sha2-nistp256 AAAA…'"
 
 Keys = dict[str, list[ec.EllipticCurvePublicKey]]
@@ -100,12 +103,12 @@ def add_client(path: Path, identity: str, public_key: Path) -> None:
 
 def _parsed(line: str, where: str) -> tuple[str, ec.EllipticCurvePublicKey]:
     # Names may hold spaces, so the key says where the identity ends.
-    identity, found, rest = line.partition(f" {_KIND}")
-    identity = identity.strip()
-    if not found or not identity.startswith(("partition-id=", "name=")) or "\n" in line:
+    found = _LINE.fullmatch(line.strip())
+    if found is None or len(line.splitlines()) != 1:
         raise ConfigError(f"{where} cannot be understood: {line.strip()[:60]!r}", expected=_FORM)
+    identity = found[1]
     try:
-        key = load_ssh_public_key(f"{_KIND}{rest}".encode())
+        key = load_ssh_public_key(found[2].encode())
     except (ValueError, UnsupportedAlgorithm) as error:
         raise ConfigError(f"{where}: the key of '{identity}' cannot be read: {error}", expected=_FORM) from error
     assert isinstance(key, ec.EllipticCurvePublicKey)  # by its kind

@@ -6,17 +6,19 @@ ledger is the server's. So the node counts for itself (basic composition), in a 
 
 from __future__ import annotations
 
+import fcntl
 import json
 import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from muster.core.errors import ConfigError
 from muster.core.registry import build
-from muster.flower.limits import Limits
+from muster.flower.limits import Limits, check_amounts
 from muster.flower.wire import WireError
 from muster.privacy.noise import Private
 from muster.signals.base import Signal
@@ -42,6 +44,7 @@ class Budget:
         keys = {"epsilon_budget": "epsilon-budget", "epsilon_book": "epsilon-book"}
         given = {name: node_config[key] for name, key in keys.items() if key in node_config}
         budget: Budget = build(cls, given, "node-config")
+        check_amounts({"epsilon-budget": budget.epsilon_budget})
         if (budget.epsilon_budget is None) != (budget.epsilon_book == ""):
             raise ConfigError(
                 f"the node's configuration has only {', '.join(keys[name] for name in given)} of a budget",
@@ -59,6 +62,10 @@ class Budget:
         """Book the answer that is about to be made; refuse it where the owner's budget does not reach."""
         if self.epsilon_budget is None or not signals:
             return
+        with self._alone():
+            self._book_all(signals, self.epsilon_budget)
+
+    def _book_all(self, signals: Sequence[Signal], most: float) -> None:
         book = self._read()
         for signal in signals:
             # Written so that numbers that are none are refused too.
@@ -68,12 +75,24 @@ class Budget:
                     expected="noise with a finite epsilon",
                 )
             book[signal.epsilon] = book.get(signal.epsilon, 0) + 1
-        if total(book) > self.epsilon_budget * (1 + _ROUNDING):
+        if total(book) > most * (1 + _ROUNDING):
             raise WireError(
                 f"the node has told all that its owner allows: with this answer epsilon would be {total(book):g}",
-                expected=f"at most {self.epsilon_budget:g} (epsilon-budget)",
+                expected=f"at most {most:g} (epsilon-budget)",
             )
         self._write(book)
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Two processes of one node must not both read the account before one of them has written it."""
+        path = Path(f"{self.epsilon_book}.lock")
+        try:
+            file = path.open("a")
+        except OSError as error:
+            raise _unwritable(Path(self.epsilon_book), error) from error
+        with file:  # closing it gives the lock back
+            fcntl.flock(file, fcntl.LOCK_EX)
+            yield
 
     def _read(self) -> Book:
         path = Path(self.epsilon_book)
@@ -98,7 +117,11 @@ class Budget:
                 os.fsync(file.fileno())  # what was told must not be forgotten with the power
             temporary.replace(path)
         except OSError as error:
-            raise ConfigError(f"the node's account {path} cannot be written: {error.strerror}") from error
+            raise _unwritable(path, error) from error
+
+
+def _unwritable(path: Path, error: OSError) -> ConfigError:
+    return ConfigError(f"the node's account {path} cannot be written: {error.strerror}")
 
 
 def total(book: Book) -> float:

@@ -109,6 +109,7 @@ class Participant:
 
     def evaluate(self, content: RecordDict) -> RecordDict:
         """Sums over the client's own test data."""
+        self.limits.check_evaluation()
         order = self._order(content)
         origin = torch.from_numpy(self._arrays(content, (wire.MODEL,))[wire.MODEL])
         test = self.data.dataset.test

@@ -20,6 +20,7 @@ from muster.config.identity import client_fingerprint
 from muster.core.errors import ConfigError, MusterError
 from muster.engine.pool import as_muster_error
 from muster.flower.client import ClientData, Participant
+from muster.flower.limits import Limits
 from muster.flower.memory import NodeMemory
 from muster.flower.signing import IDENTITY_KEY, Asked, digest, node_key, sign
 from muster.flower.wire import REFUSED, WRONG_NODE, WrongNode
@@ -41,7 +42,7 @@ def make_client_app(
     def handler(verb: Verb) -> Callable[[Message, Context], Message]:
         def handle(message: Message, context: Context) -> Message:
             try:
-                node = _Node(experiment or experiment_of(context.run_config), context, client_data)
+                node = _Node(experiment or _received(context), context, client_data)
                 client = _participant(node)
                 answer = verb(client, message.content, NodeMemory(context.state, client.fingerprint))
             except Exception as error:
@@ -98,6 +99,13 @@ class _Node:
 @lru_cache(maxsize=8)
 def _participant(node: _Node) -> Participant:
     return Participant(node.experiment, node.context, node.client_data)
+
+
+def _received(context: Context) -> Experiment:
+    """The experiment that the server sent, if it names no code that the node's owner has not allowed."""
+    experiment = experiment_of(context.run_config)
+    Limits.of(context.node_config).check_modules(experiment.objective)
+    return experiment
 
 
 def experiment_of(run_config: Any) -> Experiment:

@@ -39,7 +39,7 @@ from muster.flower.presence import Presence
 from muster.flower.scores import summed
 from muster.flower.signing import Asked, digest, new_challenge, record_digest
 from muster.flower.update_signals import measure_on_update
-from muster.flower.wire import Measured, Order, Scores, WireError, version_of
+from muster.flower.wire import Measured, Order, Scores, WireError, printable, version_of
 from muster.server.limits import ClientLimits
 from muster.signals.base import Replies
 from muster.training.base import LocalAlgorithm, LocalTraining
@@ -504,7 +504,10 @@ class FlowerEngine(Engine, Live):
             self._check_whose(client, content, sent.asked[client])
             return decode(client, content)
         except WireError as error:
-            return Failed(client, f"its answer was refused: {error.problem}")
+            return Failed(client, printable(f"its answer was refused: {error.problem}"))
+        except Exception as error:  # whatever a node may have sent: it is this client's problem alone
+            log.warning("the answer of client %d cannot be judged", client, exc_info=True)
+            return Failed(client, f"its answer was refused: it cannot be judged ({type(error).__name__})")
 
     def _check_whose(self, client: int, content: RecordDict, asked: Asked) -> None:
         """Refuse what is not this client's answer to this very message, whatever it came as the reply to."""

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import difflib
+import math
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
+from muster.core.errors import ConfigError
 from muster.core.parameters import ParameterSpec
 from muster.core.registry import build
 from muster.flower.wire import Order, WireError
@@ -13,6 +16,11 @@ from muster.privacy.noise import Private
 from muster.signals.base import Signal
 from muster.training.base import LocalAlgorithm, LocalTraining
 
+#: Keys of a node's configuration that Muster reads besides the limits; all others are the app's own.
+_PROTECTING = ("epsilon-budget", "epsilon-book", "identity-key")
+_NAMING = ("partition-id", "num-partitions", "name", "device")
+#: From this likeness on a key counts as a misspelt one ("epsilon", "max-eps").
+_ALIKE = 0.75
 #: The model, its gradient, the vectors that came and go, and a margin.
 _COPIES = 6
 
@@ -32,11 +40,18 @@ class Limits:
     #: The least noise: of what is told, ε is at most this, and δ where the mechanism has one. None: no demand.
     max_epsilon: float | None = None
     max_delta: float = 1e-5
+    #: With `max_epsilon`: evaluate for a server all the same, although what an evaluation tells has no noise.
+    allow_evaluate: bool = False
+    #: Modules whose functions a server's experiment may name ("module:name"), separated by commas; "*": all, "":
+    #: none. None: nobody looks, as on Flower's own nodes, which run the server's code anyway.
+    allow_modules: str | None = None
 
     @classmethod
     def of(cls, node_config: Mapping[str, Any]) -> Limits:
+        _check_keys(node_config, [_key(f.name) for f in fields(cls)])
         given = {f.name: node_config[_key(f.name)] for f in fields(cls) if _key(f.name) in node_config}
         limits: Limits = build(cls, given, "node-config")
+        check_amounts({_key(name): getattr(limits, name) for name in given})
         return limits
 
     def check_training(
@@ -65,6 +80,27 @@ class Limits:
                 )
             self._check_noise(signal)
 
+    def check_modules(self, objective: object) -> None:
+        """Refuse an experiment that would have this node import what its owner has not named."""
+        if self.allow_modules is None or self.allow_modules.strip() == "*":
+            return
+        allowed = {name.strip() for name in self.allow_modules.split(",")} - {""}
+        for text in _texts(objective):
+            module, colon, _ = text.partition(":")
+            if colon and module not in allowed:
+                raise WireError(
+                    f"the experiment names '{text[:80]}', and the node's owner does not allow that module",
+                    expected=f"allow-modules={module[:80]} in this node's configuration",
+                )
+
+    def check_evaluation(self) -> None:
+        """Refuse to evaluate where nothing may be told without noise: counts over the test data have none."""
+        if self.max_epsilon is not None and not self.allow_evaluate:
+            raise WireError(
+                "the node's owner tells nothing without noise, and an evaluation has none",
+                expected="an evaluation on the server, or allow-evaluate=true in this node's configuration",
+            )
+
     def _check_noise(self, signal: Signal) -> None:
         if self.max_epsilon is None:
             return
@@ -83,6 +119,44 @@ class Limits:
             raise WireError(
                 f"'{signal.name}' is asked for with a delta of {signal.delta:g}",
                 expected=f"more than 0, at most {self.max_delta:g} (this node's max-delta)",
+            )
+
+
+def _texts(value: object) -> Iterator[str]:
+    """All texts in a section of an experiment."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping):
+        for inner in value.values():
+            yield from _texts(inner)
+    elif isinstance(value, list | tuple):
+        for inner in value:
+            yield from _texts(inner)
+
+
+def check_amounts(given: Mapping[str, Any]) -> None:
+    """Refuse numbers that limit nothing."""
+    for key, value in given.items():
+        if isinstance(value, int | float) and not 0 <= value < math.inf:  # as a number that is none is not either
+            raise ConfigError(
+                f"the node's configuration has {key} = {value}", expected="a finite number, not negative"
+            )
+
+
+def _check_keys(node_config: Mapping[str, Any], limits: list[str]) -> None:
+    """Refuse what looks like a misspelt limit: it would be ignored, and the node would tell what it must not."""
+    protecting = [*limits, *_PROTECTING]
+    known = {*protecting, *_NAMING}
+    for key in node_config:
+        if key in known:
+            continue
+        spelt = key.lower().replace("_", "-")
+        meant = [spelt] if spelt in known else difflib.get_close_matches(spelt, protecting, n=1, cutoff=_ALIKE)
+        if meant:
+            raise ConfigError(
+                f"the node's configuration has the unknown key '{key}'",
+                expected=f"'{meant[0]}', if that is what was meant",
+                fix="correct the key; an entry of the app's own needs a name that is less alike",
             )
 
 

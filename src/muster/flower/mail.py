@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from flwr.app import Message, RecordDict
 
 from muster.flower.signing import Asked
+from muster.flower.wire import printable
 
 if TYPE_CHECKING:
     from flwr.serverapp import Grid
@@ -198,7 +199,7 @@ class Mail:
 def _read(reply: Message) -> RecordDict | NoAnswer:
     if not reply.has_error():
         return reply.content
-    code, reason = reply.error.code, reply.error.reason or ""
+    code, reason = reply.error.code, printable(reply.error.reason or "")
     words = _FLOWER_ERRORS.get(code)
     if words is None:
         return NoAnswer(reason, code)

@@ -14,7 +14,7 @@ from muster.flower.allowlist import AllowList
 from muster.flower.identity import ClientRegister
 from muster.flower.mail import Letter, Mail
 from muster.flower.signing import Asked, digest, new_challenge
-from muster.flower.wire import Introduction, WireError
+from muster.flower.wire import Introduction, WireError, printable
 
 #: Seconds after which a node that has not answered (it may have restarted), or was refused, is asked again.
 PATIENCE, AGAIN = 60.0, 5.0
@@ -67,7 +67,9 @@ class Presence:
             try:
                 introduced[node] = self._introduction(question, reply)
             except WireError as error:
-                self.registry.refuse(node, f"node {node} was not admitted: {error.problem}")
+                self.registry.refuse(node, printable(f"node {node} was not admitted: {error.problem}"))
+            except Exception as error:  # whatever a node may have sent: it is not admitted, and the run goes on
+                self.registry.refuse(node, f"node {node} was not admitted: {type(error).__name__} in its answer")
         self.registry.introduce(introduced, self._online)
 
     def _introduction(self, question: _Question, reply: Message) -> Introduction:

@@ -15,7 +15,7 @@ from flwr.app import Array, ArrayRecord, MetricRecord, RecordDict
 from muster.core.arrays import Vector
 from muster.core.errors import ConfigError
 from muster.core.parameters import LARGEST_COUNTER, ParameterSpec, SpecEntry
-from muster.flower.wire import WireError
+from muster.flower.wire import WireError, decoded
 
 #: Running statistics: averaged, but no part of a server's step.
 _BUFFERS = ("running_mean", "running_var")
@@ -68,23 +68,10 @@ def to_vector(arrays: ArrayRecord, spec: ParameterSpec) -> Vector:
         raise WireError("the arrays are not those of the model", expected=", ".join(e.name for e in spec.entries))
     flat = np.empty(spec.size, dtype=np.float32)
     for entry in spec.entries:
-        flat[entry.slice] = _decoded(arrays[entry.name], entry).ravel()
+        flat[entry.slice] = decoded(entry.name, arrays[entry.name], entry.shape).ravel()
     if (np.abs(flat[spec.counted]) >= LARGEST_COUNTER).any():
         raise WireError("a counter of the model is too large for the flat vector", expected="below 2**24")
     return flat
-
-
-def _decoded(array: Array, entry: SpecEntry) -> np.ndarray[Any, Any]:
-    try:
-        values = array.numpy()
-    except (ValueError, TypeError, EOFError, OSError) as error:
-        raise WireError(f"the array '{entry.name}' cannot be decoded ({error})") from error
-    if values.shape != entry.shape or not np.issubdtype(values.dtype, np.number):
-        raise WireError(
-            f"the array '{entry.name}' is {values.dtype} of shape {values.shape}",
-            expected=f"numbers of {entry.shape}",
-        )
-    return values
 
 
 def to_arrays(flat: Vector, spec: ParameterSpec, dtypes: Mapping[str, str]) -> ArrayRecord:

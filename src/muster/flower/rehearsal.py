@@ -92,7 +92,8 @@ class RehearsalGrid(Grid):
         message.content = over_the_wire(message.content)
         try:
             reply = self._app(message, self._contexts[message.metadata.dst_node_id])
-            reply.content = over_the_wire(reply.content)
+            if reply.has_content():  # an error reply has none
+                reply.content = over_the_wire(reply.content)
         except Exception as error:  # an app may raise anything: the server hears of it, as in a federation
             reply = error_reply(message, error)
         self._replies[name] = reply

@@ -60,7 +60,7 @@ def digest(content: RecordDict, known: Mapping[str, bytes] | None = None) -> byt
     known, whole = known or {}, hashlib.sha256()
     for name in sorted(content):
         record = content[name]
-        _put(whole, b"r", name.encode())
+        _put(whole, b"r", _bytes(name))
         _put(whole, type(record).__name__.encode(), known.get(name) or record_digest(record))
     return whole.digest()
 
@@ -71,11 +71,11 @@ def record_digest(record: Any) -> bytes:
     for name in sorted(record):
         if name == SIGNATURE:
             continue
-        _put(whole, b"n", name.encode())
+        _put(whole, b"n", _bytes(name))
         value = record[name]
         if isinstance(value, Array):
             described = f"{value.dtype} {tuple(value.shape)} {value.stype}"
-            _put(whole, b"a", described.encode())
+            _put(whole, b"a", _bytes(described))
             _put(whole, b"d", value.data)
         else:
             _put_value(whole, value)
@@ -91,8 +91,13 @@ def _put_value(whole: Any, value: Any) -> None:
     if isinstance(value, float):
         encoded = struct.pack(">d", value)
     else:
-        encoded = value if isinstance(value, bytes) else str(value).encode()
+        encoded = value if isinstance(value, bytes) else _bytes(str(value))
     _put(whole, type(value).__name__.encode(), encoded)
+
+
+def _bytes(text: str) -> bytes:
+    """Names come as JSON, which can hold half a character: that is a text like any other here."""
+    return text.encode(errors="surrogatepass")
 
 
 def _put(whole: Any, kind: bytes, content: bytes) -> None:

@@ -17,13 +17,13 @@ from muster.aggregation.base import Aggregator
 from muster.aggregation.fedavg import FedAvg
 from muster.core.arrays import Floats, Ints, Vector
 from muster.core.component import Population
-from muster.core.errors import ConfigError, EngineError
+from muster.core.errors import ConfigError, EngineError, MusterError
 from muster.engine.base import AskOrder, Engine, Evaluation, Failed, TrainOrder, collect_replies, schedule
 from muster.flower.cohort import CohortMovements, in_order
 from muster.flower.mail import Letter, Mail, NoAnswer, Sent
 from muster.flower.records import examples_of, metrics_of, only_arrays, spec_of_arrays, to_arrays, to_vector
 from muster.flower.update_signals import measure_on_update
-from muster.flower.wire import WireError, version_of
+from muster.flower.wire import WireError, printable, version_of
 from muster.selection.base import Selector, selectors
 from muster.server.loop import Observer, Server
 from muster.server.result import Result
@@ -218,8 +218,8 @@ class RecordsEngine(Engine):
             for client, content in self._mail.exchange(letters, f"{version_of(order.place)}.{signal.name}"):
                 try:
                     values[client][signal.name] = self._value(_checked(content), signal)
-                except WireError as error:
-                    failures[client] = Failed(client, error.problem)
+                except Exception as error:
+                    failures[client] = Failed(client, _why(error))
         answered = {client: row for client, row in values.items() if client not in failures}
         replies, misshapen = collect_replies(answered, order.signals, self.population)
         return replies, [*failures.values(), *misshapen]
@@ -249,9 +249,10 @@ class RecordsEngine(Engine):
     def _answers(self, training: _UnderWay) -> Iterator[tuple[int, Updates | Failed]]:
         for client, content in self._mail.receive(training.sent):
             try:
-                yield client, self._trained(client, _checked(content), training)
-            except WireError as error:
-                yield client, Failed(client, error.problem)
+                answer: Updates | Failed = self._trained(client, _checked(content), training)
+            except Exception as error:
+                answer = Failed(client, _why(error))
+            yield client, answer
 
     def matrix(self, clients: Ints) -> Vector:
         assert self._cohort is not None
@@ -280,8 +281,8 @@ class RecordsEngine(Engine):
                 metrics = metrics_of(_checked(content))
                 weights[client] = examples_of(metrics, key)
                 rows[client] = _numbers(metrics)
-            except WireError as error:
-                self._events.append(f"client {client} did not evaluate: {error.problem}")
+            except Exception as error:
+                self._events.append(f"client {client} did not evaluate: {_why(error)}")
         names = sorted(set.intersection(*(set(row) for row in rows.values())) - {key}) if rows else []
         share = np.array([weights[client] for client in sorted(rows)], dtype=np.float64)
         columns = {name: np.array([rows[client][name] for client in sorted(rows)]) for name in names}
@@ -336,6 +337,15 @@ def _checked(content: RecordDict | NoAnswer) -> RecordDict:
     if isinstance(content, NoAnswer):
         raise WireError(content.reason)
     return content
+
+
+def _why(error: Exception) -> str:
+    """Why an answer is of no use. Whatever a client may have sent is its own problem: the run goes on."""
+    if isinstance(error, WireError):
+        return printable(error.problem)
+    if isinstance(error, MusterError):  # the server's own mistake
+        raise error
+    return f"its answer cannot be judged ({type(error).__name__})"
 
 
 def _numbers(metrics: Mapping[str, Any]) -> dict[str, float]:

@@ -7,6 +7,7 @@ so. Arrays travel as plain .npy bytes; nothing is ever unpickled.
 from __future__ import annotations
 
 import dataclasses
+import io
 import json
 import math
 from collections.abc import Mapping, Sequence
@@ -37,8 +38,8 @@ REFUSED, WRONG_NODE = 1000, 1001
 
 #: Room for the header of an .npy file.
 _HEADER = 1024
-#: Longest text that is taken from a message.
-_LONGEST_TEXT = 100_000
+#: Longest text that is taken from a message, and that is passed on to people.
+_LONGEST_TEXT, _LONGEST_SAID = 100_000, 300
 
 T = TypeVar("T", int, float, str, bytes, bool)
 
@@ -82,6 +83,12 @@ def take_numbers(record: ConfigRecord, key: str, count: int) -> Floats:
     return np.frombuffer(content, dtype="<f8").astype(np.float64)
 
 
+def printable(text: str) -> str:
+    """What somebody else says, as it may be shown and recorded: short, and nothing that steers a terminal."""
+    cut = text if len(text) <= _LONGEST_SAID else f"{text[: _LONGEST_SAID - 3]}..."
+    return "".join(letter if letter.isprintable() else " " for letter in cut)
+
+
 def number_bytes(values: Floats) -> bytes:
     return np.ascontiguousarray(values, dtype="<f8").tobytes()
 
@@ -121,17 +128,48 @@ def _vector(name: str, array: Array, size: int) -> Vector:
         )
     if not 4 * size < len(array.data) <= 4 * size + _HEADER:
         raise WireError(f"the array '{name}' has {len(array.data)} bytes", expected=f"about {4 * size}")
+    return decoded(name, array, (size,), np.float32).astype(np.float32, copy=False)
+
+
+def decoded(
+    name: str, array: Array, shape: tuple[int, ...], kind: type[np.generic] = np.number
+) -> np.ndarray[Any, Any]:
+    """An array's values, if its bytes are those of this shape and kind of number.
+
+    The description beside the bytes may lie, and so may the header before them, which says how much memory the
+    values take: it is compared before anything is made of it.
+    """
     try:
-        vector = array.numpy()
-    except (ValueError, TypeError, EOFError, OSError) as error:
-        raise WireError(f"the array '{name}' cannot be decoded ({error})", expected="plain .npy bytes") from error
-    # The description travels beside the bytes and may lie.
-    if vector.dtype != np.float32 or vector.shape != (size,):
+        dtype, stated, start = _npy_header(array.data)
+    except Exception as error:  # NumPy reads the header as Python text: it may hold anything
+        raise _undecodable(name, error) from error
+    if stated != shape or not np.issubdtype(dtype, kind):
         raise WireError(
-            f"the array '{name}' turns out to be {vector.dtype} of shape {vector.shape}",
-            expected=f"float32 of ({size},)",
+            f"the array '{name}' turns out to be {dtype} of shape {_short(stated)}",
+            expected=f"{kind.__name__} of {shape}",
         )
-    return vector
+    wanted = start + dtype.itemsize * math.prod(shape)
+    if len(array.data) != wanted:
+        raise WireError(f"the array '{name}' has {len(array.data)} bytes", expected=str(wanted))
+    try:
+        return array.numpy()
+    except Exception as error:
+        raise _undecodable(name, error) from error
+
+
+def _npy_header(data: bytes) -> tuple[np.dtype[Any], tuple[int, ...], int]:
+    """What an .npy file says about itself, and where its values begin."""
+    file = io.BytesIO(data[: 2 * _HEADER])
+    version = np.lib.format.read_magic(file)
+    read = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
+    if version not in read:
+        raise ValueError(f"it is of version {version}")
+    shape, _, dtype = read[version](file, max_header_size=_HEADER)
+    return dtype, shape, file.tell()
+
+
+def _undecodable(name: str, error: Exception) -> WireError:
+    return WireError(f"the array '{name}' cannot be decoded ({_short(error)})", expected="plain .npy bytes")
 
 
 def array_record(vectors: Mapping[str, Vector]) -> ArrayRecord:
@@ -271,7 +309,12 @@ class Introduction:
         size = take_count(record, "size", 2**40)
         if size == 0:
             raise WireError("the node has no training samples", expected="at least one")
-        return cls(take(record, "key", str), size, take_count(record, "tested", 2**40))
+        key = take(record, "key", str)
+        if key != printable(key):
+            raise WireError(
+                f"the node's identity is {_short(key)}", expected=f"at most {_LONGEST_SAID} printable characters"
+            )
+        return cls(key, size, take_count(record, "tested", 2**40))
 
 
 @dataclass(frozen=True)
@@ -311,9 +354,7 @@ def changed_from_record(record: ConfigRecord, filters: Sequence[str]) -> dict[st
     """Which of these filters changed the update: 1 or 0 each."""
     if not filters:
         return {}
-    flags = _counts(record, "changed", len(filters))
-    if (flags > 1).any():
-        raise WireError(f"the field 'changed' is {_short(flags.tolist())}", expected="zeros and ones")
+    flags = _counts(record, "changed", len(filters), 1)
     return dict(zip(filters, flags.tolist(), strict=True))
 
 
@@ -356,13 +397,18 @@ class Scores:
         cls, record: ConfigRecord, classes: int, groups: int, tested: int, *, width: int = 0, attributes: int = 0
     ) -> Scores:
         """`width`: how many numbers a row of the objective has, where it has any."""
-        confusion = _counts(record, "confusion", classes * classes).reshape(classes, classes)
+        confusion = _counts(record, "confusion", classes * classes, tested).reshape(classes, classes)
         if confusion.sum() > tested:
             raise WireError(f"the client tested {confusion.sum()} samples", expected=f"at most {tested}")
-        correct, count = (_counts(record, key, groups) for key in ("group_correct", "group_count"))
+        correct, count = (_counts(record, key, groups, tested) for key in ("group_correct", "group_count"))
         if (correct > count).any():
             raise WireError("a group has more correct samples than samples")
-        answer = cls(confusion, take(record, "loss_sum", float), correct, count)
+        if count.sum() > tested:
+            raise WireError(f"the groups have {count.sum()} samples", expected=f"at most {tested}")
+        # One client's word must not take the loss of all others.
+        if not math.isfinite(loss_sum := take(record, "loss_sum", float)):
+            raise WireError(f"the field 'loss_sum' is {loss_sum}", expected="a finite number")
+        answer = cls(confusion, loss_sum, correct, count)
         if not width:
             return answer
         totals = _numbers(record, "totals", width)
@@ -372,10 +418,13 @@ class Scores:
         return replace(answer, totals=totals, group_totals=of_groups)
 
 
-def _counts(record: ConfigRecord, key: str, count: int) -> Ints:
+def _counts(record: ConfigRecord, key: str, count: int, most: int) -> Ints:
+    """A field with `count` whole numbers, each 0 … most: compared before they become numbers of 64 bits."""
     values = record.get(key)
     if not isinstance(values, list) or len(values) != count or any(type(n) is not int or n < 0 for n in values):
         raise WireError(f"the field '{key}' is {_short(values)}", expected=f"{count} counts")
+    if any(not isinstance(n, int) or n > most for n in values):
+        raise WireError(f"the field '{key}' is {_short(values)}", expected=f"{count} counts of at most {most}")
     return np.array(values, dtype=np.int64)
 
 

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import importlib.metadata
 import inspect
+import time
+from types import SimpleNamespace
 
 import httpx
 import numpy as np
@@ -15,9 +17,14 @@ import pytest
 
 pytest.importorskip("flwr")
 from flwr.app import Array, ArrayRecord, ConfigRecord, Metadata, RecordDict
+from flwr.proto.message_pb2 import Metadata as ProtoMetadata
 from flwr.proto.message_pb2 import ObjectTree, PullObjectRequest, PullObjectResponse
 from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects
-from flwr.supercore.inflatable.inflatable_utils import ObjectPullError, inflate_object_from_contents
+from flwr.supercore.inflatable.inflatable_utils import (
+    ObjectPullError,
+    ObjectUnavailableError,
+    inflate_object_from_contents,
+)
 from flwr.supercore.retry import RetryInvoker
 from flwr.superlink.grid import http_grid
 from flwr.supernode.fleet_http_connection import http_request_response
@@ -40,6 +47,9 @@ SIGNATURES = {
     "inflate_object_from_contents": "object_id object_contents keep_object_contents objects",
     "iterate_object_tree": "tree",
     "get_object_tree": "obj",
+    "get_object_body": "object_content cls",
+    "get_object_children_ids_from_object_content": "object_content",
+    "get_object_type_from_object_content": "object_content",
     "get_all_nested_objects": "obj",
     "make_pull_object_fn_protobuf": "pull_object_protobuf node run_id",
     "make_message": "metadata content error",
@@ -174,6 +184,62 @@ def test_objects_that_weigh_too_much_together_are_not_pulled_on():
     with pytest.raises(ObjectPullError, match="120 bytes and more"):
         limited("3")
     assert asked == ["0", "1", "2"]
+
+
+def in_pieces(vector: np.ndarray) -> tuple[str, dict[str, bytes]]:
+    content = RecordDict({"arrays": ArrayRecord({"model": Array(vector)})})
+    return content.object_id, {id: part.deflate() for id, part in get_all_nested_objects(content).items()}
+
+
+def test_a_piece_that_is_listed_many_times_is_weighed_as_often():
+    """A vector of zeros is downloaded as one piece, and is as large as any other when it is put together."""
+    zeros = np.zeros(10_000_000, dtype=np.float32)
+    _, contents = in_pieces(zeros)
+    assert sum(map(len, contents.values())) < 15_000_000
+    flower_internals._check_inflated(contents, zeros.nbytes + 10_000)
+    with pytest.raises(ObjectPullError, match=r"vectors of 40,\d+,\d+ bytes, where a message may have 20,000,000"):
+        flower_internals._check_inflated(contents, 20_000_000)
+
+
+@pytest.fixture
+def answering(tmp_path, monkeypatch):
+    """A grid for which a reply is announced, whose objects come as `pull` says."""
+    (tmp_path / "ca.crt").write_bytes(b"")
+
+    def make(pull, *trees: ObjectTree):
+        grid = flower_internals.PatientGrid(Link("localhost:1", tmp_path / "ca.crt"), "token", 10**6)
+        answer = SimpleNamespace(
+            messages_list=[SimpleNamespace(metadata=proto_metadata(tree.object_id)) for tree in trees],
+            message_object_trees=trees,
+        )
+        client = SimpleNamespace(
+            PullMessages=lambda _: answer, PullObject=None, ConfirmMessageReceived=lambda _: None
+        )
+        monkeypatch.setattr(flower_internals.PatientGrid, "_runtime_client", client)
+        monkeypatch.setattr(flower_internals.PatientGrid, "run", SimpleNamespace(run_id=1))
+        monkeypatch.setattr(flower_internals, "make_pull_object_fn_protobuf", lambda *_: pull)
+        return grid
+
+    return make
+
+
+def proto_metadata(name: str) -> ProtoMetadata:
+    return ProtoMetadata(message_id=name, reply_to_message_id="x", message_type="train", ttl=60.0)
+
+
+def test_objects_that_never_come_are_not_waited_for_until_the_deadline(answering, monkeypatch):
+    """Several such replies wait together, not one after the other."""
+    monkeypatch.setattr(flower_internals, "_LEAST_PATIENCE", 0.05)
+
+    def pull(object_id: str) -> bytes:
+        raise ObjectUnavailableError(object_id)
+
+    grid = answering(pull, *(ObjectTree(object_id=name * 64) for name in "abc"))
+    grid.patience = 0.3
+    start = time.monotonic()
+    replies = list(grid.pull_messages(["m"]))
+    assert time.monotonic() - start < 5
+    assert ["timeout" in reply.error.reason for reply in replies] == [True] * 3
 
 
 def test_a_digest_survives_the_division_of_vectors_into_pieces():

@@ -10,12 +10,15 @@ import pytest
 pytest.importorskip("flwr")
 from flwr.app import Context, Message, Metadata, RecordDict
 from flwr.app.message import make_message
+from flwr.clientapp import ClientApp
 from flwr.proto.message_pb2 import ObjectTree
 from flwr.supercore.inflatable.inflatable_utils import ObjectPullError
 from flwr.supercore.run import Run, RunNotRunningException
 
+from muster.core.errors import EngineError
 from muster.flower.deploy import flower_internals, node
 from muster.flower.deploy.flower_internals import NodeConnection
+from muster.flower.deploy.link import Link
 
 pytestmark = pytest.mark.flower
 
@@ -142,3 +145,17 @@ def test_a_message_that_is_larger_than_the_owner_has_room_for_is_not_downloaded_
         NodeConnection(callbacks, {}, 3000).receive()
     assert len(asked) < 10
     assert issubclass(ObjectPullError, flower_internals.TROUBLE)
+
+
+@pytest.mark.parametrize(("given", "found"), [({}, ""), ({"allow-modules": "mylosses"}, "mylosses")])
+def test_a_node_allows_no_modules_unless_its_owner_does(monkeypatch, tmp_path, given, found):
+    seen = {}
+
+    def connect(link, private_key, config):
+        seen.update(config)
+        raise SystemExit(1)
+
+    monkeypatch.setattr("muster.flower.deploy.flower_internals.connect_node", connect)
+    with pytest.raises(EngineError, match="did not admit this node"):
+        node.run_node(Link("localhost:1", tmp_path / "ca.crt"), tmp_path / "key", ClientApp(), given)
+    assert seen["allow-modules"] == found

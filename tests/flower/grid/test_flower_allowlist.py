@@ -64,6 +64,10 @@ def test_one_key_for_two_clients_must_be_allowed(line):
         ("# nobody\n", "names no client"),
         ("partition-id=0\n", "line 1 cannot be understood"),
         ("clinic ecdsa-sha2-nistp256 AAAA\n", "line 1 cannot be understood"),
+        ("partition-id=00 ecdsa-sha2-nistp256 AAAA\n", "line 1 cannot be understood"),
+        ("partition-id=x ecdsa-sha2-nistp256 AAAA\n", "line 1 cannot be understood"),
+        ("partition-id= ecdsa-sha2-nistp256 AAAA\n", "line 1 cannot be understood"),
+        ("name= ecdsa-sha2-nistp256 AAAA\n", "line 1 cannot be understood"),
         ("name=a ssh-ed25519 AAAA\n", "line 1 cannot be understood"),
         ("name=a ecdsa-sha2-nistp256 AAAA\n", "the key of 'name=a' cannot be read"),
         ("name=a ecdsa-sha2-nonsense AAAA\n", "the key of 'name=a' cannot be read"),
@@ -74,10 +78,16 @@ def test_what_is_not_clear_is_refused(text, said):
         parse(text, "here")
 
 
+def test_a_tab_before_the_key_is_fine(line):
+    text = line("name=north wing", "a").replace(" ecdsa", "\tecdsa")
+    assert "\t" in text
+    assert list(parse(text, "here")) == ["name=north wing"]
+
+
 def test_only_whole_lines_are_added(tmp_path, line):
     line("name=a", "a")
     path = tmp_path / "allowed"
-    for identity in ("clinic", "name=a\nname=b", "name=b ecdsa-sha2-nistp256 AAAA"):
+    for identity in ("clinic", "name=a\nname=b", "name=a\n", "name=a\u2028", "name=b ecdsa-sha2-nistp256 AAAA"):
         with pytest.raises(ConfigError):
             add_client(path, identity, tmp_path / "a.pub")
     assert not path.exists()

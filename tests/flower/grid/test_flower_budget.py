@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import threading
+from dataclasses import fields
 
 import pytest
 from hypothesis import given, settings
@@ -107,6 +109,67 @@ def test_a_budget_demands_noise_and_a_small_delta():
     assert (limits.max_epsilon, limits.max_delta) == (5.0, 1e-5)
     assert budget.demands(Limits.of({"max-epsilon": 1.0})).max_epsilon == 1.0
     assert Budget().demands(Limits.of({})) == Limits()
+
+
+@pytest.mark.parametrize("amount", [float("nan"), float("inf"), -1.0])
+@pytest.mark.parametrize("key", ["epsilon-budget", "max-epsilon", "max-delta"])
+def test_amounts_that_limit_nothing_are_refused(key, amount):
+    made = Budget if key == "epsilon-budget" else Limits
+    with pytest.raises(ConfigError, match=f"has {key} = "):
+        made.of({key: amount, "epsilon-book": "book.json"})
+
+
+@pytest.mark.parametrize(
+    ("key", "meant"),
+    [
+        ("max_epsilon", "max-epsilon"),
+        ("Max-Epsilon", "max-epsilon"),
+        ("max-epsilom", "max-epsilon"),
+        ("maxepsilon", "max-epsilon"),
+        ("epsilon", "max-epsilon"),
+        ("epsilon_budget", "epsilon-budget"),
+        ("epsilon-buget", "epsilon-budget"),
+        ("signal", "signals"),
+        ("partition_id", "partition-id"),
+        ("identity_key", "identity-key"),
+    ],
+)
+def test_a_misspelt_limit_is_refused_instead_of_ignored(key, meant):
+    with pytest.raises(ConfigError, match=f"unknown key '{key}'") as refused:
+        Limits.of({key: 1})
+    assert f"'{meant}'" in refused.value.expected
+
+
+def test_entries_of_the_apps_own_are_left_alone():
+    mine = ["data-path", "seed", "site", "hospital_name", "port", "max-length", "batch", "num-workers"]
+    assert Limits.of(dict.fromkeys(mine, 1)) == Limits()
+    known = {"partition-id": 0, "num-partitions": 3, "name": "a", "device": "cpu", "identity-key": "k"}
+    budget = {field.name.replace("_", "-"): 1 for field in fields(Budget)}
+    assert Limits.of(known | budget) == Limits()
+
+
+def test_processes_of_one_node_do_not_book_past_each_other(budget, tmp_path):
+    """Between reading the account and writing it nobody else reads it."""
+    first, second = budget(1.0), budget(1.0)
+    read, told = first._read, []
+
+    def read_while_another_tries():
+        other.start()
+        other.join(0.3)  # it must still be waiting
+        return read()
+
+    def spend():
+        try:
+            second.spend([noisy(1.0)])
+            told.append("second")
+        except WireError:
+            told.append("refused")
+
+    other = threading.Thread(target=spend)
+    object.__setattr__(first, "_read", read_while_another_tries)
+    first.spend([noisy(1.0)])
+    other.join()
+    assert told == ["refused"]
 
 
 def test_a_node_stops_telling_when_its_budget_is_spent(six, grid_of, tmp_path):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -17,6 +18,8 @@ from muster.engine.base import Failed
 from muster.experiment.runner import Ingredients, build_data, local_engine, run
 from muster.flower import presence, wire
 from muster.flower.client_app import experiment_of, make_client_app
+from muster.flower.engine import FlowerEngine
+from muster.flower.presence import Presence
 from muster.flower.server_app import run_on_grid
 from muster.models import build_model
 from muster.selection.base import Ask, Selector, Train
@@ -179,6 +182,11 @@ def test_a_client_that_turns_out_to_be_another_in_the_middle_of_a_round_fails(si
     assert result.rejected == [(2, 5, "no node speaks for it any more")]
 
 
+#: A vector whose bytes say that they are 2^46 numbers.
+ENDLESS = Array(np.zeros(1210, np.float32))
+ENDLESS.data = ENDLESS.data.replace(b"(1210,), }" + b" " * 10, b"(70368744177664,), }")
+
+
 @pytest.mark.parametrize(
     ("spoil", "why"),
     [
@@ -191,6 +199,8 @@ def test_a_client_that_turns_out_to_be_another_in_the_middle_of_a_round_fails(si
         (lambda c, a: c.update({"steps": 10**6}), "'steps' is 1000000"),
         (lambda c, a: c.update({"values": b"1234"}), "4 bytes"),
         (lambda c, a: c.clear(), "'version' is None"),
+        (lambda c, a: c.update({"place": "x" * 90_000}), "answers exchange x+[.]{3}$"),
+        (lambda c, a: a.update({"model": ENDLESS}), "turns out to be float32 of shape"),
     ],
 )
 def test_answers_that_cannot_be_used_are_recorded_and_the_run_goes_on(everybody, grid_of, spoil, why):
@@ -208,6 +218,38 @@ def test_answers_that_cannot_be_used_are_recorded_and_the_run_goes_on(everybody,
     assert re.search(why, result.rejected[0][2])
     expected = local_with_failures(experiment, {1: {1}, 2: {1}})
     assert np.array_equal(result.parameters, expected.parameters)
+
+
+@pytest.mark.parametrize("broken", [OverflowError, MemoryError, RecursionError, UnicodeEncodeError])
+def test_an_answer_over_which_judging_breaks_is_one_clients_failure(everybody, grid_of, monkeypatch, broken):
+    """Whatever a client finds to send next: the others train on."""
+    experiment = everybody(rounds=1)
+    grid = grid_of(experiment)
+    judge = FlowerEngine._check_whose
+
+    def break_over_client_1(engine, client, content, asked):
+        if client == 1:
+            raise broken("utf-8", "x", 0, 1, "?") if broken is UnicodeEncodeError else broken("boom")
+        judge(engine, client, content, asked)
+
+    monkeypatch.setattr(FlowerEngine, "_check_whose", break_over_client_1)
+    result = run_on_grid(grid, experiment)
+    assert result.rejected == [(1, 1, f"its answer was refused: it cannot be judged ({broken.__name__})")]
+
+
+def test_an_introduction_over_which_judging_breaks_is_a_refused_node(everybody, grid_of, monkeypatch):
+    experiment = everybody(rounds=1).with_options(["flower.nodes=5"])
+    grid = grid_of(experiment)
+    bad, read = node_of(grid, 1), Presence._introduction
+
+    def break_over_one(presence, question, reply):
+        if question.node == bad:
+            raise OverflowError("boom")
+        return read(presence, question, reply)
+
+    monkeypatch.setattr(Presence, "_introduction", break_over_one)
+    result = run_on_grid(grid, experiment)
+    assert f"node {bad} was not admitted: OverflowError in its answer" in events(result)
 
 
 def test_too_few_nodes_is_an_error_that_says_who_was_refused(everybody, grid_of):
@@ -409,6 +451,23 @@ def test_a_client_that_does_not_evaluate_is_left_out(tiny, grid_of):
     assert np.isnan(run_on_grid(grid, experiment.with_options(["flower.deadline=0.3"])).final())
 
 
+@pytest.mark.parametrize("owner", [{"max-epsilon": 0.1}, {"epsilon-budget": 1.0, "epsilon-book": "book.json"}])
+def test_a_node_that_tells_nothing_without_noise_does_not_evaluate(tiny, grid_of, owner):
+    """Confusion matrices are exact. The server records it, goes on, and evaluates on the others."""
+    experiment = tiny(rounds=1, **OWN)
+    grid, _ = own_grid(grid_of, experiment)
+    careful = min(grid.online)
+    grid.contexts[careful].node_config |= owner
+    result = run_on_grid(grid, experiment)
+    said = [event for event in events(result) if "did not evaluate" in event]
+    assert len(said) == 1
+    assert "tells nothing without noise, and an evaluation has none" in said[0]
+    assert np.isfinite(result.final())
+    assert result.rejected == []
+    grid.contexts[careful].node_config["allow-evaluate"] = True
+    assert not [event for event in events(run_on_grid(grid, experiment)) if "did not evaluate" in event]
+
+
 def own_clients(context):
     rng = np.random.default_rng(context.node_config["seed"])
     labels = np.arange(40) % 3
@@ -541,6 +600,44 @@ def test_a_node_without_identity_says_so(everybody, grid_of):
     del grid.contexts[node_of(grid, 2)].node_config["partition-id"]
     with pytest.raises(EngineError, match="does not say which client it is"):
         run_on_grid(grid, experiment)
+
+
+NAMED = """
+seed = 3
+[data]
+source = "digits"
+[partition]
+scheme = "dirichlet"
+clients = 6
+alpha = 0.5
+[model]
+name = "linear"
+[selection]
+method = "random"
+clients_per_round = 4
+[objective]
+loss = "antigravity:geohash"
+"""
+
+
+@pytest.mark.parametrize(
+    ("allowed", "imported"), [("", False), ("torch.nn.functional, antigravity2", False), ("antigravity", True)]
+)
+def test_a_node_imports_only_modules_that_its_owner_allows(fake_grid, monkeypatch, allowed, imported):
+    asked = []
+
+    def note(module):
+        asked.append(module)
+        return SimpleNamespace()
+
+    monkeypatch.setattr("muster.core.modules._imported", note)
+    node = {"partition-id": 0, "allow-modules": allowed}
+    grid = fake_grid(make_client_app(), [node], {"experiment": NAMED})
+    content = wire.content({"experiment": "x", "challenge": "y"})
+    (id,) = grid.push_messages([Message(content, min(grid.online), wire.REGISTER)])
+    (reply,) = grid.pull_messages([id])
+    assert bool(asked) == imported
+    assert ("the node's owner does not allow that module" in reply.error.reason) != imported
 
 
 # --- configuration ---------------------------------------------------------------------------------------

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
+from flwr.app import ArrayRecord, ConfigRecord, Error, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.serverapp import ServerApp
 from flwr.serverapp.strategy import FedAvg as FlowersFedAvg
@@ -107,3 +107,23 @@ def test_nothing_is_left_behind_and_no_nodes_are_refused(monkeypatch):
     assert TaskIdentity._run_id is None
     with pytest.raises(ConfigError, match="0 nodes"):
         rehearse(ServerApp(), client_app, 0)
+
+
+@pytest.mark.flower
+def test_the_words_of_an_error_reply_reach_the_server():
+    app = ClientApp()
+
+    @app.train()
+    def refuse(message, context):
+        return Message(Error(1000, "the owner says no"), reply_to=message)
+
+    heard = []
+    server = ServerApp()
+
+    @server.main()
+    def main(grid, context):
+        asked = Message(RecordDict(), grid.get_node_ids()[0], "train")
+        heard.extend(grid.send_and_receive([asked]))
+
+    rehearse(server, app, 1)
+    assert [(reply.error.code, reply.error.reason) for reply in heard] == [(1000, "the owner says no")]

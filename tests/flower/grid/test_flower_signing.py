@@ -168,3 +168,14 @@ def test_keys_are_read_or_it_is_said_why_not(tmp_path):
     other.write_bytes(made.private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption()))
     with pytest.raises(ConfigError, match="a key of another kind"):
         node_key(other)
+
+
+def test_half_a_character_is_digested_like_any_other_text():
+    """Names of records and fields come as JSON, which can hold a lone surrogate."""
+    half, other = "\ud800", "\ud801"
+    digests = set()
+    for text in (half, other):
+        named = message({"a": 1})
+        named[text] = ConfigRecord({"a": 1})
+        digests |= {digest(named), digest(message({text: 1})), digest(message({"a": text}))}
+    assert len(digests) == 6

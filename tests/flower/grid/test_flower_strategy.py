@@ -198,6 +198,11 @@ def test_the_server_may_evaluate(grid, initial):
     assert not [m for m in grid.log if m.metadata.message_type == "evaluate"]
 
 
+#: An array whose bytes say that they are 2^46 numbers.
+ENDLESS = Array(np.zeros(10, np.float32))
+ENDLESS.data = ENDLESS.data.replace(b"(10,), }" + b" " * 12, b"(70368744177664,), }")
+
+
 @pytest.mark.parametrize(
     ("spoil", "why"),
     [
@@ -205,8 +210,9 @@ def test_the_server_may_evaluate(grid, initial):
         (lambda c: c["model"].pop("out.bias"), "not those of the model"),
         (lambda c: c["model"].update({"out.bias": Array(np.zeros(3, np.float32))}), "shape"),
         (lambda c: c["model"].update({"out.bias": Array(np.full(10, np.nan, np.float32))}), "non-finite"),
+        (lambda c: c["model"].update({"out.bias": ENDLESS}), "turns out to be float32 of shape"),
     ],
-    ids=["no examples", "array missing", "wrong shape", "not finite"],
+    ids=["no examples", "array missing", "wrong shape", "not finite", "endless"],
 )
 def test_bad_replies_are_recorded_and_the_run_goes_on(grid, initial, spoil, why):
     def change(reply: Message) -> Message:

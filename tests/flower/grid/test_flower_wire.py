@@ -145,13 +145,47 @@ PICKLED = npy(np.array([Bomb()] * 5, dtype=object), allow_pickle=True)
         (Array("float32", (5,), "numpy.ndarray", npy(np.zeros(5, np.int32))), "turns out"),
         (Array("float32", (5,), "numpy.ndarray", b"x" * 200), "cannot be decoded"),
         (Array("float32", (5,), "numpy.ndarray", b""), "0 bytes"),
-        (Array("float32", (5,), "numpy.ndarray", PICKLED), "cannot be decoded|bytes"),
+        (Array("float32", (5,), "numpy.ndarray", PICKLED), "turns out to be object|bytes"),
         (Array("float32", (5,), "numpy.ndarray", pickle.dumps([Bomb()]) + b" " * 60), "cannot be decoded"),
         (Array("float32", (5,), "torch.Tensor", npy(np.zeros(5, np.float32))), "cannot be decoded"),
     ],
 )
 def test_bad_arrays_are_refused_and_never_unpickled(array, why):
     with pytest.raises(WireError, match=why):
+        wire.arrays_of(sent({}, ArrayRecord({"model": array})), ["model"], 5)
+
+
+def with_header(text: str, size: int = 5) -> Array:
+    """A float32 vector as it is described, with this text as the header of its bytes."""
+    padded = text.encode("latin1").ljust(117) + b"\n"
+    data = b"\x93NUMPY\x01\x00" + len(padded).to_bytes(2, "little") + padded + bytes(4 * size)
+    return Array("float32", (size,), "numpy.ndarray", data)
+
+
+HOSTILE_HEADERS = [
+    "{'descr': '<f4', 'fortran_order': False, 'shape': (70368744177664,), }",
+    "{'descr': '<f4', 'fortran_order': False, 'shape': (2**99,), }",
+    f"{{'descr': '<f4', 'fortran_order': False, 'shape': ({10**40},), }}",
+    "{'descr': '<f4', 'fortran_order': False, 'shape': (-5,), }",
+    "{'descr': '|O', 'fortran_order': False, 'shape': (5,), }",
+    "{'descr': '<f4', 'fortran_order': False, 'shape': (5,",
+    "(" + 3 * chr(39),
+    "(" * 110,
+]
+
+
+@pytest.mark.parametrize("header", HOSTILE_HEADERS)
+def test_a_header_that_lies_is_refused_before_it_is_believed(header, monkeypatch):
+    monkeypatch.setattr(np, "load", lambda *_, **__: pytest.fail("the bytes were loaded"))
+    with pytest.raises(WireError, match=r"cannot be decoded|turns out"):
+        wire.arrays_of(sent({}, ArrayRecord({"model": with_header(header)})), ["model"], 5)
+    with pytest.raises(WireError, match=r"cannot be decoded|turns out"):
+        wire.decoded("model", with_header(header), (5,))
+
+
+def test_bytes_behind_the_values_are_refused():
+    array = Array("float32", (5,), "numpy.ndarray", npy(np.zeros(5, np.float32)) + b"more")
+    with pytest.raises(WireError, match="152 bytes"):
         wire.arrays_of(sent({}, ArrayRecord({"model": array})), ["model"], 5)
 
 
@@ -187,6 +221,44 @@ def test_evaluations_travel_and_are_checked():
     wrong = tested.to_fields() | {"group_correct": [3, 0]}
     with pytest.raises(WireError, match="more correct"):
         Scores.from_record(wire.record_of(sent(wrong)), classes=2, groups=2, tested=8)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "why"),
+    [
+        ({"confusion": [2**63, 0, 0, 0]}, "at most 8"),
+        ({"confusion": [2**63 - 1, 2**63 - 1, 2, 0]}, "at most 8"),  # together 0 in 64 bits
+        ({"group_count": [9, 0]}, "at most 8"),
+        ({"group_count": [5, 5]}, "groups have 10 samples"),
+        ({"loss_sum": float("nan")}, "'loss_sum' is nan"),
+        ({"loss_sum": float("inf")}, "'loss_sum' is inf"),
+    ],
+)
+def test_evaluations_that_nobody_can_have_made_are_refused(wrong, why):
+    tested = Scores(np.array([[3, 1], [0, 4]]), 2.5, np.array([1, 2]), np.array([2, 2]))
+    record = wire.record_of(sent(tested.to_fields() | wrong))
+    with pytest.raises(WireError) as refused:
+        Scores.from_record(record, classes=2, groups=2, tested=8)
+    assert why in str(refused.value)
+
+
+def test_flags_are_zeros_and_ones():
+    assert wire.changed_from_record(ConfigRecord({"changed": [1, 0]}), ["a", "b"]) == {"a": 1, "b": 0}
+    for flag in (2, 2**63):
+        with pytest.raises(WireError, match="'changed'"):
+            wire.changed_from_record(ConfigRecord({"changed": [flag, 0]}), ["a", "b"])
+
+
+@pytest.mark.parametrize("key", ["name=" + "x" * 1000, "name=\x1b[2J", "name=a\nb", "name=\ud800"])
+def test_identities_that_cannot_be_shown_are_refused(key):
+    with pytest.raises(WireError, match="identity is"):
+        Introduction.from_content(sent(Introduction(key, 5, 2).to_fields()))
+
+
+def test_what_others_say_is_cut_and_made_printable():
+    assert wire.printable("ein Grund [/x]") == "ein Grund [/x]"
+    assert wire.printable("\x1b[31mred\nline\ud800") == " [31mred line "
+    assert len(wire.printable("x" * 10**6)) == 300
 
 
 def test_introductions_travel_and_are_checked():

@@ -75,6 +75,7 @@ def run_on_link(
 
         def make_engine(ingredients: Ingredients) -> FlowerEngine:
             driven.grid.max_reply_bytes = largest_answer(ingredients)
+            driven.grid.patience = min(driven.grid.patience, options.deadline / 4)
             return FlowerEngine(driven.grid, ingredients, options)
 
         return run(

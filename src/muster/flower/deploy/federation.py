@@ -131,6 +131,8 @@ class LocalFederation:
         """The process of a node; `link` and `config` for nodes that misbehave on purpose."""
         link = link or self.link
         own = {"partition-id": partition, "num-partitions": self.size, IDENTITY_KEY: str(key.private)}
+        if not self.stock:  # the experiment is of whoever started these nodes
+            own["allow-modules"] = "*"
         settings = {**own, **self.node_config, **config}
         command = [
             *(_command("flower-supernode") if self.stock else _muster("node")),

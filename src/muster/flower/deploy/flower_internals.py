@@ -14,6 +14,7 @@ from muster.flower.deploy.version import check_version
 check_version()
 
 import hashlib
+import json
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -26,7 +27,7 @@ from typing import Any
 import httpx
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import load_ssh_public_key
-from flwr.app import Context, Error, Message, Metadata, RecordDict
+from flwr.app import Array, Context, Error, Message, Metadata, RecordDict
 from flwr.app.message import make_message
 from flwr.cli.build import build_fab_from_disk
 from flwr.common.config import get_fused_config_from_fab
@@ -54,7 +55,10 @@ from flwr.supercore.fab import Fab
 from flwr.supercore.heartbeat import HeartbeatSender, make_task_heartbeat_fn_http
 from flwr.supercore.inflatable.inflatable_object import (
     get_all_nested_objects,
+    get_object_body,
+    get_object_children_ids_from_object_content,
     get_object_tree,
+    get_object_type_from_object_content,
     iterate_object_tree,
     no_object_id_recompute,
 )
@@ -86,6 +90,8 @@ from muster.flower.signing import node_key
 _pull_objects = partial(pull_objects, initial_backoff=0.02, backoff_cap=0.5)
 #: Seconds for which requests to a SuperLink that does not answer are repeated.
 _PATIENCE = 60.0
+#: Seconds that every reply has for its objects, however long others have been waited for.
+_LEAST_PATIENCE = 1.0
 _PASSING = (502, 503, 504)
 _PULL_OBJECT = "/pull-object"
 #: Bytes around an object when it is handed out; objects of an honest answer beside the pieces of its vectors; the
@@ -150,6 +156,8 @@ class PatientGrid(HttpGrid):
     def __init__(self, link: Link, token: str, max_reply_bytes: int) -> None:
         super().__init__(link.address, False, link.authority, token=token)
         self.max_reply_bytes = max_reply_bytes
+        #: Seconds for which one look waits for objects that are announced and not there, all replies together.
+        self.patience = _PATIENCE
         self._retry_invoker.max_time = _PATIENCE
         # Stock: a request that is refused sends SIGINT to this process.
         self._retry_invoker.should_giveup = _refused
@@ -180,16 +188,18 @@ class PatientGrid(HttpGrid):
         with self._as_engine_errors():
             client = self._runtime_client
             answer = client.PullMessages(PullAppMessagesRequest(message_ids=message_ids))
+            end = time.monotonic() + self.patience
             return [
-                self._fetched(proto.metadata, tree)
+                self._fetched(proto.metadata, tree, max(_LEAST_PATIENCE, end - time.monotonic()))
                 for proto, tree in zip(answer.messages_list, answer.message_object_trees, strict=True)
             ]
 
-    def _fetched(self, metadata: Any, tree: Any) -> Message:
+    def _fetched(self, metadata: Any, tree: Any, seconds: float) -> Message:
         run_id, client = self.run.run_id, self._runtime_client
         pull = _Limited(make_pull_object_fn_protobuf(client.PullObject, self.node, run_id), self.max_reply_bytes)
         try:
-            contents = _pull_objects(_object_ids(tree, self.max_reply_bytes), pull)
+            contents = _pull_objects(_object_ids(tree, self.max_reply_bytes), pull, max_time=seconds)
+            _check_inflated(contents, self.max_reply_bytes)
             reply = inflate_object_from_contents(metadata.message_id, contents)
             if not isinstance(reply, Message):
                 raise TypeError(f"a {type(reply).__name__} instead of a message")
@@ -222,6 +232,18 @@ def _object_ids(tree: Any, max_bytes: int) -> list[str]:
     if len(ids) > most:
         raise _too_large(max_bytes, f"more than {most} objects")
     return ids
+
+
+def _check_inflated(contents: Mapping[str, bytes], limit: int) -> None:
+    """Refuse vectors that are larger than what was downloaded for them: a vector may list a piece many times."""
+    weight = 0
+    for content in contents.values():
+        if get_object_type_from_object_content(content) == Array.__name__:
+            pieces = get_object_children_ids_from_object_content(content)
+            listed = json.loads(get_object_body(content, Array))["arraychunk_ids"]
+            weight += sum(len(contents[pieces[position]]) for position in listed)
+    if weight > limit:
+        raise _too_large(limit, f"vectors of {weight:,} bytes")
 
 
 def _too_large(limit: int, found: str) -> ObjectPullError:

@@ -60,7 +60,8 @@ def run_node(link: Link, private_key: Path, app: ClientApp, node_config: Mapping
     failure: Exception | None = None
     try:
         # The app signs its answers with the key by which the SuperLink knows the node, unless it is told another.
-        config = {IDENTITY_KEY: str(private_key), **node_config}
+        # What a server's experiment names is not imported here, unless the owner says so.
+        config = {IDENTITY_KEY: str(private_key), "allow-modules": "", **node_config}
         with _ending_on_sigterm(), connect_node(link, private_key, config) as connection:
             log.info("node %d is ready", connection.node_id)
             try:

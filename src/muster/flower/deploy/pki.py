@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from cryptography import x509
+from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import (
@@ -24,12 +25,14 @@ from cryptography.hazmat.primitives.serialization import (
 )
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from muster.core.errors import OutputError
+from muster.core.errors import ConfigError, OutputError
 
 #: The file beside the keys that says which of them speaks for which client.
 ALLOW_LIST = "allowed-clients"
 #: Clocks of two hosts differ: a certificate is valid from a little before it was made.
 _CLOCK_SKEW = datetime.timedelta(minutes=5)
+#: Days for which a certificate may be valid, and characters of its owner's name.
+_MOST_DAYS, _LONGEST_HOST = 36_500, 64
 
 
 @dataclass(frozen=True)
@@ -81,9 +84,8 @@ def make_server_certificate(
     folder: Path, authority: Authority, hosts: Sequence[str], days: int = 90
 ) -> ServerCertificate:
     """A certificate for a SuperLink that is reached under `hosts` (names or addresses)."""
-    issuer = x509.load_pem_x509_certificate(authority.certificate.read_bytes())
-    signer = load_pem_private_key(authority.key.read_bytes(), password=None)
-    assert isinstance(signer, ec.EllipticCurvePrivateKey)
+    alternatives = [_alternative(host) for host in hosts]
+    issuer, signer = _read_authority(authority)
     key = ec.generate_private_key(ec.SECP256R1())
     certificate = (
         _validity(x509.CertificateBuilder(), days)
@@ -93,14 +95,34 @@ def make_server_certificate(
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .add_extension(_key_usage(digital_signature=True), critical=True)
         .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
-        .add_extension(x509.SubjectAlternativeName([_alternative(host) for host in hosts]), critical=False)
-        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(issuer.public_key()), critical=False)  # type: ignore[arg-type]
+        .add_extension(x509.SubjectAlternativeName(alternatives), critical=False)
+        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.public_key()), critical=False)
         .sign(signer, hashes.SHA256())
     )
     made = ServerCertificate(folder / "server.pem", folder / "server.key")
     _write_secret(made.key, _pem(key))
     _write(made.certificate, certificate.public_bytes(Encoding.PEM))
     return made
+
+
+def _read_authority(authority: Authority) -> tuple[x509.Certificate, ec.EllipticCurvePrivateKey]:
+    """An authority's certificate and key, if they are whole and belong together."""
+    try:
+        path = authority.certificate
+        issuer = x509.load_pem_x509_certificate(path.read_bytes())
+        path = authority.key
+        signer = load_pem_private_key(path.read_bytes(), password=None)
+    except (OSError, ValueError, TypeError, UnsupportedAlgorithm) as error:
+        why = getattr(error, "strerror", None) or "it is damaged, or locked with a password"
+        raise ConfigError(
+            f"cannot read {path}: {why}",
+            fix="put the authority's ca.crt and ca.key there; a certificate cannot be signed without them",
+        ) from error
+    if not isinstance(signer, ec.EllipticCurvePrivateKey) or issuer.public_key() != signer.public_key():
+        raise ConfigError(
+            f"{authority.key} is not the key of {authority.certificate}", fix="put the two of one authority there"
+        )
+    return issuer, signer
 
 
 def make_node_key(folder: Path, name: str) -> NodeKey:
@@ -113,6 +135,8 @@ def make_node_key(folder: Path, name: str) -> NodeKey:
 
 
 def _validity(builder: x509.CertificateBuilder, days: int) -> x509.CertificateBuilder:
+    if not 0 < days <= _MOST_DAYS:
+        raise ConfigError(f"a certificate cannot be valid for {days} days", expected=f"1 to {_MOST_DAYS}")
     now = datetime.datetime.now(datetime.UTC)
     return (
         builder.serial_number(x509.random_serial_number())
@@ -141,6 +165,12 @@ def _alternative(host: str) -> x509.GeneralName:
     try:
         return x509.IPAddress(ipaddress.ip_address(host))
     except ValueError:
+        if not (host.isascii() and host.isprintable() and 0 < len(host) <= _LONGEST_HOST):
+            raise ConfigError(
+                f"a certificate cannot have the host {host[:100]!r}",
+                expected=f"an address, or a name of at most {_LONGEST_HOST} ASCII characters",
+                fix="write a name with other letters in its form for DNS (xn--…)",
+            ) from None
         return x509.DNSName(host)
 
 
