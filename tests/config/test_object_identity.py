@@ -1,0 +1,92 @@
+"""Runs that are described with objects: another object that gives another result is another run."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from muster.config.experiment import Experiment
+from muster.data.federated import Dataset, FederatedData, Index, Samples
+
+
+def samples(**beside: np.ndarray) -> Samples:
+    return Samples(np.arange(8, dtype=np.float32).reshape(4, 2), np.array([0, 1, 0, 1]), **beside)
+
+
+DATA = Dataset("mine", samples(), samples(), classes=2)
+DIVIDED = FederatedData(DATA, Index.from_lists([[0, 1], [2, 3]]), Index.from_lists([[0, 1], [2, 3]]))
+
+
+def loss(outputs, targets, power=1.0):
+    return (outputs[:, 0] - targets).abs() ** power
+
+
+class Loss:
+    def __init__(self, power):
+        self.power = power
+
+    def __call__(self, outputs, targets):
+        return loss(outputs, targets, self.power)
+
+    def measured(self, outputs, targets):
+        return self(outputs, targets)
+
+
+class Net(nn.Module):
+    def __init__(self, scale):
+        super().__init__()
+        self.scale = scale
+        torch.manual_seed(0)
+        self.layer = nn.Linear(2, 2)
+
+
+@pytest.mark.parametrize(
+    "alternatives",
+    {
+        "smoothing": [{"objective": nn.CrossEntropyLoss(label_smoothing=x)} for x in (0.0, 0.5)],
+        "partial": [{"objective": functools.partial(loss, power=x)} for x in (1, 2)],
+        "in a section": [{"objective": {"loss": functools.partial(loss, power=x)}} for x in (1, 2)],
+        "callable": [{"objective": Loss(x)} for x in (1, 2)],
+        "method": [{"objective": Loss(x).measured} for x in (1, 2)],
+        "module": [{"model": Net(x)} for x in (1, 2)],
+        "partial model": [{"model": functools.partial(Net, scale=x)} for x in (1, 2)],
+        "data": [
+            {"data": data}
+            for data in (
+                DATA,
+                DATA.normalised([0.5, 0.5]),
+                replace(DATA, classes=3),
+                replace(DATA, task="segmentation"),
+                replace(DATA, train=samples(owners=np.array([0, 0, 1, 1]))),
+                replace(DATA, train=samples(owners=np.array([0, 1, 1, 1]))),
+                replace(DATA, train=samples(attributes=np.array([0, 0, 1, 1]))),
+                DIVIDED,
+                replace(DIVIDED, test_index=None),
+                replace(DIVIDED, test_index=Index.from_lists([[0], [1, 2, 3]])),
+            )
+        ],
+    }.values(),
+)
+def test_another_object_is_another_run(alternatives):
+    prints = [Experiment(**sections).fingerprint for sections in alternatives]
+    assert len(set(prints)) == len(prints)
+    assert prints == [Experiment(**sections).fingerprint for sections in alternatives]
+
+
+def test_an_object_that_was_made_anew_is_the_same_run():
+    for make in (lambda: nn.CrossEntropyLoss(label_smoothing=0.1), lambda: Loss(2), lambda: Loss(2).measured):
+        assert Experiment(objective=make()).fingerprint == Experiment(objective=make()).fingerprint
+    assert Experiment(model=Net(1)).fingerprint == Experiment(model=Net(1)).fingerprint
+
+
+def test_a_networks_numbers_are_no_setting():
+    one, other = Net(1), Net(1)
+    nn.init.zeros_(other.layer.weight)
+    first, second = Experiment(model=one), Experiment(model=other)
+    assert first.described() == second.described()
+    assert first.fingerprint != second.fingerprint
