@@ -38,6 +38,9 @@ Section: TypeAlias = dict[str, Any]
 #: The keys with which sections name their component.
 NAMING_KEYS = ("method", "name", "scheme", "source")
 
+#: Where an experiment that is settled keeps what it is: not one of its sections.
+_SETTLED = "_settled"
+
 #: What a store's column of integers holds.
 LARGEST_SEED = 2**63 - 1
 
@@ -176,6 +179,8 @@ class Experiment:
 
     def described(self) -> dict[str, Any]:
         """What is run in plain types, for reports and fingerprints, without trackers."""
+        if (settled := self._kept()) is not None:
+            return dict(settled[1])
         sections = self.as_run().to_dict()
         del sections["tracking"]
         for later in ("filters", "pacing", "limits", "objective"):
@@ -188,12 +193,29 @@ class Experiment:
     @property
     def fingerprint(self) -> str:
         """Identifies the run by what determines its result (see `muster.config.identity`)."""
+        if (settled := self._kept()) is not None:
+            return settled[0]
         described = self.described()
         if isinstance(self.model, nn.Module):
             # It is trained from the numbers that it has: no setting, but they determine the result.
             numbers = [tensor.detach().cpu().numpy() for tensor in self.model.state_dict().values()]
             described["model"] = {**described["model"], "start": check_sum(*numbers)}
         return identity.fingerprint(described)
+
+    def settled(self) -> Experiment:
+        """A copy that keeps the fingerprint and the description that it has now, in other processes, too.
+
+        A run is the same run until its end, also where somebody's own loss counts in a global list how often it
+        was called. Made for a run, not to be changed; `dataclasses.replace` gives an experiment without it.
+        """
+        if self._kept() is not None:
+            return self
+        kept = copy.copy(self)
+        vars(kept)[_SETTLED] = (self.fingerprint, self.described())
+        return kept
+
+    def _kept(self) -> tuple[str, dict[str, Any]] | None:
+        return vars(self).get(_SETTLED)
 
     @property
     def title(self) -> str:

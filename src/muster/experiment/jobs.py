@@ -118,7 +118,7 @@ def run_experiments(
     The same experiment twice is run once.
     """
     store = store if isinstance(store, Store) else Store(store)
-    distinct = {experiment.fingerprint: experiment for experiment in experiments}
+    distinct = {experiment.fingerprint: experiment for experiment in (one.settled() for one in experiments)}
     for experiment in distinct.values():
         experiment.check()
     runs = {run.fingerprint: run for run in store.plan(distinct.values(), sweep_name)}
