@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import functools
+import importlib
+import sys
 from dataclasses import replace
 
 import numpy as np
@@ -11,7 +13,9 @@ import torch
 from torch import nn
 
 from muster.config.experiment import Experiment
+from muster.config.own_components import code_of_names
 from muster.data.federated import Dataset, FederatedData, Index, Samples
+from muster.selection import selectors
 
 
 def samples(**beside: np.ndarray) -> Samples:
@@ -90,3 +94,49 @@ def test_a_networks_numbers_are_no_setting():
     first, second = Experiment(model=one), Experiment(model=other)
     assert first.described() == second.described()
     assert first.fingerprint != second.fingerprint
+
+
+CELL = """
+from muster.selection import Selector, Train, selectors
+@selectors.register("test-own-name")
+class Mine(Selector):
+    def round(self, fed):
+        yield Train(fed.available[:3])
+"""
+
+
+@pytest.mark.parametrize(
+    "selection",
+    [
+        {"method": "test-own-name"},
+        {"method": "limit-gap", "rounds": 5, "selector": {"method": "test-own-name"}},
+    ],
+)
+def test_a_method_that_was_registered_counts_with_its_code(selection, monkeypatch):
+    monkeypatch.setattr(selectors, "_entries", dict(selectors._entries))
+
+    def identity(text: str) -> str:
+        exec(compile(text, "cell", "exec", dont_inherit=True), {"__name__": "__main__"})
+        return Experiment(selection=selection).fingerprint
+
+    assert identity(CELL) == identity(CELL) != identity(CELL.replace("3", "4"))
+
+
+def test_a_loss_that_is_named_counts_with_its_code(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+
+    def identity(power: int) -> str:
+        (tmp_path / "own_losses_of_a_test.py").write_text(
+            f"def loss(y, t): return (y - t) ** {power}{' ' * power}"
+        )
+        monkeypatch.delitem(sys.modules, "own_losses_of_a_test", raising=False)
+        importlib.invalidate_caches()
+        return Experiment(objective={"loss": "own_losses_of_a_test:loss"}).fingerprint
+
+    assert identity(2) == identity(2) != identity(3)
+    assert len(Experiment(objective={"loss": "no_such_module:loss"}).fingerprint) == 16
+
+
+def test_names_of_musters_own_methods_are_known_by_their_names_alone():
+    assert code_of_names(Experiment(aggregation={"method": "fedadam"}).described()) == {}
+    assert Experiment().fingerprint == "03354ff72968a1eb"  # as stores have it

@@ -38,6 +38,9 @@ Section: TypeAlias = dict[str, Any]
 #: The keys with which sections name their component.
 NAMING_KEYS = ("method", "name", "scheme", "source")
 
+#: What a name and its code say everything about.
+FUNCTIONS = (type, FunctionType, BuiltinFunctionType)
+
 #: Where an experiment that is settled keeps what it is: not one of its sections.
 _SETTLED = "_settled"
 
@@ -200,6 +203,10 @@ class Experiment:
             # It is trained from the numbers that it has: no setting, but they determine the result.
             numbers = [tensor.detach().cpu().numpy() for tensor in self.model.state_dict().values()]
             described["model"] = {**described["model"], "start": check_sum(*numbers)}
+        from muster.config.own_components import code_of_names  # which needs experiments itself
+
+        if codes := code_of_names(described):
+            described["own code"] = codes
         return identity.fingerprint(described)
 
     def settled(self) -> Experiment:
@@ -380,7 +387,7 @@ def plain_setting(value: Any, numbers: bool = True) -> Any:
         parameters = {f.name: getattr(value, f.name) for f in fields(value)}
     elif isinstance(value, Dataset | FederatedData):
         parameters = _data(value)
-    elif isinstance(value, type | FunctionType | BuiltinFunctionType):
+    elif isinstance(value, FUNCTIONS):
         parameters = {}
     else:
         parameters = {"layers": repr(value)} if isinstance(value, nn.Module) else {}
