@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import functools
 import importlib
+import pickle
 import sys
 from dataclasses import replace
 
+import cloudpickle
 import numpy as np
 import pytest
 import torch
@@ -140,3 +142,25 @@ def test_a_loss_that_is_named_counts_with_its_code(tmp_path, monkeypatch):
 def test_names_of_musters_own_methods_are_known_by_their_names_alone():
     assert code_of_names(Experiment(aggregation={"method": "fedadam"}).described()) == {}
     assert Experiment().fingerprint == "03354ff72968a1eb"  # as stores have it
+
+
+SEEN: list[int] = []
+
+
+def remembering(outputs, targets):
+    SEEN.append(1)
+    return loss(outputs, targets)
+
+
+def test_a_settled_experiment_stays_what_it_is_in_another_process_too():
+    SEEN.clear()
+    experiment = Experiment(objective=remembering)
+    settled = experiment.settled()
+    before, described = experiment.fingerprint, experiment.described()
+    SEEN.append(1)
+    arrived = pickle.loads(cloudpickle.dumps(settled))
+    assert settled.fingerprint == arrived.fingerprint == before != experiment.fingerprint
+    assert settled.described() == arrived.described() == described
+    # Another experiment is made from it as from any other.
+    assert replace(settled, rounds=3).fingerprint == replace(experiment, rounds=3).fingerprint
+    assert arrived.to_dict().keys() == experiment.to_dict().keys()
