@@ -88,3 +88,10 @@ def test_files_that_are_no_vocabulary(tiny_bert, content, message):
 def test_a_folder_that_is_not_there_says_what_is_expected():
     with pytest.raises(ConfigError, match=r"data\.vocabulary: there is no folder[\s\S]*minilm"):
         bert_folder("/nowhere", "data.vocabulary")
+
+
+def test_only_line_feeds_end_a_word_piece(tmp_path):
+    """Vocabularies hold other separators of lines as word pieces of their own."""
+    pieces = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a\x85b", "\u2028", "card")
+    (tmp_path / "vocab.txt").write_text("\n".join(pieces) + "\n", encoding="utf-8")
+    assert Vocabulary.of(tmp_path).tokens == pieces

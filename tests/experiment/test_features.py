@@ -1,5 +1,6 @@
 """Features of a frozen backbone: computed once, trained on by any engine, the same as without."""
 
+import dataclasses
 import logging
 
 import numpy as np
@@ -12,6 +13,7 @@ from muster.core.errors import CheckpointError
 from muster.data import from_arrays
 from muster.experiment.features import BLOCK, with_features
 from muster.experiment.runner import build_data, build_ingredients, build_parts
+from muster.models import build_model
 from muster.models.freezing import split
 from muster.server.loop import Observer
 
@@ -110,6 +112,77 @@ def test_other_pictures_or_weights_are_not_taken_for_these(own_cache):
     dimmed = muster.data.federated.FederatedData(data.dataset.normalised([0.2, 0.7]), data.train_index)
     with_features(dimmed, module, workers=0)
     assert len(list((own_cache / "decoded").iterdir())) == 4
+
+
+def kept(own_cache):
+    return len(list((own_cache / "decoded").iterdir()))
+
+
+def test_the_number_of_heads_tells_networks_apart(own_cache):
+    """Attention with two heads has the tensors of attention with four."""
+    ids = np.random.default_rng(0).integers(1, 10, (12, 5))
+    data = from_arrays(ids, np.arange(12) % 3, clients=np.arange(12) % 2, test=(ids[:3], np.arange(3)))
+    data = dataclasses.replace(data, dataset=dataclasses.replace(data.dataset, tokens=True))
+    found = []
+    for heads in (2, 4):
+        options = {"encoder": "transformer", "vocabulary": 10, "width": 8, "layers": 1, "heads": heads}
+        model = build_model("text-classifier", (5,), 3, options | {"freeze": "backbone"})
+        found.append(with_features(data, model, workers=0)[0].dataset.train.features)
+    assert not np.array_equal(*found)
+    assert kept(own_cache) == 2
+
+
+def own_network(factor, head_seed=0):
+    """A body that is always the same but for what its code does, and a head that is drawn."""
+
+    class Own(nn.Module):
+        def __init__(self):
+            super().__init__()
+            torch.manual_seed(0)
+            self.body = nn.Linear(768, 4)
+            torch.manual_seed(head_seed)
+            self.last = nn.Linear(4, 3)
+
+        def forward(self, x):
+            return self.last(torch.relu(factor * self.body(x.flatten(1))))
+
+    network = Own()
+    network.body.requires_grad_(False)
+    return network
+
+
+def test_code_that_was_changed_gives_other_features():
+    first, second = (
+        with_features(pictures(), own_network(factor), workers=0)[0].dataset.train.features for factor in (1, 2)
+    )
+    np.testing.assert_allclose(second, 2 * first, rtol=1e-5)
+
+
+def test_the_head_does_not_matter_to_features(own_cache):
+    """So that repetitions with other seeds share them where the backbone comes from a file."""
+    for seed in (0, 1):
+        with_features(pictures(), own_network(1, head_seed=seed), workers=0)
+    assert kept(own_cache) == 1
+
+
+def test_dropout_before_the_head_is_off_with_features_and_without(monkeypatch):
+    def network():
+        torch.manual_seed(0)
+        between = [nn.BatchNorm1d(6, affine=False), nn.Dropout(0.5)]
+        return nn.Sequential(nn.Flatten(), nn.Linear(768, 6), *between, nn.Linear(6, 3))
+
+    def result():
+        made = network()
+        made[1].requires_grad_(False)
+        return muster.run(experiment(model=made, engine={"kind": "inline"}), workers=0), made
+
+    quick, made = result()
+    trained = quick.model(made)
+    assert torch.equal(trained[1].weight, network()[1].weight)
+    assert not torch.equal(trained[4].weight, network()[4].weight)
+    uncached(monkeypatch)
+    slow, _ = result()
+    np.testing.assert_allclose(quick.parameters, slow.parameters, atol=1e-5)
 
 
 @pytest.mark.parametrize(

@@ -175,3 +175,27 @@ def test_bad_files(tmp_path, name, content, message):
 def test_missing_file(tmp_path):
     with pytest.raises(DataError, match="cannot read the counts"):
         read_counts(tmp_path / "nowhere.csv")
+
+
+def test_the_index_of_pandas_comes_first(tmp_path):
+    pandas = pytest.importorskip("pandas")
+    table = pandas.DataFrame({"healthy": [10, 0], "ill": [2, 7]}, index=["North", "South"])
+    for name in (None, "hospital"):
+        table.rename_axis(name).to_parquet(tmp_path / "a.parquet")
+        counts = read_counts(tmp_path / "a.parquet")
+        assert (counts.clients, counts.classes) == (("North", "South"), ("healthy", "ill"))
+        assert counts.table[:, :, 0].tolist() == [[10, 2], [0, 7]]
+    # What is left of a numbering after rows were taken out names nobody, where a column has names.
+    numbered = pandas.DataFrame({"hospital": ["East", "North", "South"], "healthy": [1, 10, 0], "ill": [1, 2, 7]})
+    left = numbered[numbered.healthy != 1]
+    as_numbers = left.assign(hospital=[8, 9]).rename(columns={"hospital": "client"})
+    for rows, names in ((numbered, ("North", "South")), (left, ("North", "South")), (as_numbers, ("8", "9"))):
+        rows.to_parquet(tmp_path / "a.parquet")
+        counts = read_counts(tmp_path / "a.parquet")
+        assert counts.clients[-2:] == names
+        assert counts.classes == ("healthy", "ill")
+
+
+def test_a_cell_that_is_too_long(tmp_path):
+    with pytest.raises(DataError, match="cells cannot be told apart"):
+        read_counts(written(tmp_path, "a.csv", f"client,x\n{'A' * 200_000},1\n"))

@@ -342,3 +342,24 @@ def test_own_ids_must_be_tokens_of_the_model(tiny_bert):
     data = muster.data.from_arrays(ids, np.arange(30) % 3, clients=np.arange(30) % 5, tokens=True)
     with pytest.raises(DataError, match=r"token ids go from 3 to 20[\s\S]*0 to 19"):
         muster.run(muster.Experiment(data=data, model={"name": "bert", "folder": str(tiny_bert)}), workers=0)
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"hidden_act": "none"}, {"num_attention_heads": 3}, {"hidden_size": "16"}, {"hidden_size": -4}]
+)
+def test_a_config_that_describes_no_bert(tiny_bert, wrong):
+    (tiny_bert / "config.json").write_text(json.dumps(CONFIG | wrong))
+    with pytest.raises(ConfigError, match=r"config\.json describes no BERT that can be built"):
+        build(tiny_bert)
+
+
+def test_pretrained_weights_are_not_drawn_again(tiny_bert):
+    with pytest.raises(ConfigError, match=r"model\.init = 'xavier' would draw the pretrained weights"):
+        build(tiny_bert, init="xavier")
+
+
+@pytest.mark.parametrize("option", ["lora_rank", "trained_layers"])
+def test_only_one_option_says_what_is_trained(tiny_bert, option):
+    with pytest.raises(ConfigError, match=rf"model\.freeze and model\.{option} both say what is trained"):
+        build(tiny_bert, freeze="backbone", **{option: 1})
+    assert spec_of(build(tiny_bert, freeze="backbone")).size == HEAD

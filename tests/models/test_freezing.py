@@ -9,8 +9,9 @@ from torch import nn
 
 from muster.core.errors import ConfigError
 from muster.core.parameters import FlatModel, in_training, spec_of
+from muster.engine.vectorised.chain import chain_of
 from muster.models import build_model
-from muster.models.freezing import agrees, split
+from muster.models.freezing import Split, agrees, split
 
 IMAGES = (3, 32, 32)
 #: Families, with the classes of their head.
@@ -108,6 +109,79 @@ def test_a_network_that_goes_around_its_head_is_found_out():
     assert not agrees(model, split(model), torch.ones(3, 4))
 
 
+class ByKeyword(GoesAround):
+    def forward(self, x):
+        return self.last(input=self.body(x))
+
+
+class Pair(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.sum = nn.Linear(3, 2)
+
+    def forward(self, x, y):
+        return self.sum(x + y)
+
+
+class TwoInputs(nn.Module):
+    head_part = "last"
+
+    def __init__(self):
+        super().__init__()
+        self.body, self.last = nn.Linear(4, 3), Pair()
+
+    def forward(self, x):
+        return self.last(self.body(x), self.body(x))
+
+
+class Twice(GoesAround):
+    def forward(self, x):
+        return self.last(self.body(x)) + self.last(self.body(-x))
+
+
+@pytest.mark.parametrize("network", [ByKeyword, TwoInputs, Twice])
+def test_a_head_that_takes_other_things_than_one_tensor_is_not_cut_off(network):
+    model = build_model(network, (4,), 2, {"freeze": "backbone"})
+    assert not agrees(model, split(model), torch.ones(3, 4))
+
+
+class Renamed(GoesAround):
+    """Takes itself apart, but calls its tensors otherwise."""
+
+    def split_frozen(self):
+        return Split(copy.deepcopy(self.body), nn.Sequential(copy.deepcopy(self.last)))
+
+
+def test_halves_whose_tensors_are_others_are_not_used():
+    assert split(build_model(Renamed, (4,), 2, {"freeze": "backbone"})) is None
+
+
+class Tied(nn.Module):
+    """What it trains in its head it uses before the head too."""
+
+    def __init__(self):
+        super().__init__()
+        self.last, self.body = nn.Linear(4, 4), nn.Linear(4, 4)
+        self.first = nn.Linear(4, 4)
+        self.body.weight = self.last.weight
+        self.body.bias.requires_grad_(False)
+        self.first.requires_grad_(False)
+        self.final_layer = "last"
+
+    def forward(self, x):
+        return self.last(self.body(self.first(x)))
+
+
+def test_a_head_whose_numbers_are_used_before_it_is_not_cut_off():
+    assert split(Tied()) is None
+
+
+def test_a_part_without_parameters_cannot_be_frozen():
+    own = nn.Sequential(nn.Linear(4, 3), nn.Dropout(0.5), nn.Linear(3, 2))
+    with pytest.raises(ConfigError, match="the part '1' has no parameters"):
+        build_model(own, (4,), 2, {"freeze": ["1"]})
+
+
 # --- what frozen means to a flat vector -----------------------------------------------------------------------
 
 
@@ -143,6 +217,71 @@ def test_statistics_of_frozen_parts_stand_still_and_do_not_travel():
     assert int(model.norm.num_batches_tracked) == 1
     assert in_training(model).norm.training
     assert not model.body[2].training
+
+
+class Dropping(nn.Module):
+    """Between its frozen layers, and before its head, things without parameters behave otherwise in training."""
+
+    def __init__(self):
+        super().__init__()
+        self.body = nn.Linear(4, 6)
+        self.between = nn.Sequential(nn.BatchNorm1d(6, affine=False), nn.Dropout(0.5))
+        self.last = nn.Sequential(nn.Dropout(0.5), nn.Linear(6, 2))
+
+    def forward(self, x):
+        hidden = self.between(self.body(x))
+        return self.last(nn.functional.dropout(hidden, 0.5, self.training))
+
+
+@pytest.mark.parametrize(("head", "drops"), [("last", True), ("last.1", False)])
+def test_all_before_the_head_computes_as_in_evaluation(head, drops):
+    model = build_model(Dropping, (4,), 2)
+    model.head_part = head
+    assert in_training(model).between[1].training
+    model.body.requires_grad_(False)
+    entering = []
+    model.get_submodule(head).register_forward_pre_hook(lambda _, inputs: entering.append(inputs[0]))
+    samples = torch.randn(8, 4)
+    expected = split(model).backbone.eval()(samples)
+    for trained in (in_training(model), FlatModel(model).train()):
+        trained(samples)
+        torch.testing.assert_close(entering[-1], expected)
+        assert model.last[0].training == drops
+        assert model.last[1].training
+    # Statistics that stand still do not travel.
+    assert [entry.name for entry in spec_of(model).entries] == ["last.1.weight", "last.1.bias"]
+    assert spec_of(split(model).rest) == spec_of(model)
+
+
+def test_dropout_before_the_head_is_off_for_many_clients_at_once_too():
+    own = nn.Sequential(nn.Linear(4, 3), nn.ReLU(), nn.Dropout(0.5), nn.Linear(3, 2))
+    assert chain_of(own).draws
+    assert not chain_of(build_model(own, (4,), 2, {"freeze": ["0"]})).draws
+
+
+class Remembering(nn.Module):
+    """Keeps something beside its tensors."""
+
+    def __init__(self):
+        super().__init__()
+        self.body, self.last = nn.Linear(4, 3), nn.Linear(3, 2)
+
+    def forward(self, x):
+        return self.last(self.body(x))
+
+    def get_extra_state(self):
+        return {"made": "by hand"}
+
+    def set_extra_state(self, state):
+        assert state == self.get_extra_state()
+
+
+def test_extra_state_is_no_tensor():
+    plain = spec_of(Remembering())
+    assert plain.frozen == ""
+    model = build_model(Remembering, (4,), 2, {"freeze": "backbone"})
+    assert spec_of(model).frozen
+    assert agrees(model, split(model), torch.ones(3, 4))
 
 
 def test_the_digest_tells_frozen_numbers_apart_and_nothing_else():

@@ -15,6 +15,7 @@ from muster.core.errors import ConfigError, DataError
 from muster.core.parameters import spec_of
 from muster.data.sources import sources
 from muster.experiment import from_dict
+from muster.experiment.features import with_features
 from muster.experiment.runner import build_ingredients, build_parts
 from muster.models import build_model
 from muster.models.freezing import agrees, split
@@ -116,6 +117,18 @@ def test_frozen_branches_do_not_travel_and_are_computed_once(medic, freeze, gone
     assert parts.backbone(few).shape == (5, pixels + (16 if "text_encoder." in gone else LENGTH))
 
 
+def test_frozen_branches_are_told_apart_and_the_rest_is_not(medic):
+    shapes = []
+    for freeze in ("backbone", ["image_encoder"], ["text_encoder"]):
+        for seed in (0, 1):
+            parts = build_ingredients(experiment(medic, {"seed": seed}, freeze=freeze))
+            shapes.append(with_features(parts.data, parts.module, workers=0)[0].dataset.sample_shape)
+    pixels = 3 * SIZE * SIZE
+    assert [shape[0] for shape in shapes[::2]] == [512 + 16, 512 + LENGTH, pixels + 16]
+    # What is trained starts from other numbers with another seed; what is frozen comes from files.
+    assert len(list((medic / "cache" / "decoded").glob("features-*"))) == 3
+
+
 def test_training_on_vectors_is_training_the_network(medic, monkeypatch):
     quick = muster.run(experiment(medic, freeze="backbone"), workers=0)
     monkeypatch.setattr("muster.experiment.runner.with_features", lambda data, module, **_: (data, module))
@@ -194,6 +207,26 @@ def test_numbers_where_ids_are_wanted(medic):
     run.data = run.data | {"encoder": "hashing", "width": LENGTH}
     with pytest.raises(DataError, match="the model takes token ids"):
         build_ingredients(run)
+
+
+def test_ids_where_numbers_are_wanted(medic):
+    with pytest.raises(ConfigError, match="the model 'late-fusion' would take for numbers"):
+        build_ingredients(experiment(medic, text_encoder="features"))
+
+
+def test_neither_ids_nor_normalised_pixels_are_normalised(medic):
+    run = experiment(medic)
+    run.data = run.data | {"normalise": [0.5, 0.5]}
+    with pytest.raises(ConfigError, match="normalised already"):
+        build_ingredients(run)
+
+
+@pytest.mark.parametrize("kept", [{"image_encoder": "small", "image_weights": None}, {"text_encoder": "features"}])
+def test_pretrained_weights_are_not_drawn_again(medic, kept):
+    run = experiment(medic, init="xavier", **kept)
+    options = {name: value for name, value in run.model.items() if name != "name" and value is not None}
+    with pytest.raises(ConfigError, match=r"model\.init = 'xavier' would draw the pretrained weights"):
+        build_model("late-fusion", (3 * SIZE * SIZE + LENGTH,), 3, options)
 
 
 def test_weights_of_another_network(medic):

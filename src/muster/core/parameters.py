@@ -153,25 +153,61 @@ def spec_of(model: nn.Module) -> ParameterSpec:
     )
 
 
-def frozen_parts(model: nn.Module, name: str = "") -> Iterator[tuple[str, nn.Module]]:
-    """The largest parts of a model that have parameters and train none of them, with their names."""
-    flags = [parameter.requires_grad for parameter in model.parameters()]
-    if flags and not any(flags):
-        yield name, model
-    elif not all(flags):
-        for child, part in model.named_children():
-            yield from frozen_parts(part, f"{name}.{child}" if name else child)
+def head_name(model: nn.Module) -> str | None:
+    """The part that classifies: what the model calls `head_part`, or its classification layer; "" is all of it."""
+    declared = getattr(model, "head_part", None)
+    return declared if isinstance(declared, str) else _final_layer_name(model)
+
+
+def _lone_head(model: nn.Module) -> str:
+    """The name of the head where there are parameters beside it and none of them is trained; else ""."""
+    head = head_name(model)
+    if not head:
+        return ""
+    # Tied parameters have several names, of which one may be in the head.
+    named = model.named_parameters(remove_duplicate=False)
+    beside = [parameter.requires_grad for name, parameter in named if not name.startswith(f"{head}.")]
+    return head if beside and not any(beside) else ""
+
+
+def frozen_parts(model: nn.Module) -> Iterator[tuple[str, nn.Module]]:
+    """The largest parts of a model that have parameters and train none of them, with their names.
+
+    Where nothing but the head is trained, parts without parameters beside it are frozen too.
+    """
+    return _frozen_within(model, "", _lone_head(model))
+
+
+def _frozen_within(part: nn.Module, name: str, head: str) -> Iterator[tuple[str, nn.Module]]:
+    flags = [parameter.requires_grad for parameter in part.parameters()]
+    leads_to_head = bool(head) and f"{head}.".startswith(f"{name}." if name else "")
+    beside_head = bool(head) and not leads_to_head and not name.startswith(f"{head}.")
+    if not any(flags) and (flags or beside_head):
+        yield name, part
+    elif not all(flags) or (leads_to_head and name != head):
+        for child, inner in part.named_children():
+            yield from _frozen_within(inner, f"{name}.{child}" if name else child, head)
 
 
 def in_training(model: nn.Module) -> nn.Module:
     """The model in training mode, but for its frozen parts: these compute as in evaluation.
 
     So running statistics and dropout of what is frozen stand still too: its outputs depend on the sample alone.
+    Where nothing but the head is trained, all but the head computes as in evaluation.
     """
-    model.train()
-    for _, part in frozen_parts(model):
-        part.eval()
+    _enter_training(model, _trained_part(model), [part for _, part in frozen_parts(model)])
     return model
+
+
+def _trained_part(model: nn.Module) -> nn.Module:
+    return model.get_submodule(_lone_head(model))
+
+
+def _enter_training(model: nn.Module, trained: nn.Module, still: list[nn.Module]) -> None:
+    model.train(trained is model)
+    trained.train()
+    for part in still:
+        part.eval()
 
 
 #: An attribute of a model that has handed its frozen parts to somebody else: their digest.
@@ -187,9 +223,10 @@ def _digest_of_frozen(model: nn.Module, travelling: set[str]) -> str:
     still = {
         name: tensor.detach()
         for name, tensor in model.state_dict(keep_vars=True).items()
-        if name not in travelling and id(tensor) not in trained
+        # What a module keeps as its extra state may be anything.
+        if isinstance(tensor, torch.Tensor) and name not in travelling and id(tensor) not in trained
     }
-    if not any(isinstance(tensor, torch.Tensor) and tensor.numel() for tensor in still.values()):
+    if not any(tensor.numel() for tensor in still.values()):
         return ""
     digest = hashlib.blake2b(digest_size=16)
     for name, tensor in sorted(still.items()):
@@ -254,13 +291,11 @@ class FlatModel:
             self.module = self.module.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         tensors = dict(module.named_parameters()) | dict(module.named_buffers())
         self._tensors = [(entry, tensors[entry.name]) for entry in self.spec.entries]
-        self._still = [part for _, part in frozen_parts(module)]
+        self._trained, self._still = _trained_part(module), [part for _, part in frozen_parts(module)]
 
     def train(self) -> nn.Module:
         """The module in training mode, but for its frozen parts (see `in_training`)."""
-        self.module.train()
-        for part in self._still:
-            part.eval()
+        _enter_training(self.module, self._trained, self._still)
         return self.module
 
     @torch.no_grad()

@@ -118,6 +118,11 @@ class Dataset:
             raise ConfigError(
                 f"data.normalise: the data set '{self.name}' consists of token ids", fix="leave it out"
             )
+        if self.picture is not None or self.vocabulary:
+            raise ConfigError(
+                f"data.normalise: samples of '{self.name}' are more than pixels, and those are normalised already",
+                fix="leave it out",
+            )
         mean, std = (float(number) for number in numbers)
         return replace(self, normalisation=Normalisation((mean,), (std,), self.normalisation.scale))
 

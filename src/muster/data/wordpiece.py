@@ -53,7 +53,8 @@ class Vocabulary:
         """Read `vocab.txt`, and from `tokenizer_config.json` (where there is one) whether capitals count."""
         file = folder / VOCABULARY_FILE
         try:
-            tokens = tuple(file.read_text(encoding="utf-8").splitlines())
+            # Only these end a line: other separators of Unicode are word pieces.
+            tokens = tuple(file.read_text(encoding="utf-8").removesuffix("\n").split("\n"))
         except (OSError, UnicodeDecodeError) as problem:
             raise DataError(
                 f"cannot read the vocabulary {file}: {problem}", expected="a text file, one word piece a line"

@@ -48,7 +48,7 @@ def with_features(
         f"features-{data.dataset.name}",
         [],
         lambda new: _computed(data, parts.backbone, new, workers),
-        backbone=_digest_of_network(parts.backbone),
+        backbone=_digest_of_network(data, parts.backbone),
         data=_digest_of_data(data.dataset),
         block=BLOCK,
     )
@@ -68,18 +68,26 @@ def _obstacle(data: FederatedData, module: nn.Module, parts: Split) -> str:
     few, _ = data.tensors(data.dataset.train, np.arange(min(4, len(data.dataset.train))))
     with single_threaded():
         if not agrees(module, parts, few):
-            return "something follows the classification layer, or goes around it"
+            return "something follows the classification layer or goes around it, or it takes more than a tensor"
         width = parts.backbone.eval()(few[:1]).numel()
     size = 4 * width * (len(data.dataset.train) + len(data.dataset.test))
     return f"features would take {size / 1e9:.1f} GB" if size > MOST_BYTES else ""
 
 
-def _digest_of_network(module: nn.Module) -> str:
-    """Of its classes, shapes and numbers."""
+def _digest_of_network(data: FederatedData, module: nn.Module) -> str:
+    """Of its classes, shapes and numbers, and of what it makes of some samples.
+
+    Neither names nor numbers tell what a network computes: how many heads its attention has, what its code does.
+    """
     digest = hashlib.blake2b(repr(module).encode(), digest_size=16)
     for name, tensor in module.state_dict().items():
-        digest.update(name.encode())
-        digest.update(tensor.cpu().contiguous().view(-1).view(torch.uint8).numpy().data)
+        if isinstance(tensor, torch.Tensor):  # what a module keeps as its extra state may be anything
+            digest.update(name.encode())
+            digest.update(tensor.cpu().contiguous().view(-1).view(torch.uint8).numpy().data)
+    with single_threaded():
+        made = _block(data, module, data.dataset.train, 0)
+    digest.update(str(made.shape).encode())
+    digest.update(made.data)
     return digest.hexdigest()
 
 

@@ -503,6 +503,13 @@ def build_network(experiment: Experiment, data: FederatedData) -> nn.Module:
         module = build_model(experiment.model, shape, classes, seed=experiment.seed)
     if vocabulary := getattr(module, "vocabulary", ""):
         check_tokens(data.dataset, vocabulary, module.token_count)  # type: ignore[arg-type]
+    elif isinstance(experiment.model, dict) and data.dataset.vocabulary and not data.dataset.tokens:
+        raise ConfigError(
+            f"samples of '{data.dataset.name}' hold ids of word pieces, which the model '{name}' would take for "
+            "numbers",
+            expected="a model that takes ids, such as late-fusion with text_encoder = 'bert'",
+            fix="choose such a model, or another data.encoder",
+        )
     return module
 
 

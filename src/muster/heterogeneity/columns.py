@@ -35,7 +35,10 @@ def read_csv(path: Path) -> Columns:
     text, remark = _decoded(path)
     first = next((line for line in text.splitlines() if line.strip()), "")
     separator = max(_SEPARATORS, key=first.count)
-    rows = [row for row in csv.reader(io.StringIO(text, newline=""), delimiter=separator) if _is_filled(row)]
+    try:
+        rows = [row for row in csv.reader(io.StringIO(text, newline=""), delimiter=separator) if _is_filled(row)]
+    except csv.Error as error:
+        raise ValueError(f"its cells cannot be told apart: {error}") from error
     if not rows:
         return Columns({}, remark)
     names = [name.strip() for name in rows[0]]
@@ -66,6 +69,17 @@ def read_parquet(path: Path) -> Columns:
     except pa.ArrowException as error:
         raise ValueError(str(error).splitlines()[0]) from error
     kept = [field.name for field in table.schema if not pa.types.is_nested(field.type)]
+    # pandas writes the index behind all columns, but shows it before them.
+    index = [name for name in (table.schema.pandas_metadata or {}).get("index_columns", ()) if name in kept]
+    columns = [name for name in kept if name not in index]
+    if columns and (columns[0] == "client" or not pa.types.is_primitive(table.schema.field(columns[0]).type)):
+        # Clients stand in a column: numbers in an index without a name are only those of rows.
+        index = [
+            name
+            for name in index
+            if not (name.startswith("__index_level_") and pa.types.is_integer(table.schema.field(name).type))
+        ]
+    kept = [*index, *columns]
     return Columns(
         {name: ["" if value is None else str(value).strip() for value in table[name].to_pylist()] for name in kept}
     )

@@ -54,6 +54,11 @@ def build_model(
                 "the model needs more memory than this machine has", fix="make it smaller, see [model]"
             ) from error
         if isinstance(module, nn.Module):
+            if init != DEFAULT and getattr(module, "pretrained_inside", False):
+                raise ConfigError(
+                    f"model.init = {init!r} would draw the pretrained weights of the model again",
+                    fix="leave model.init out",
+                )
             initialise(module, init)
     if not isinstance(module, nn.Module):
         raise ConfigError(f"the model is a {type(module).__name__}", expected="a torch.nn.Module")

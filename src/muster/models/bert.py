@@ -12,7 +12,7 @@ from typing import Any, Literal
 import torch
 from torch import nn
 
-from muster.core.errors import ConfigError
+from muster.core.errors import ConfigError, MusterError
 from muster.data.wordpiece import Vocabulary, bert_folder
 from muster.models.base import models, vector_width
 from muster.models.freezing import Split, before_head
@@ -109,6 +109,9 @@ class BertClassifier(nn.Module):
     """A BERT, dropout and one dense layer."""
 
     head_part, final_layer = "head", "head.1"
+    pretrained_inside = True
+    #: The option that says what is trained; "": everything is.
+    frozen_by = ""
 
     def __init__(self, encoder: BertEncoder, classes: int, dropout: float, vocabulary: str) -> None:
         super().__init__()
@@ -170,7 +173,10 @@ def bert(
         add_adapters(encoder.bert, lora_rank, chosen, alpha=lora_alpha, dropout=lora_dropout, targets=lora_targets)
     elif trained_layers is not None:
         train_last_layers(encoder.bert, trained_layers)
-    return BertClassifier(encoder, classes, dropout, vocabulary.digest)
+    made = BertClassifier(encoder, classes, dropout, vocabulary.digest)
+    if lora_rank or trained_layers is not None:
+        made.frozen_by = "model.lora_rank" if lora_rank else "model.trained_layers"
+    return made
 
 
 def pretrained_encoder(
@@ -185,7 +191,12 @@ def pretrained_encoder(
             fix="pip install 'muster-fl[text]'",
         ) from absent
     place = bert_folder(folder, "model.folder")
-    config = BertConfig.from_dict(_config(place))
+    try:
+        config = BertConfig.from_dict(_config(place))
+    except MusterError:
+        raise
+    except Exception as problem:  # the library raises all sorts of things
+        raise _no_bert(place, problem) from problem
     # The plain form of attention: the same on every machine, and PyTorch counts its operations.
     config._attn_implementation = "eager"
     vocabulary = Vocabulary.of(place)
@@ -201,7 +212,10 @@ def pretrained_encoder(
             expected=f"at most {config.max_position_embeddings}",
             fix="set data.length",
         )
-    made = BertModel(config, add_pooling_layer=pooling == "cls")
+    try:
+        made = BertModel(config, add_pooling_layer=pooling == "cls")
+    except Exception as problem:
+        raise _no_bert(place, problem) from problem
     _load(made, place)
     return BertEncoder(made, pooling, vocabulary.padding), vocabulary
 
@@ -222,6 +236,13 @@ def _config(place: Path) -> dict[str, Any]:
             fix="name the folder of a BERT (bert-base-uncased, MiniLM)",
         )
     return dict(values)
+
+
+def _no_bert(place: Path, problem: Exception) -> ConfigError:
+    return ConfigError(
+        f"{place / 'config.json'} describes no BERT that can be built: {type(problem).__name__}: {problem}",
+        fix="take all files of the folder from the same model",
+    )
 
 
 def _load(made: nn.Module, place: Path) -> None:

@@ -34,7 +34,7 @@ class LateFusion(nn.Module):
         text_encoder: BertEncoder | None = None,
     ) -> None:
         super().__init__()
-        self.image_shape, self.pixels = image_shape, math.prod(image_shape)
+        self.image_shape = image_shape
         #: Networks of their own whose outputs are encoded further; None: pixels and numbers are.
         self.image_encoder, self.text_encoder = image_encoder, text_encoder
         encoder: list[nn.Module]
@@ -44,7 +44,7 @@ class LateFusion(nn.Module):
             channels, _, _ = image_size("late-fusion", image_shape, smallest=4)
             encoder = [*convolutions(channels, (32, 64, 128), groups=8), nn.Linear(128, width)]
         else:
-            encoder = [nn.Linear(self.pixels, width)]
+            encoder = [nn.Linear(math.prod(image_shape), width)]
         self.image = nn.Sequential(*encoder, nn.ReLU())
         text_numbers = text_width if text_encoder is None else text_encoder.width
         self.text = nn.Sequential(nn.Linear(text_numbers, width), nn.ReLU())
@@ -56,20 +56,13 @@ class LateFusion(nn.Module):
         return tuple(name for name in ("image_encoder", "text_encoder") if getattr(self, name) is not None)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        image, text = self.apart(x)
+        image, text = apart(x, self.image_shape)
         if self.image_encoder is not None:
             image = self.image_encoder(image)
         if self.text_encoder is not None:
             text = self.text_encoder(text.long())
         logits: torch.Tensor = self.fc(torch.cat([self.image(image), self.text(text)], dim=1))
         return logits
-
-    def apart(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Pictures (or features of them) and texts of samples."""
-        image = x[:, : self.pixels].reshape(-1, *self.image_shape)
-        if image.dim() == 4:
-            image = image.contiguous(memory_format=torch.channels_last)
-        return image, x[:, self.pixels :]
 
     def split_frozen(self) -> Split | None:
         """Encoders nothing of which is trained come first; the rest takes their vectors."""
@@ -81,8 +74,17 @@ class LateFusion(nn.Module):
             setattr(rest, name, None)
         if "image_encoder" in frozen:
             assert self.image_encoder is not None
-            rest.image_shape, rest.pixels = (self.image_encoder.width,), self.image_encoder.width
+            rest.image_shape = (self.image_encoder.width,)
         return Split(FrozenEncoders(self, frozen), rest)
+
+
+def apart(x: torch.Tensor, image_shape: tuple[int, ...]) -> tuple[torch.Tensor, torch.Tensor]:
+    """Pictures (or features of them) and texts of samples."""
+    pixels = math.prod(image_shape)
+    image = x[:, :pixels].reshape(-1, *image_shape)
+    if image.dim() == 4:
+        image = image.contiguous(memory_format=torch.channels_last)
+    return image, x[:, pixels:]
 
 
 class FrozenEncoders(nn.Module):
@@ -90,14 +92,20 @@ class FrozenEncoders(nn.Module):
 
     def __init__(self, fusion: LateFusion, frozen: list[str]) -> None:
         super().__init__()
-        self.fusion, self._frozen = copy.deepcopy(fusion), frozen
+        self._image_shape = fusion.image_shape
+        # What is trained does not belong here: features are the same, whatever it starts from.
+        self.image_encoder = copy.deepcopy(fusion.image_encoder) if "image_encoder" in frozen else None
+        self.text_encoder = copy.deepcopy(fusion.text_encoder) if "text_encoder" in frozen else None
+
+    def extra_repr(self) -> str:
+        return f"image_shape={self._image_shape}"
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        image, text = self.fusion.apart(x)
-        if "image_encoder" in self._frozen and self.fusion.image_encoder is not None:
-            image = self.fusion.image_encoder(image)
-        if "text_encoder" in self._frozen and self.fusion.text_encoder is not None:
-            text = self.fusion.text_encoder(text.long())
+        image, text = apart(x, self._image_shape)
+        if self.image_encoder is not None:
+            image = self.image_encoder(image)
+        if self.text_encoder is not None:
+            text = self.text_encoder(text.long())
         return torch.cat([image.flatten(1), text], dim=1)
 
 
@@ -145,6 +153,7 @@ def late_fusion(
     fusion = LateFusion(
         image_shape, numbers, classes, width, image_encoder=resnet, text_encoder=made[0] if made else None
     )
+    fusion.pretrained_inside = image_weights is not None or made is not None  # type: ignore[assignment]
     if made:
         # Which tokens the ids of a sample must stand for.
         fusion.vocabulary, fusion.token_count = made[1].digest, len(made[1].tokens)  # type: ignore[assignment]

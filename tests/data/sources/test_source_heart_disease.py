@@ -107,6 +107,7 @@ def test_it_trains(hospitals):
         (line(cp=7), "line 1: 'cp' is 7"),
         (line() + "\n" + line(num=9), "line 2: 'num' is 9"),
         (line(slope=-9), "line 1: 'slope' is -9"),
+        (line(chol="inf"), "line 1: 'chol' is inf"),
         (line(chol="?"), "no patient of whom enough is known"),
     ],
 )

@@ -107,7 +107,7 @@ def _row(file: Path, number: int, line: str) -> list[float]:
             )
     # Other versions of these files write −9 for what is missing, which is no measurement.
     for name, value in zip(COLUMNS, row, strict=True):
-        if value < 0 and name != "oldpeak":
+        if np.isinf(value) or (value < 0 and name != "oldpeak"):
             raise DataError(f"{file}, line {number}: '{name}' is {value:g}", expected=_LAYOUT)
     return row
 
