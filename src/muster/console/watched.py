@@ -84,13 +84,14 @@ def sweep(
     """
     if isinstance(plan, Path | str):
         plan = load_sweep(plan)
-    if not isinstance(plan, Sweep | Iterable) or isinstance(plan, Mapping):
+    given: object = plan
+    if not isinstance(given, Sweep | Iterable) or isinstance(given, Mapping):
         raise ConfigError(
-            f"the plan of a sweep is a {type(plan).__name__}",
+            f"the plan of a sweep is a {type(given).__name__}",
             expected="a muster.Sweep, the path of a sweep's file, or a list of experiments",
             fix="put a single experiment into a list, or run it with muster.run",
         )
-    experiments = plan.experiments() if isinstance(plan, Sweep) else list(plan)
+    experiments: list[Experiment] = plan.experiments() if isinstance(plan, Sweep) else list(plan)
     for one in experiments:
         check_is_experiment(one)
         one.check()

@@ -71,14 +71,17 @@ def _unsaid(part: object) -> str:
 
     What it inherits from Muster says nothing about the code that it adds.
     """
+    if not isinstance(part, Component):
+        return ""
     cls = type(part)
-    if isinstance(part, Component) and not _is_musters(cls) and _is_musters(cls.depends_on_length):
+    if not _is_musters(cls) and _is_musters(cls.depends_on_length):
         return (
             f"{cls.__name__} does not say whether it depends on the number of rounds (where it does not, give it "
             'a method depends_on_length that returns "")'
         )
-    inner = vars(part).values() if isinstance(part, Component) else ()
-    nested = (each for value in inner for each in (value if isinstance(value, list | tuple) else (value,)))
+    nested = (
+        each for value in vars(part).values() for each in (value if isinstance(value, list | tuple) else (value,))
+    )
     return next(filter(None, map(_unsaid, nested)), "")
 
 

@@ -261,7 +261,8 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
 
 
 def _cached(function: Callable[..., Any], parameters: dict[str, Any]) -> Callable[..., Any]:
-    return functools.lru_cache(**parameters)(function)
+    cached: Callable[..., Any] = functools.lru_cache(**parameters)(function)
+    return cached
 
 
 def _packed(experiment: Experiment) -> bytes:
