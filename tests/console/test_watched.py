@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+import textwrap
 import threading
 
 import numpy as np
@@ -14,7 +15,7 @@ from torch import nn
 
 import muster
 from muster.console import watched
-from muster.core.errors import SweepError
+from muster.core.errors import ConfigError, SweepError
 from muster.report.page import report_page
 from muster.results.store import Store
 from muster.selection import Selector, Train
@@ -198,3 +199,59 @@ def test_a_report_counts_its_pictures_and_is_the_same_without(tiny, terminal, ca
     assert said.count("pictures") >= 1
     without_date = [re.sub(r"Written [^<]*", "", page) for page in pages]
     assert without_date[0] == without_date[1]
+
+
+def test_what_a_script_registers_caches_and_keys_by_functions_reaches_its_sweep(tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text(
+        textwrap.dedent("""
+        import functools
+        import muster
+        from muster.selection import Selector, Train, selectors
+
+        @functools.cache
+        def fibonacci(n):
+            return n if n < 2 else fibonacci(n - 1) + fibonacci(n - 2)
+
+        def few(fed):
+            return fed.available[: COUNTS[few]]
+
+        COUNTS = {few: fibonacci(3)}
+
+        @selectors.register("mine")
+        class Mine(Selector):
+            def round(self, fed):
+                assert fibonacci(4) == 3
+                yield Train(few(fed))
+
+        inner = {"method": "limit-gap", "rounds": 5, "selector": {"method": "mine"}}
+        results = muster.sweep(
+            [muster.Experiment(rounds=1, selection=one) for one in ({"method": "mine"}, inner)], workers=0
+        )
+        print([result.history.trainings.sum() for result in results])
+        """)
+    )
+    done = subprocess.run(
+        [sys.executable, script], capture_output=True, text=True, timeout=120, check=False, cwd=tmp_path
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.replace("np.int64", "") in ("[(2), (2)]\n", "[2, 2]\n")
+
+
+@pytest.mark.parametrize(
+    ("plan", "said"),
+    [
+        (muster.Experiment(), "the plan of a sweep is a Experiment"),
+        ({"rounds": 1}, "the plan of a sweep is a dict"),
+        (3, "the plan of a sweep is a int"),
+        ([{"rounds": 1}], "the experiment is a dict"),
+    ],
+)
+def test_what_is_no_plan_is_refused_in_words(plan, said):
+    with pytest.raises(ConfigError, match=said):
+        muster.sweep(plan)
+
+
+def test_what_is_no_experiment_is_refused_in_words_with_progress_too():
+    with pytest.raises(ConfigError, match="the experiment is a dict"):
+        muster.run({"rounds": 1}, progress=True)

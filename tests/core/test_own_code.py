@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import functools
+import pickle
 import subprocess
 import sys
 import textwrap
 
+import cloudpickle
 import numpy as np
 import pytest
+import torch
 from torch import nn
 
-from muster.core.own_code import own_code
+from muster.core.own_code import content, own_code
 from muster.selection import Selector
 from muster.selection.terraform import Terraform
 
@@ -156,3 +159,90 @@ def test_it_is_the_same_in_another_process_whatever_it_hashes_texts_with(tmp_pat
     first = said(seed="1")
     assert len(first) == 16
     assert said(seed="2") == said("packed", seed="3") == first
+
+
+class Scaled(nn.Module):
+    def __init__(self, scale, shift=0.0):
+        super().__init__()
+        self.scale, self.shift = scale, torch.tensor(shift)
+        self.layer = nn.Linear(2, 2)
+
+
+class Power:
+    def __init__(self, n):
+        self.n = n
+
+    def __call__(self, outputs, targets):
+        return (outputs - targets) ** self.n
+
+
+class Slotted:
+    __slots__ = ("n",)
+
+    def __init__(self, n):
+        self.n = n
+
+
+def hinge(outputs, targets, margin):
+    return margin - outputs * targets
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        lambda x: nn.CrossEntropyLoss(label_smoothing=x / 10),
+        lambda x: nn.CrossEntropyLoss(weight=torch.tensor([1.0, x])),
+        lambda x: functools.partial(hinge, margin=x),
+        lambda x: functools.partial(nn.functional.huber_loss, delta=x),
+        Power,
+        lambda x: Power(2).__call__ if x == 2 else Power(3).__call__,
+        Slotted,
+        lambda x: {Slotted(x): 1},
+        lambda x: np.array([x, "a"], dtype=object),
+    ],
+)
+def test_objects_are_told_apart_by_what_they_have(made):
+    assert content(made(2)) == content(made(2)) != content(made(3))
+
+
+def test_of_a_network_all_but_its_numbers_counts():
+    def built(*arguments):
+        torch.manual_seed(1)
+        return Scaled(*arguments)
+
+    first = built(2)
+    other_numbers = Scaled(2)
+    assert content(first) == content(built(2)) != content(other_numbers)
+    assert content(first, numbers=False) == content(other_numbers, numbers=False)
+    assert content(first, numbers=False) != content(built(3), numbers=False)
+    assert content(first, numbers=False) != content(built(2, 1.0), numbers=False)
+    other_numbers.layer.bias.requires_grad_(False)
+    assert content(first, numbers=False) != content(other_numbers, numbers=False)
+
+
+def test_a_global_tensor_and_a_global_loss_count():
+    text = "import torch\nfrom torch import nn\nW = torch.ones(2)\nL = nn.CrossEntropyLoss()\n"
+    text += "def loss(y, t):\n    return L(y, t) * W\n"
+    changed = (text.replace("ones", "zeros"), text.replace("Loss()", "Loss(label_smoothing=0.5)"))
+    assert len({code_of(each, "loss") for each in (text, *changed)}) == 3
+    assert code_of(text, "loss") == code_of(text, "loss")
+
+
+def test_what_is_kept_under_functions_and_types_is_the_same_after_a_journey():
+    text = textwrap.dedent("""
+    from typing import Generic, TypeVar
+    T = TypeVar("T")
+    def one(x): return TABLE[one] + x
+    def two(x): return 2
+    TABLE = {one: 1, two: 2, int: 3}
+    KINDS = {one, two}
+    class Mine(Generic[T]):
+        def go(self, x: T):
+            return TABLE[one], KINDS
+    """)
+    names = {"__name__": "__main__"}
+    exec(compile(text, "cell", "exec", dont_inherit=True), names)
+    for name in ("one", "Mine"):
+        assert own_code(pickle.loads(cloudpickle.dumps(names[name]))) == own_code(names[name])
+        assert code_of(text, name) != code_of(text.replace("two: 2", "two: 3"), name)
+    assert code_of(text) != code_of(text.replace("return 2", "return 3"))

@@ -13,14 +13,20 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 import muster
 from muster.core.errors import CheckpointError, OutputError
 from muster.experiment import extension
 from muster.experiment.extension import dependences_on_length, find_beginning
+from muster.experiment.runner import build_parts
 from muster.results.store import Store
-from muster.server.beginning import as_not_last
+from muster.selection import Plan, Selector, Train, View
+from muster.selection.combinators import LimitGap
+from muster.selection.random import RandomSelection
+from muster.server.beginning import as_beginning, as_not_last
 from muster.server.loop import MANY_CLIENTS, Observer
+from muster.server.persistence import Saved
 from muster.server.record import GroupAccuracy, RoundRecord
 from muster.server.result import Result
 from muster.training.schedules import Schedule
@@ -232,6 +238,90 @@ def test_the_last_round_as_it_would_be_if_others_followed():
     many = replace(record, client_accuracy=np.zeros(MANY_CLIENTS + 1, dtype=np.float32))
     assert as_not_last(many, evaluate_every=3).client_accuracy is None
     assert as_not_last(many, evaluate_every=3).metrics == record.metrics
+
+
+class Silent(Selector):
+    """Fewer clients near the end, and does not say so."""
+
+    def round(self, fed: View) -> Plan:
+        yield Train(fed.available[: 1 + fed.rounds - fed.round])
+
+
+class Speaking(Silent):
+    def depends_on_length(self) -> str:
+        return ""
+
+
+class Cautious(RandomSelection):
+    """What it inherits says nothing about what it adds."""
+
+    def round(self, fed: View) -> Plan:
+        yield Train(fed.available[: 1 + fed.rounds - fed.round])
+
+
+def test_a_method_of_ones_own_has_to_say_that_it_does_not_depend_on_the_length(tiny, tmp_path, caplog):
+    for selection in (Silent(), Cautious(3), LimitGap(selector=Silent(), rounds=4)):
+        (why,) = dependences_on_length(tiny(selection=selection))
+        assert "does not say whether it depends on the number of rounds" in why
+    assert dependences_on_length(tiny(selection=Speaking())) == []
+    muster.run(tiny(rounds=2, selection=Silent()), workers=0, store=tmp_path)
+    longer = muster.run(tiny(rounds=3, selection=Silent()), workers=0, store=tmp_path, resume=True)
+    assert "Silent does not say" in caplog.text
+    same(longer, muster.run(tiny(rounds=3, selection=Silent()), workers=0))
+
+
+def test_a_run_whose_checkpoint_is_damaged_is_not_extended(tiny, tmp_path, caplog):
+    muster.run(tiny(rounds=2), workers=0, store=tmp_path)
+    with Store(tmp_path) as store:
+        (store.checkpoint_folder(tiny(rounds=2).fingerprint) / "2.muster").write_bytes(b"no checkpoint")
+    count = Count()
+    muster.run(tiny(rounds=3), workers=0, store=tmp_path, resume=True, observers=[count])
+    assert count.rounds == 3
+    assert "cannot be extended, because" in caplog.text
+
+
+def test_stopping_what_was_extended_leaves_the_shorter_run(tiny, tmp_path):
+    muster.run(tiny(rounds=2), workers=0, out=tmp_path)
+    muster.run(tiny(rounds=5), workers=0, out=tmp_path, resume=True, observers=[Count(stop_after=1)])
+    with Store(tmp_path) as store:
+        assert [(run.rounds, run.status) for run in store.runs()] == [(2, "complete"), (5, "stopped")]
+    muster.run(tiny(rounds=5), workers=0, out=tmp_path, resume=True)
+    with Store(tmp_path) as store:
+        assert [(run.rounds, run.status) for run in store.runs()] == [(5, "complete")]
+
+
+CALLS: list[int] = []
+
+
+def counting_loss(outputs, targets):
+    CALLS.append(1)
+    return torch.nn.functional.cross_entropy(outputs, targets, reduction="none")
+
+
+def test_a_run_is_the_same_run_until_its_end_whatever_its_code_changes(tiny, tmp_path):
+    CALLS.clear()
+    described = tiny(rounds=2, objective=counting_loss)
+    before = described.fingerprint
+    result = muster.run(described, workers=0, store=tmp_path)
+    assert CALLS
+    assert described.fingerprint != before
+    assert result.provenance.fingerprint == before
+    with Store(tmp_path) as store:
+        assert [(run.fingerprint, run.status) for run in store.runs()] == [(before, "complete")]
+        assert store.runs()[0].config == result.config
+    CALLS.clear()
+    assert muster.run(described, workers=0).provenance.fingerprint == before
+
+
+def test_rounds_that_do_not_fit_are_refused_in_words(tiny):
+    parts = build_parts(tiny(rounds=2), workers=0)
+    with parts.engine:
+        server = parts.server()
+        server.run(2)
+        first = replace(server.records[0], events=[])
+        server.cautions = lambda rounds: ["something"]
+        with pytest.raises(CheckpointError, match="before round 1 it said something else"):
+            as_beginning(Saved({}, [first], [], []), 2, server, 3)
 
 
 # --- command line ----------------------------------------------------------------------------------------

@@ -10,6 +10,7 @@ import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass, replace
 from pathlib import Path
+from types import BuiltinFunctionType, FunctionType
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
@@ -21,7 +22,7 @@ from muster.config.toml import read_toml
 from muster.config.workloads import workload
 from muster.core.component import Component
 from muster.core.errors import ConfigError, nearest
-from muster.core.own_code import own_code
+from muster.core.own_code import content, own_code
 from muster.core.registry import build
 from muster.data.federated import Dataset, FederatedData, check_sum
 from muster.data.partition.base import Scheme
@@ -36,6 +37,12 @@ Section: TypeAlias = dict[str, Any]
 
 #: The keys with which sections name their component.
 NAMING_KEYS = ("method", "name", "scheme", "source")
+
+#: What a name and its code say everything about.
+FUNCTIONS = (type, FunctionType, BuiltinFunctionType)
+
+#: Where an experiment that is settled keeps what it is: not one of its sections.
+_SETTLED = "_settled"
 
 #: What a store's column of integers holds.
 LARGEST_SEED = 2**63 - 1
@@ -175,23 +182,47 @@ class Experiment:
 
     def described(self) -> dict[str, Any]:
         """What is run in plain types, for reports and fingerprints, without trackers."""
+        if (settled := self._kept()) is not None:
+            return dict(settled[1])
         sections = self.as_run().to_dict()
         del sections["tracking"]
         for later in ("filters", "pacing", "limits", "objective"):
             # Runs without them are described as they were before there were any.
             if not sections[later]:
                 del sections[later]
-        return {name: plain_setting(value) for name, value in sections.items()}
+        # A network's numbers are where it starts, and no setting.
+        return {name: plain_setting(value, numbers=name != "model") for name, value in sections.items()}
 
     @property
     def fingerprint(self) -> str:
         """Identifies the run by what determines its result (see `muster.config.identity`)."""
+        if (settled := self._kept()) is not None:
+            return settled[0]
         described = self.described()
         if isinstance(self.model, nn.Module):
             # It is trained from the numbers that it has: no setting, but they determine the result.
             numbers = [tensor.detach().cpu().numpy() for tensor in self.model.state_dict().values()]
             described["model"] = {**described["model"], "start": check_sum(*numbers)}
+        from muster.config.own_components import code_of_names  # which needs experiments itself
+
+        if codes := code_of_names(described):
+            described["own code"] = codes
         return identity.fingerprint(described)
+
+    def settled(self) -> Experiment:
+        """A copy that keeps the fingerprint and the description that it has now, in other processes, too.
+
+        A run is the same run until its end, also where somebody's own loss counts in a global list how often it
+        was called. Made for a run, not to be changed; `dataclasses.replace` gives an experiment without it.
+        """
+        if self._kept() is not None:
+            return self
+        kept = copy.copy(self)
+        vars(kept)[_SETTLED] = (self.fingerprint, self.described())
+        return kept
+
+    def _kept(self) -> tuple[str, dict[str, Any]] | None:
+        return vars(self).get(_SETTLED)
 
     @property
     def title(self) -> str:
@@ -336,12 +367,12 @@ def _is_plain(value: Any) -> bool:
     return isinstance(value, str | int | float | bool | list | None)
 
 
-def plain_setting(value: Any) -> Any:
-    """A setting in types that JSON and TOML have; objects are described."""
+def plain_setting(value: Any, numbers: bool = True) -> Any:
+    """A setting in types that JSON and TOML have; objects are described, networks without `numbers` if so said."""
     if isinstance(value, dict):
-        return {str(key): plain_setting(item) for key, item in value.items()}
+        return {str(key): plain_setting(item, numbers) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [plain_setting(item) for item in value]
+        return [plain_setting(item, numbers) for item in value]
     if value is None or isinstance(value, str | int | float | bool):
         return value
     if isinstance(value, np.generic):
@@ -350,20 +381,39 @@ def plain_setting(value: Any) -> Any:
         return {"array": list(value.shape), "check": check_sum(value)}
     name = getattr(value, "__qualname__", type(value).__qualname__)
     code = own_code(value)
-    parameters = _options(value, own=bool(code)) if isinstance(value, Component) else {}
-    if isinstance(value, Scheme) and is_dataclass(value):
+    if isinstance(value, Component):
+        parameters = _options(value, own=bool(code))
+    elif isinstance(value, Scheme) and is_dataclass(value):
         parameters = {f.name: getattr(value, f.name) for f in fields(value)}
-    if isinstance(value, nn.Module):
-        parameters = {"layers": repr(value)}
-    if isinstance(value, Dataset | FederatedData):
-        dataset = value.dataset if isinstance(value, FederatedData) else value
-        parts: list[np.ndarray[Any, Any]] = [np.array([dataset.check_sum])]
-        if isinstance(value, FederatedData):
-            parts += [value.train_index.starts, value.train_index.samples]
-            if value.validation is not None:
-                parts.append(value.validation)
-        parameters = {"data": dataset.name, "samples": len(dataset.train), "check": check_sum(*parts)}
+    elif isinstance(value, Dataset | FederatedData):
+        parameters = _data(value)
+    elif isinstance(value, FUNCTIONS):
+        parameters = {}
+    else:
+        parameters = {"layers": repr(value)} if isinstance(value, nn.Module) else {}
+        parameters["content"] = content(value, numbers)
     return {"object": name, **plain_setting(parameters), **({"code": code} if code else {})}
+
+
+def _data(value: Dataset | FederatedData) -> dict[str, Any]:
+    """What identifies data that were passed as an object."""
+    dataset = value.dataset if isinstance(value, FederatedData) else value
+    parts: list[np.ndarray[Any, Any]] = [np.array([dataset.check_sum])]
+    beside: list[Any] = [dataset.normalisation, dataset.classes, dataset.task, dataset.attribute_values]
+    beside += [(split.attributes, split.owners) for split in (dataset.train, dataset.test)]
+    beside += [dataset.tokens, dataset.vocabulary]
+    if isinstance(value, FederatedData):
+        parts += [value.train_index.starts, value.train_index.samples]
+        if value.validation is not None:
+            parts.append(value.validation)
+        if value.test_index is not None:
+            beside += [value.test_index.starts, value.test_index.samples]
+    return {
+        "data": dataset.name,
+        "samples": len(dataset.train),
+        "check": check_sum(*parts),
+        "content": content(beside),
+    }
 
 
 def _options(component: Component, own: bool) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TypeVar
@@ -17,9 +17,9 @@ from muster.config.experiment import Experiment
 from muster.console.notebook import NotebookConsole, bars, in_notebook
 from muster.console.progress import progress_for
 from muster.console.sweeps import SweepProgress
-from muster.core.errors import SweepError
+from muster.core.errors import ConfigError, SweepError
 from muster.experiment.jobs import RunOutcome, run_experiments
-from muster.experiment.runner import EngineFactory
+from muster.experiment.runner import EngineFactory, check_is_experiment
 from muster.experiment.runner import run as run_quietly
 from muster.experiment.sweep import Sweep, load_sweep
 from muster.results.store import Store
@@ -50,6 +50,7 @@ def run(
     With `out`, plain result files are written there; without a `store`, it is the store's folder too.
     `progress`: True shows it, False does not; None does in a notebook and in a terminal.
     """
+    check_is_experiment(experiment)
     with ExitStack() as stack:
         if (console := _console(progress)) is not None:
             shown = stack.enter_context(progress_for(console, experiment.title, json_lines=False))
@@ -83,7 +84,18 @@ def sweep(
     """
     if isinstance(plan, Path | str):
         plan = load_sweep(plan)
-    experiments = plan.experiments() if isinstance(plan, Sweep) else list(plan)
+    given: object = plan
+    if not isinstance(given, Sweep | Iterable) or isinstance(given, Mapping):
+        raise ConfigError(
+            f"the plan of a sweep is a {type(given).__name__}",
+            expected="a muster.Sweep, the path of a sweep's file, or a list of experiments",
+            fix="put a single experiment into a list, or run it with muster.run",
+        )
+    experiments: list[Experiment] = plan.experiments() if isinstance(plan, Sweep) else list(plan)
+    for one in experiments:
+        check_is_experiment(one)
+        one.check()
+    experiments = [one.settled() for one in experiments]
     name = plan.name if isinstance(plan, Sweep) else None
     with ExitStack() as stack:
         if store is None:

@@ -15,7 +15,7 @@ import logging
 import pkgutil
 import typing
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from functools import cache
+from functools import cache, partial
 from importlib.metadata import EntryPoint, EntryPoints, entry_points
 from typing import Any, Generic, TypeVar
 
@@ -38,7 +38,9 @@ class Registry(Generic[T]):
 
     def register(self, name: str) -> Callable[[C], C]:
         def add(component: C) -> C:
-            if name in self._entries and self._entries[name] is not component:
+            before = self._entries.get(name, component)
+            # The same cell run again: the class is another object, and means to be the one before.
+            if before is not component and _place(before) != _place(component):
                 raise ValueError(f"two components of kind {self.kind} are called '{name}'")
             self._entries[name] = component
             return component
@@ -117,6 +119,15 @@ class Registry(Generic[T]):
             raise ConfigError(f"unknown {self.kind} '{name}'", expected=nearest(name, self.names()))
         return self._entries[name]
 
+    def added(self, name: str) -> Callable[..., T] | None:
+        """The component of this name, if it is known without looking through the package's files."""
+        if name not in self._entries and name in self._of_packages():
+            try:
+                return self.get(name)
+            except ConfigError:
+                return None
+        return self._entries.get(name)
+
     def name_of(self, component: object) -> str:
         """The registered name of a component (or its class's name, for a user's own component)."""
         cls = type(component)
@@ -140,6 +151,10 @@ class Registry(Generic[T]):
         `beside`: further keys that the section may have, for the hint when one is unknown.
         """
         return build(self.get(name), options, section or self.kind, beside)
+
+
+def _place(component: object) -> tuple[object, object]:
+    return getattr(component, "__module__", component), getattr(component, "__qualname__", component)
 
 
 @cache
@@ -167,20 +182,35 @@ def build(component: Callable[..., T], options: Mapping[str, Any], section: str,
         if key not in allowed:
             known = [*allowed, *beside]
             raise ConfigError(
-                f"unknown key '{section}.{key}' for {component.__name__}",
+                f"unknown key '{section}.{key}' for {_called(component)}",
                 expected=nearest(key, known) if known else "no options",
             )
     missing = [n for n, p in allowed.items() if p.default is p.empty and n not in options]
     if missing:
         raise ConfigError(
-            f"missing key '{section}.{missing[0]}' for {component.__name__}",
+            f"missing key '{section}.{missing[0]}' for {_called(component)}",
             fix=f"add `{missing[0]} = …` to the section [{section}]",
         )
-    # A dataclass's own hints: those of an inherited field are names in the module of the class that declares it.
-    of_class = isinstance(component, type) and not dataclasses.is_dataclass(component)
-    hints = typing.get_type_hints(getattr(component, "__init__") if of_class else component)  # noqa: B009
+    hints = _hints(component)
     checked = {key: _checked(value, hints.get(key, Any), f"{section}.{key}") for key, value in options.items()}
     return component(**checked)
+
+
+def _called(component: object) -> str:
+    if isinstance(component, partial):
+        return _called(component.func)
+    return str(getattr(component, "__name__", type(component).__name__))
+
+
+def _hints(component: Any) -> dict[str, Any]:
+    """The types of what a class, a function or any other object that can be called takes."""
+    if isinstance(component, partial):
+        return _hints(component.func)
+    if isinstance(component, type):
+        # A dataclass itself: hints of an inherited field are names in the module of the class that declares it.
+        of_class = not dataclasses.is_dataclass(component)
+        return typing.get_type_hints(getattr(component, "__init__") if of_class else component)  # noqa: B009
+    return typing.get_type_hints(component if inspect.isroutine(component) else type(component).__call__)
 
 
 def _checked(value: Any, hint: Any, where: str) -> Any:

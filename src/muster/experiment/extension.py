@@ -14,6 +14,7 @@ from typing import Any
 from muster.aggregation.base import aggregators
 from muster.config.experiment import Experiment, build_filters
 from muster.core.component import Component
+from muster.core.errors import CheckpointError
 from muster.core.registry import build
 from muster.pacing import pacings
 from muster.results import checkpoint
@@ -62,7 +63,30 @@ def find_beginning(experiment: Experiment, store: Store) -> Beginning | None:
 
 def dependences_on_length(experiment: Experiment) -> list[str]:
     """What in an experiment depends on how many rounds it has, in words; empty: it can be extended."""
-    return [why for part in _parts(experiment.as_run()) if (why := part.depends_on_length())]
+    return [why for part in _parts(experiment.as_run()) if (why := part.depends_on_length() or _unsaid(part))]
+
+
+def _unsaid(part: object) -> str:
+    """Of a method that is not Muster's, at any depth: that it does not say whether it depends on the length.
+
+    What it inherits from Muster says nothing about the code that it adds.
+    """
+    if not isinstance(part, Component):
+        return ""
+    cls = type(part)
+    if not _is_musters(cls) and _is_musters(cls.depends_on_length):
+        return (
+            f"{cls.__name__} does not say whether it depends on the number of rounds (where it does not, give it "
+            'a method depends_on_length that returns "")'
+        )
+    nested = (
+        each for value in vars(part).values() for each in (value if isinstance(value, list | tuple) else (value,))
+    )
+    return next(filter(None, map(_unsaid, nested)), "")
+
+
+def _is_musters(thing: Any) -> bool:
+    return str(thing.__module__).partition(".")[0] == "muster"
 
 
 def go_on_from(beginning: Beginning, server: Server, recorder: Recorder, rounds: int) -> None:
@@ -100,7 +124,11 @@ def _not_kept(run: Run, store: Store) -> str:
     """Why the run itself cannot be gone on from."""
     if run.code_version != code_version():
         return f"another version of Muster made it ({run.code_version})"
-    if missing := [key for key in NEEDED if key not in _state(run, store, NEEDED)]:
+    try:
+        kept = _state(run, store, NEEDED)
+    except CheckpointError as error:
+        return error.problem
+    if missing := [key for key in NEEDED if key not in kept]:
         return f"its last checkpoint has no {missing[0]} (checkpoint.final = 'model' keeps the model alone)"
     return ""
 

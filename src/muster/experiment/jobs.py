@@ -10,6 +10,8 @@ could import.
 
 from __future__ import annotations
 
+import functools
+import io
 import logging
 import multiprocessing as mp
 import os
@@ -18,20 +20,22 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from types import ModuleType, TracebackType
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import cloudpickle
 import torch
 
 from muster.config.experiment import Experiment
+from muster.config.own_components import own_components
 from muster.core.errors import ConfigError, MusterError
+from muster.core.own_code import is_own
 from muster.engine.device import available_cores
 from muster.experiment.runner import run
 from muster.results.store import Run, Store
@@ -118,7 +122,7 @@ def run_experiments(
     The same experiment twice is run once.
     """
     store = store if isinstance(store, Store) else Store(store)
-    distinct = {experiment.fingerprint: experiment for experiment in experiments}
+    distinct = {experiment.fingerprint: experiment for experiment in (one.settled() for one in experiments)}
     for experiment in distinct.values():
         experiment.check()
     runs = {run.fingerprint: run for run in store.plan(distinct.values(), sweep_name)}
@@ -176,7 +180,7 @@ class _Batch:
 
     def _start(self, experiment: Experiment) -> None:
         try:
-            packed = cloudpickle.dumps(experiment)
+            packed = _packed(experiment)
         except Exception as error:  # whatever somebody's own object does when it is asked
             self._fail(experiment, f"it cannot be sent to a process of its own: {type(error).__name__}: {error}")
             return
@@ -247,6 +251,27 @@ class _Batch:
             job.process.join(_KILL_SECONDS)
 
 
+class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
+    """Packs cached functions by value, too: by name, they are nowhere where the script is not imported."""
+
+    def reducer_override(self, obj: Any) -> Any:
+        if isinstance(obj, functools._lru_cache_wrapper) and is_own(obj.__wrapped__):
+            return _cached, (obj.__wrapped__, obj.cache_parameters())
+        return super().reducer_override(obj)
+
+
+def _cached(function: Callable[..., Any], parameters: dict[str, Any]) -> Callable[..., Any]:
+    cached: Callable[..., Any] = functools.lru_cache(**parameters)(function)
+    return cached
+
+
+def _packed(experiment: Experiment) -> bytes:
+    """An experiment with the components of somebody's own that it names."""
+    file = io.BytesIO()
+    _Pickler(file).dump((experiment, own_components(experiment.described())))
+    return file.getvalue()
+
+
 @contextmanager
 def _without_script() -> Iterator[None]:
     """Processes that are started within do not import the script that this one runs: they would run it, too.
@@ -303,7 +328,10 @@ def _job(packed: bytes, folder: Path, workers: int, connection: Connection) -> N
     # Refused updates and failed clients are in the store; here they would only disturb the display.
     logging.getLogger("muster").setLevel(logging.ERROR)
     try:
-        run(cloudpickle.loads(packed), workers, store=folder, resume=True, observers=[_Messenger(connection)])
+        experiment, components = cloudpickle.loads(packed)
+        for own in components:
+            own.register()
+        run(experiment, workers, store=folder, resume=True, observers=[_Messenger(connection)])
     except MusterError as error:
         connection.send(("error", (str(error), [])))
     except Exception as error:

@@ -260,13 +260,9 @@ def run(
 
     With `out`, plain result files are written there; without a `store`, it is the store's folder too.
     """
-    if not isinstance(experiment, Experiment):
-        raise ConfigError(
-            f"the experiment is a {type(experiment).__name__}",
-            expected="a muster.Experiment",
-            fix="read a file with muster.load(path), and settings in a dict with muster.experiment.from_dict",
-        )
+    check_is_experiment(experiment)
     experiment.check()
+    experiment = experiment.settled()
     if out is not None:
         checked_folder(Path(out))
     if store is None and out is None:
@@ -281,15 +277,18 @@ def run(
         beginning = find_beginning(experiment, store) if extend and not begun else None
         if of_its_own and not begun:
             _refuse_other_runs(store, experiment, resume, beginning)
+        # Before the run: what its own code changes must not hide them.
+        others = store.other_lengths(experiment) if of_its_own else []
         recorder = stack.enter_context(store.recorder(experiment, resume))
         observers = (*observers, StopOnRequest(store.folder, experiment.fingerprint))
         result = recorder.complete_result()
         try:
             if result is None:
                 result = _run(experiment, workers, observers, make_engine, recorder=recorder, beginning=beginning)
-            if of_its_own:  # the folder belongs to one run: what was extended is part of it
-                for shorter in store.other_lengths(experiment):
-                    store.delete(shorter)
+            if of_its_own and result.complete:  # the folder belongs to one run: what was extended is part of it
+                for other in others:
+                    if other.rounds < experiment.rounds:
+                        store.delete(other)
         except MusterError as error:
             # The cause may be in the rounds before.
             if out is not None and error.result is not None and not isinstance(error, OutputError):
@@ -299,6 +298,16 @@ def run(
     if out is not None:
         result.save(out)
     return result
+
+
+def check_is_experiment(value: object) -> None:
+    """Refuse what is no experiment, such as a dict of its settings."""
+    if not isinstance(value, Experiment):
+        raise ConfigError(
+            f"the experiment is a {type(value).__name__}",
+            expected="a muster.Experiment",
+            fix="read a file with muster.load(path), and settings in a dict with muster.experiment.from_dict",
+        )
 
 
 def _run(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from muster.core.errors import CheckpointError
 from muster.server.loop import MANY_CLIENTS, UNMEASURED
 from muster.server.persistence import Saved
 from muster.server.record import RoundRecord
@@ -25,7 +26,12 @@ def as_beginning(saved: Saved, planned: int, server: Server, rounds: int) -> Sav
     records = list(saved.records)
     before = server.cautions(planned)
     first = records[0]
-    assert first.events[: len(before)] == before
+    if first.events[: len(before)] != before:
+        raise CheckpointError(
+            "the rounds of the shorter run cannot be continued: before round 1 it said something else than this "
+            "experiment would say",
+            fix="begin at round 1: without extend and resume, or in another output folder",
+        )
     records[0] = replace(first, events=server.cautions(rounds) + first.events[len(before) :])
     if len(records) == planned:
         records[-1] = as_not_last(records[-1], server.evaluate_every)

@@ -96,11 +96,6 @@ class Recorder(Persistence):
                 values = {key: values[key] for key in _FINAL}
             self._commit(record.round, values, stage)
 
-    @property
-    def begun(self) -> bool:
-        """Whether the run has rounds already."""
-        return bool(self._row()["done"])
-
     def adopt(self, beginning: Saved, ended: Sequence[float], origin: str) -> None:
         """Begin with rounds that another run has done, each of which `ended` then; the run must not have begun."""
         rounds = zip(beginning.records, beginning.costs, beginning.disclosed, ended, strict=True)
