@@ -86,7 +86,7 @@ lowest: $(STAMP) ## Tests with the lowest versions of libraries that are allowed
 	grep -v '^torch==' constraints-lowest.txt > $(LOWEST)/lowest.txt
 	$(LOWEST)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps -r $(LOWEST)/lowest.txt
 	PYTHONPATH=src OMP_NUM_THREADS=1 $(LOWEST)/bin/python -m pytest -n 2 --dist worksteal \
-	  tests/core tests/config tests/data tests/models tests/heterogeneity tests/results tests/report tests/cli
+	  tests/core tests/config tests/data tests/heterogeneity tests/results tests/report
 
 graph: $(STAMP) ## Draw the rooms of the package and their imports (docs/contributing/rooms.md)
 	$(BIN)/python tools/draw_rooms.py
