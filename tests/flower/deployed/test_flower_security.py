@@ -31,7 +31,7 @@ LIES = {
     "nan": "non-finite values",
     "shape": "float32 of shape",
     "size": "bytes",
-    "pickle": "cannot be decoded|bytes",
+    "pickle": "cannot be decoded|turns out to be|bytes",
     "client": "as client 99",
     "garbage": "unusable reply",
 }
