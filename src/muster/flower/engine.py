@@ -27,7 +27,7 @@ from muster.engine.live import Arrival, Live, Problem
 from muster.engine.root import RootTrainer
 from muster.engine.runtime import ClientRuntime
 from muster.engine.task import ClientTask, Place
-from muster.experiment.runner import Ingredients
+from muster.experiment.parts import Ingredients
 from muster.flower import wire
 from muster.flower.allowlist import AllowList
 from muster.flower.claims import check_counts, check_simulable, check_work

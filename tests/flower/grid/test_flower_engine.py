@@ -15,7 +15,9 @@ import muster
 from muster.core.errors import ConfigError, EngineError
 from muster.data.federated import FederatedData, Index, Samples
 from muster.engine.base import Failed
-from muster.experiment.runner import Ingredients, build_data, local_engine, run
+from muster.experiment.components import build_data
+from muster.experiment.parts import Ingredients, local_engine
+from muster.experiment.runner import run
 from muster.flower import presence, wire
 from muster.flower.client_app import experiment_of, make_client_app
 from muster.flower.engine import FlowerEngine

@@ -16,7 +16,8 @@ from muster.config.experiment import Experiment, load
 from muster.config.flower import FlowerOptions
 from muster.core.errors import EngineError
 from muster.core.registry import build
-from muster.experiment.runner import Ingredients, checked_folder, run
+from muster.experiment.parts import Ingredients
+from muster.experiment.runner import checked_folder, run
 from muster.flower.deploy.link import Link
 from muster.flower.deploy.version import check_version
 from muster.flower.engine import FlowerEngine
