@@ -34,7 +34,7 @@ from muster.experiment.parts import Ingredients
 from muster.experiment.runner import run
 from muster.flower.deploy.driver import Task, largest_answer
 from muster.flower.deploy.federation import LocalFederation
-from muster.flower.deploy.flower_internals import drive_run
+from muster.flower.deploy.flower_internals.driving import drive_run
 from muster.flower.engine import FlowerEngine
 from muster.updates.table import Updates
 

@@ -14,7 +14,7 @@ from flwr.app import Context, Message, RecordDict
 from flwr.serverapp import Grid
 
 from muster.core.errors import ConfigError
-from muster.flower.deploy.flower_internals import as_a_task, error_reply, over_the_wire
+from muster.flower.deploy.flower_internals.node import as_a_task, error_reply, over_the_wire
 
 if TYPE_CHECKING:
     from flwr.clientapp import ClientApp

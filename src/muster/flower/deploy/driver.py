@@ -26,7 +26,7 @@ from muster.server.loop import Observer
 from muster.server.result import Result
 
 if TYPE_CHECKING:
-    from muster.flower.deploy.flower_internals import DrivenRun
+    from muster.flower.deploy.flower_internals.driving import DrivenRun
 
 #: Where a run's folder remembers which Flower run it was.
 NOTES = "flower.json"
@@ -102,7 +102,8 @@ def _numbers(module: nn.Module) -> int:
 @contextmanager
 def _driven(task: Task, link: Link, notes: Path) -> Iterator[DrivenRun]:
     check_version()
-    from muster.flower.deploy.flower_internals import drive_run, stop_run
+    from muster.flower.deploy.flower_internals.control import stop_run
+    from muster.flower.deploy.flower_internals.driving import drive_run
 
     series = None
     if task.resume and (earlier := _read(notes)).get("superlink") == link.address:
