@@ -98,13 +98,16 @@ class Flights:
         return list(np.unique(self.dispatch).tolist())
 
     def rows(self, which: Ints | Bools) -> Flights:
-        return Flights(*(getattr(self, f.name)[which] for f in fields(self)))
+        return Flights(*(getattr(self, name)[which] for name in _COLUMNS))
 
     def and_also(self, others: Flights) -> Flights:
         if not len(self):
             return others
-        pairs = ((getattr(self, f.name), getattr(others, f.name)) for f in fields(self))
+        pairs = ((getattr(self, name), getattr(others, name)) for name in _COLUMNS)
         return Flights(*(np.concatenate(pair) for pair in pairs))
+
+
+_COLUMNS = tuple(column.name for column in fields(Flights))
 
 
 class Airspace:
