@@ -1,4 +1,4 @@
-"""`muster.run` and `muster.sweep`: what people call from Python, with progress where somebody can see it."""
+"""`muster.run` and `muster.sweep`: what people call from Python, with progress where it can be seen."""
 
 from __future__ import annotations
 

@@ -102,7 +102,7 @@ class MusterStrategy:
             evaluate_fn=evaluate_fn,
         )
         for signal in (*self.selector.needs(), *aggregator.reports()):
-            engine.check_signal(signal)  # sooner than the server does: do not wait for nodes in vain
+            engine.check_signal(signal)  # sooner than the server does: before any node is waited for
         wanted = getattr(self.selector, "clients_per_round", 1) if self.min_nodes is None else self.min_nodes
         engine.wait_for_nodes(wanted, self.wait)
         server = Server(

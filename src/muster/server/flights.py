@@ -133,7 +133,7 @@ class Airspace:
         return number
 
     def staleness(self, flights: Flights, version: int) -> Ints:
-        """How many aggregations each of these flights has missed when the model has so many behind it."""
+        """How many aggregations each of these flights has missed by this version of the model."""
         numbers = flights.requests
         behind = np.array([version - self._dispatches[number].version for number in numbers], dtype=np.int64)
         return behind[np.searchsorted(numbers, flights.dispatch)]

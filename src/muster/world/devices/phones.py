@@ -114,7 +114,7 @@ class Phones(DeviceModel):
 
 @dataclass(frozen=True)
 class Drawn:
-    """Which of so many kinds each client has, equally likely, from its own stream (seed, "devices", client).
+    """Which kind each client has, all equally likely, from its own stream (seed, "devices", client).
 
     Of very many clients most are never looked at: kinds are drawn when they are asked for, until a good part of
     all is asked for at once.
