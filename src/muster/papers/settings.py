@@ -288,7 +288,7 @@ def defaults_of(section: str, values: Mapping[str, Any]) -> dict[str, Any]:
         return {}
     return {
         name: parameter.default
-        for name, parameter in parameters_of(taker(section, component)).items()
+        for name, parameter in parameters_of(taker(section, str(component))).items()
         if parameter.default is not inspect.Parameter.empty and name not in _OF_THE_MACHINE
     }
 
