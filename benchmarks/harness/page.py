@@ -102,7 +102,7 @@ def _limits(measured: Mapping[str, Any]) -> str:
     found = ", ".join(f"{name} {value / 1e9:,.0f} GFLOP/s" for name, value in machine["values"].items())
     return (
         f"## What the processor allows\n\nAll cores together, one thread each: {found}. At the better of the two "
-        f"rates a network could train so many samples a second, if nothing else took time:"
+        f"rates a network could train this many samples a second if nothing else took time:"
         f"\n\n{as_markdown(rows)}\n\n{_conditions(machine)}"
     )
 

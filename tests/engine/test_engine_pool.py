@@ -196,7 +196,7 @@ def test_a_client_whose_worker_hangs_is_a_recorded_failure_and_the_run_goes_on(t
     """The whole engine: one of the processes is stopped while it trains."""
     import threading
 
-    from muster.experiment.runner import build_parts
+    from muster.experiment.parts import build_parts
 
     made = tiny(rounds=4, engine={"kind": "processes", "task_deadline": 4.0})
     parts = build_parts(made, workers=2)

@@ -19,7 +19,7 @@ import muster
 from muster.core.errors import CheckpointError, OutputError
 from muster.experiment import extension
 from muster.experiment.extension import dependences_on_length, find_beginning
-from muster.experiment.runner import build_parts
+from muster.experiment.parts import build_parts
 from muster.results.store import Store
 from muster.selection import Plan, Selector, Train, View
 from muster.selection.combinators import LimitGap

@@ -24,7 +24,7 @@ from muster.engine.runtime import ClientRuntime
 from muster.engine.task import ClientTask, Place
 from muster.engine.trial import TrialEngine
 from muster.engine.wrapped import WrappedEngine
-from muster.experiment.runner import build_parts
+from muster.experiment.parts import build_parts
 from muster.privacy.account import Privacy
 from muster.selection.base import Ask, Plan, Selector, Train, View
 from muster.selection.oort import Oort

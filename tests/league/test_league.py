@@ -10,7 +10,8 @@ import pytest
 
 from muster.aggregation.base import aggregators
 from muster.core.errors import ConfigError
-from muster.experiment.runner import build_data, build_parts
+from muster.experiment.components import build_data
+from muster.experiment.parts import build_parts
 from muster.league.file import from_values, load_league
 from muster.league.outcome import choose, failures, run_league
 from muster.league.page import write_page

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 import muster
 from muster.aggregation.base import aggregators
 from muster.core.errors import ConfigError
-from muster.experiment.runner import build_parts
+from muster.experiment.parts import build_parts
 from muster.report.warnings import warnings
 from muster.selection.base import selectors
 from muster.selection.terraform import Terraform, most_hard, split

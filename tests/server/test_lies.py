@@ -15,7 +15,7 @@ from muster.core.arrays import Floats
 from muster.engine.base import AskOrder, Engine, Failed, collect_replies
 from muster.engine.trial import TrialEngine
 from muster.engine.wrapped import WrappedEngine
-from muster.experiment.runner import build_selector
+from muster.experiment.components import build_selector
 from muster.pacing import Synchronous
 from muster.selection.base import selectors
 from muster.server.limits import ClientLimits, bounded

@@ -17,7 +17,7 @@ from muster.core.errors import CheckpointError, ConfigError, TrainingError
 from muster.engine.base import Failed, TrainOrder
 from muster.engine.local import LocalEngine
 from muster.engine.wrapped import WrappedEngine
-from muster.experiment.runner import build_parts
+from muster.experiment.parts import build_parts
 from muster.results.store import Recorder, Store
 from muster.selection.base import Ask, Plan, Selector, Train, View
 from muster.server.loop import Observer, Server

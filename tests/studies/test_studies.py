@@ -16,7 +16,7 @@ from muster.cli.app import app
 from muster.core.registry import build
 from muster.data.partition.base import schemes
 from muster.data.sources.base import sources
-from muster.experiment.runner import build_selector
+from muster.experiment.components import build_selector
 from muster.experiment.sweep import load_sweep
 from muster.models.base import build_model
 from muster.results.store import Store

@@ -236,7 +236,7 @@ def _packed(message: Any) -> bytes | memoryview:
         pass
     try:
         packed: bytes = cloudpickle.dumps(message)
-    except Exception as error:  # whatever somebody's own object does when it is asked
+    except Exception as error:  # whatever a user's own object does when it is asked
         raise EngineError(
             f"what clients are asked cannot be sent to worker processes: {type(error).__name__}: {error}",
             expected="signals without open files, locks or connections",

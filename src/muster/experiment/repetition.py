@@ -15,7 +15,7 @@ from muster._version import __version__
 from muster.config.experiment import Experiment, from_dict
 from muster.core.errors import ConfigError, DataError, MusterError, StoreError, nearest
 from muster.data.own import OWN
-from muster.experiment.runner import build_parts
+from muster.experiment.parts import build_parts
 from muster.results.store import DATABASE, Run, Store, workspace
 from muster.results.store.environment import environment
 from muster.server.loop import Observer, Server

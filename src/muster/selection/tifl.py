@@ -66,7 +66,7 @@ class TiFL(Selector):
     testers: int | None = 20
     #: Clients that take longer than this many seconds have no tier; None: no limit.
     max_latency: float | None = None
-    #: Tiers are formed again every so many rounds, by measured durations where there are any; None: never.
+    #: Tiers are formed again every this many rounds, by measured durations where there are any; None: never.
     retier: int | None = None
 
     #: Seconds to (receive, compute, send), as each client reports.
