@@ -41,7 +41,7 @@ def run(layout, cohort, population):
     return aggregate
 
 
-#: Answers to the current model, to the last and to the one before; the older models differ from it by these drifts.
+#: Answers to the current model, the last and the one before; the older models differ from it by these drifts.
 LATE = {
     "staleness": np.array([0, 1, 2, 0, 1, 2, 0]),
     "version": np.array([2, 1, 0, 2, 1, 0, 2]),
@@ -292,7 +292,8 @@ def test_an_aggregation_that_failed_leaves_no_trace(run, name) -> None:
     with pytest.raises(TrainingError):
         run(failed, movements_of(2), weights=np.zeros(7))
     assert str(through.state_dict()) == str(failed.state_dict())
-    np.testing.assert_array_equal(run(failed, movements_of(3)).parameters, run(through, movements_of(3)).parameters)
+    after, expected = (run(aggregator, movements_of(3)) for aggregator in (failed, through))
+    np.testing.assert_array_equal(after.parameters, expected.parameters)
 
 
 @pytest.mark.parametrize("name", ALL)
