@@ -298,8 +298,8 @@ AUDIT: tuple[tuple[str, str, str, str, str, str], ...] = (
     (
         "D17 the ceiling's row is strict",
         "papers/astrafl/entries.toml",
-        '(literal ceiling)" = { selection = { method = "astrafl", budget = "ceil" }',
-        '(literal ceiling)" = { selection = { method = "astrafl", budget = "strict" }',
+        'of as many.\n"ASTraFL (literal ceiling)" = { selection = { method = "astrafl", budget = "ceil" }',
+        'of as many.\n"ASTraFL (literal ceiling)" = { selection = { method = "astrafl", budget = "strict" }',
         _PAPERS + "test_papers_astrafl.py",
         "ceiling",
     ),
@@ -361,9 +361,9 @@ AUDIT: tuple[tuple[str, str, str, str, str, str], ...] = (
     ),
     (
         "D18 a plateau follows the test loss",
-        "training/schedules.py",
-        "",
-        "",
+        "server/loop.py",
+        'row.get("validation_loss", row["loss"])',
+        'row["loss"]',
         "tests/data/test_data_validation.py",
         "plateau",
     ),
