@@ -45,6 +45,7 @@ _ACTIVE_WITH: tuple[tuple[str, str, str, tuple[object, ...], tuple[str, ...]], .
     ("model", "text-classifier", "encoder", ("bag", "transformer"), ("vocabulary", "width")),
     ("model", "text-classifier", "encoder", ("transformer",), ("layers", "heads", "dropout")),
     ("training", "*", "optimizer", ("sgd",), ("momentum", "nesterov")),
+    ("selection", "diversity-score", "js", ("divergence",), ("unit",)),
     (
         "selection",
         "feddiverse",
@@ -335,7 +336,7 @@ def _listed(options: Mapping[str, Any]) -> str:
 
 def text(value: Any) -> str:
     """A setting for people."""
-    if value is None or value == {}:
+    if value is None or value in ({}, [], ()):
         return "none"
     if isinstance(value, bool):
         return "yes" if value else "no"
