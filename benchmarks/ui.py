@@ -26,7 +26,7 @@ import numpy as np
 import psutil
 
 from muster.config.experiment import from_dict
-from muster.results.store import Store
+from muster.results.store import DATABASE, Store
 from muster.results.store.codec import rows_of
 from muster.server.ledger import Costs
 from muster.server.record import RoundRecord, TrainingRecord
@@ -202,6 +202,8 @@ def measure_watching(folder: Path, rounds: int, seconds: float) -> dict[str, Any
         heard: list[str] = []
         reader = Thread(target=lambda: heard.append(run.communicate()[0]))
         reader.start()
+        while run.poll() is None and not (folder / DATABASE).exists():
+            time.sleep(0.1)
         switches = []
         while run.poll() is None:
             with server.open("changes") as stream:
