@@ -231,8 +231,8 @@ def _look_at_the_run(server: Server, until: float) -> None:
 def watched_against_alone(rounds: np.ndarray, switches: np.ndarray) -> dict[str, Any]:
     """Rounds (when each ended, processor time by then) and the moments at which watching began, ended, began, …
 
-    A round belongs to a stretch if it began and ended in it. Each watched stretch is compared with the mean of its two
-    neighbours; the interval is of the mean, by bootstrap.
+    A round belongs to a stretch if it began and ended in it. Each watched stretch is compared with the mean of its
+    two neighbours; the interval is of the mean, by bootstrap.
     """
     place = np.searchsorted(switches, rounds[:, 0])
     whole = place[1:] == place[:-1]
@@ -278,7 +278,9 @@ def main() -> None:
                         fill(folder / "many", 10, rounds=20, clients=100, cohort=10)
                     found[part] = measure_idle(folder / "many", wanted.idle_seconds)
                 case "watch":
-                    found[part] = measure_watching(folder / "watched", wanted.watched_rounds, wanted.stretch_seconds)
+                    found[part] = measure_watching(
+                        folder / "watched", wanted.watched_rounds, wanted.stretch_seconds
+                    )
             print(json.dumps({part: found[part]}, indent=1), flush=True)
     if wanted.out:
         wanted.out.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")

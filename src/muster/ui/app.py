@@ -113,7 +113,7 @@ class Views:
             return participation.one_client(connection, entry.facts["id"], client, taken)
 
     def labels(self, request: Request) -> Any:
-        """The label mix of one client: the run's data is divided again for it, which takes longer than the rest."""
+        """The label mix of one client: the data is divided again for it, which takes longer than the rest."""
         entry, client = self._entry(request), int(request.path_params["client"])
         inspection = self._federations.inspection(entry.config)
         if client >= inspection.clients:

@@ -149,9 +149,7 @@ class Catalogue:
 
     def _read_configs(self, connection: sqlite3.Connection, runs: Sequence[int]) -> None:
         """Settings are taken apart once for all seeds: of thousands of runs, most differ in nothing else."""
-        statement = (
-            "SELECT id, config, json_remove(config, '$.name', '$.seed') AS common FROM experiments WHERE id IN ({})"
-        )
+        statement = "SELECT id, config, json_remove(config, '$.name', '$.seed') AS common FROM experiments WHERE id IN ({})"
         for run, config, common in _in_chunks(connection, statement, runs):
             if common not in self._settings:
                 self._settings[common] = {
