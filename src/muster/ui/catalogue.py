@@ -149,7 +149,8 @@ class Catalogue:
 
     def _read_configs(self, connection: sqlite3.Connection, runs: Sequence[int]) -> None:
         """Settings are taken apart once for all seeds: of thousands of runs, most differ in nothing else."""
-        statement = "SELECT id, config, json_remove(config, '$.name', '$.seed') AS common FROM experiments WHERE id IN ({})"
+        common_part = "json_remove(config, '$.name', '$.seed')"
+        statement = f"SELECT id, config, {common_part} FROM experiments WHERE id IN ({{}})"
         for run, config, common in _in_chunks(connection, statement, runs):
             if common not in self._settings:
                 self._settings[common] = {
@@ -233,7 +234,7 @@ def _settings(entries: Sequence[Entry]) -> dict[str, Any]:
 
 
 def _in_chunks(connection: sqlite3.Connection, statement: str, runs: Sequence[int]) -> Iterator[tuple[Any, ...]]:
-    """Plain tuples, one by one: tens of thousands at once keep the garbage collector busy for longer than SQLite."""
+    """Plain tuples, one by one: all of them at once keep the garbage collector busy for longer than SQLite."""
     cursor = connection.cursor()
     cursor.row_factory = None
     for start in range(0, len(runs), _CHUNK):
