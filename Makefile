@@ -9,7 +9,7 @@ STAMP  := $(VENV)/.ready
 TESTS  := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint types unit slow smoke realdata flower browser coverage bench study studies docs package lowest graph clean
+.PHONY: help setup demo test lint types unit slow smoke realdata flower browser coverage bench study studies docs notebooks package lowest graph clean
 
 help: ## Show this list
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-9s %s\n", $$1, $$2}'
@@ -72,6 +72,9 @@ docs: $(STAMP) ## Build the documentation site (build/site) without a warning, r
 	$(BIN)/python -m sphinx -b html -W --keep-going -q docs build/site
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/docs -m "slow or not slow"
 	$(BIN)/python tools/doc_blocks.py
+
+notebooks: $(STAMP) ## Run the four tutorials and keep them as notebooks (build/notebooks)
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/docs/test_tutorials.py -m slow
 
 package: $(STAMP) ## Build wheel and sdist, install the wheel in a fresh environment, use it outside the clone
 	$(BIN)/python tools/check_package.py

@@ -79,6 +79,7 @@ _METRICS = ("skew (0: none, 1: total)", "all data", "clients, mean")
 _DIVERGENCES = ("labels of a client against all data", "mean", "largest")
 _UNUSUAL = ("client", "samples", "divergence", "what stands out")
 _SIZES = ("sizes", "all clients")
+_NOBODY = "None differs from all data by more than chance."
 
 
 def title(inspection: Inspection) -> str:
@@ -101,6 +102,7 @@ def _note(inspection: Inspection) -> str:
 def inspection_text(inspection: Inspection) -> RenderableType:
     """Everything as text."""
     advice = [Padding(f"[bold]{escape(a.finding)}[/]\n{_rich(a.text)}", (0, 0, 1, 2)) for a in inspection.advice]
+    unusual = rows_of_unusual(inspection)
     return Group(
         f"[bold]{escape(title(inspection))}[/]\n",
         _rich_table(_METRICS, rows_of_metrics(inspection)),
@@ -108,7 +110,7 @@ def inspection_text(inspection: Inspection) -> RenderableType:
         f"[dim]{_note(inspection)}[/]\n",
         _rich_table(_SIZES, rows_of_sizes(inspection)),
         "[bold]Most unusual clients[/] (divergence from all data in bits)",
-        _rich_table(_UNUSUAL, rows_of_unusual(inspection)),
+        _rich_table(_UNUSUAL, unusual) if unusual else f"{_NOBODY}\n",
         "[bold]Advice[/] (from the rules in docs/inspect.md)",
         *advice,
     )
@@ -317,6 +319,7 @@ def inspection_page(inspection: Inspection) -> str:
         for a in inspection.advice
     )
     pictures = "".join(html.figure(partial(draw, inspection), alt) for alt, draw in PICTURES.values())
+    unusual = rows_of_unusual(inspection)
     body = f"""<h1>{html.marked(title(inspection))}</h1>
 <p class="quiet">How heterogeneous this federation is, from counts of its samples. Nothing was trained.</p>
 <h2>Advice</h2><div class="cards">{cards}</div>
@@ -327,7 +330,7 @@ def inspection_page(inspection: Inspection) -> str:
 {html.table(_SIZES, rows_of_sizes(inspection))}</div>
 <h2>Pictures</h2><div class="cards">{pictures}</div>
 <h2>Most unusual clients</h2>
-{html.table(_UNUSUAL, rows_of_unusual(inspection), numbers=(1, 2))}
+{html.table(_UNUSUAL, unusual, numbers=(1, 2)) if unusual else f"<p>{_NOBODY}</p>"}
 <p class="quiet">Those whose samples differ most from all data together (Jensen–Shannon divergence in bits).
 The advice comes from fixed rules, which docs/inspect.md lists with their thresholds.</p>"""
     return html.page(title(inspection), body)
