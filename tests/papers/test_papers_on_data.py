@@ -1,4 +1,4 @@
-"""What `muster reproduce --dry-run` says of every entry where the data sets are: on CIFAR-100 itself, all values decided."""
+"""A dry run of every entry where the data sets are: CIFAR-100 has no stand-in, and all values are decided."""
 
 from __future__ import annotations
 
