@@ -24,6 +24,12 @@ _OF_TRAINING = ("optimizer", "schedule", "momentum", "nesterov", "weight_decay",
 #: Options that say where things are, not what is learned.
 _OF_THE_MACHINE = ("data_dir", "memory_limit_mb")
 
+#: Sizes that a network's name stands for: they are not left open where the name is given.
+_BY_NAME = {
+    "cifar100-cnn": ("filters", "hidden"),
+    "conv3": ("filters", "hidden"),
+    "resnet20": ("width", "blocks"),
+}
 #: Options that act on answers to an earlier model. The papers' experiments are synchronous: there are none.
 _OF_LATE_ANSWERS = ("staleness", "staleness_a", "staleness_b")
 
@@ -278,7 +284,8 @@ def left_open(section: str, values: Mapping[str, Any]) -> dict[str, Any]:
         if chosen[option] not in active
         for name in names
     }
-    silent = {*values, *idle, *_OF_LATE_ANSWERS}
+    named = _BY_NAME.get(str(_name(section, values)), ()) if section == "model" else ()
+    silent = {*values, *idle, *named, *_OF_LATE_ANSWERS}
     return {name: value for name, value in defaults.items() if name not in silent}
 
 
