@@ -29,9 +29,10 @@ CLIENTS, PER_ROUND, ROUNDS, LIAR = 12, 4, 12, 5
 RANDOM = {"method": "random", "clients_per_round": PER_ROUND}
 HIGH_LOSS = {"method": "high-loss", "clients_per_round": 2}
 OPTIONS: dict[str, dict[str, Any]] = {
-    "fedcor": {"warmup": 2, "interval": 1, "steps": [20, 5]},
+    "fedcor": {"warmup": 2, "interval": 2, "steps": [20, 5]},
     "fedcs": {"candidates": 0.5, "deadline": 1000.0, "clients_per_round": PER_ROUND},
     "hcsfed": {"ratio": 0.2},
+    "retrain-random": {"min_clients": 2},
     "terraform": {"min_clients": 2},
     "limit-gap": {"selector": RANDOM, "rounds": 3},
     "mix": {"first": RANDOM, "second": HIGH_LOSS, "share": 0.5},
