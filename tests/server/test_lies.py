@@ -56,7 +56,7 @@ LIES: dict[str, Callable[[Floats], Floats]] = {
 IMPOSSIBLE = [lie for lie in LIES if lie not in ("negative", "believable")]
 #: Methods that tell the liar to train in more than three of four rounds; a fair share would be one of three.
 #: Cluster and DivFL have a place for whoever differs from all others, Pisces for whoever it has not heard of.
-GAMED = dict.fromkeys(IMPOSSIBLE, {"cluster", "divfl", "pisces"}) | {
+GAMED = {lie: {"cluster", "divfl", "pisces"} for lie in IMPOSSIBLE} | {
     "believable": {"cluster", "divfl", "high-loss", "oort", "pisces", "warmup"}
 }
 
