@@ -9,7 +9,7 @@ STAMP  := $(VENV)/.ready
 TESTS  := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint types unit slow smoke realdata flower browser coverage bench study studies docs notebooks package lowest graph clean
+.PHONY: help setup demo test lint types unit slow smoke realdata flower browser coverage bench study studies docs notebooks package lowest graph mutants clean
 
 help: ## Show this list
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-9s %s\n", $$1, $$2}'
@@ -90,6 +90,14 @@ lowest: $(STAMP) ## Tests with the lowest versions of libraries that are allowed
 	$(LOWEST)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps -r $(LOWEST)/lowest.txt
 	PYTHONPATH=src OMP_NUM_THREADS=1 $(LOWEST)/bin/python -m pytest -n 2 --dist worksteal \
 	  tests/core tests/config tests/data tests/heterogeneity tests/results tests/report
+
+MUTANTS := build/mutants
+mutants: $(STAMP) ## Plant random bugs and count those that tests notice (an hour at most)
+	$(BIN)/python -m venv --clear $(MUTANTS)
+	$(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))' > \
+	  $$($(MUTANTS)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/libraries.pth
+	$(MUTANTS)/bin/python -m pip install --quiet --disable-pip-version-check 'cosmic-ray>=8.7'
+	PYTHONPATH=src OMP_NUM_THREADS=1 $(MUTANTS)/bin/python tools/mutants.py
 
 graph: $(STAMP) ## Draw the rooms of the package and their imports (docs/contributing/rooms.md)
 	$(BIN)/python tools/draw_rooms.py
