@@ -9,7 +9,7 @@ import logging
 import math
 import os
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -331,8 +331,10 @@ def _run(
             result = _named(server.run(experiment.rounds, recorder), experiment)
             return dataclasses.replace(result, module=parts.module)
     except MusterError as error:
-        if server.records:
-            error.result = _named(server.result(), experiment)
+        if server.done:
+            # Where the store is the trouble, it may not even have the rounds before.
+            with suppress(MusterError):
+                error.result = _named(server.result(), experiment)
         raise
 
 
