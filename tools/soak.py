@@ -3,8 +3,8 @@
     python tools/soak.py --rounds 20000
 
 Everything is in one process, and time is processor time. On a busy machine even that varies by a third, with what
-else is in the caches, so a fixed piece of work is timed every few rounds, and a round's time is in units of it. The
-run is kept in a store, with a checkpoint after every round, as `muster run` does it.
+else is in the caches, so a fixed piece of work is timed every few rounds, and rounds are measured in units of it.
+The run is kept in a store, with a checkpoint after every round, as `muster run` does it.
 """
 
 from __future__ import annotations
