@@ -17,7 +17,7 @@ import numpy as np
 from muster.aggregation.base import Aggregator
 from muster.core.arrays import Ints, State, Vector, read_only
 from muster.core.component import Population
-from muster.core.errors import CheckpointError, ConfigError, TrainingError
+from muster.core.errors import UNREADABLE, CheckpointError, ConfigError, TrainingError
 from muster.core.randomness import generator
 from muster.engine.base import Engine, Failed
 from muster.pacing import Pacing, Synchronous
@@ -373,7 +373,8 @@ class Server:
 
     def _restore(self, saved: Saved) -> None:
         state = saved.state
-        if state.get("spec", {}).get("frozen", "") != self.engine.population.spec.frozen:
+        spec = state.get("spec")
+        if (spec.get("frozen", "") if isinstance(spec, dict) else "") != self.engine.population.spec.frozen:
             raise CheckpointError(
                 "the frozen parts of the model are not those with which the run began",
                 fix="bring the pretrained weights of that time back, or start the run anew",
@@ -392,7 +393,9 @@ class Server:
                 self.version = time["version"]
                 self.airspace.load_state_dict(time["airspace"], self.engine.population.classes)
                 self.clock.go_on(time["now"], self.airspace)
-        except (KeyError, TypeError, ValueError) as error:
+            if np.shape(self.parameters) != (self.engine.population.spec.size,):
+                raise ValueError(f"a model of shape {np.shape(self.parameters)}")
+        except UNREADABLE as error:
             raise CheckpointError(
                 f"the checkpoint does not fit this version's components ({error!r})",
                 fix="continue it with the version of Muster that wrote it",

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 from muster.core.arrays import State
 from muster.core.errors import CheckpointError, ConfigError, MusterError
 from muster.results import checkpoint
-from muster.results.store.codec import events_of, rows_of
+from muster.results.store.codec import events_of, readable, rows_of
 from muster.results.store.schema import transaction, translated
 from muster.server.ledger import Costs
 from muster.server.persistence import Persistence, Rounds, Saved, Stage
@@ -68,7 +68,8 @@ class Recorder(Persistence):
         self._folder = store.checkpoint_folder(fingerprint)
         self._waiting: list[tuple[RoundRecord, Costs, dict[str, int], float]] = []
         self._durable_at = float("-inf")
-        self._durable = int(self._row()["durable"])
+        with readable():
+            self._durable = int(self._row()["durable"])
         #: Rounds that are in the database.
         self._kept = 0
 
