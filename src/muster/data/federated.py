@@ -38,7 +38,8 @@ class Normalisation:
         mean = torch.tensor(self.mean).view(shape)
         std = torch.tensor(self.std).view(shape)
         # One new tensor that is changed in place: memory traffic is most of the cost.
-        return (features.float() * self.scale).sub_(mean).div_(std)
+        ours = features * self.scale if features.dtype == torch.float32 else features.float().mul_(self.scale)
+        return ours.sub_(mean).div_(std)
 
 
 @dataclass(frozen=True)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from harness.measured import BEGIN, END, write_measured
 from muster.core.errors import ConfigError
+from muster.report.measured import BEGIN, END, write_measured
 
 
 def test_words_around_the_tables_stay(tmp_path):
