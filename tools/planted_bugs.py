@@ -14,10 +14,9 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import tomllib
 from dataclasses import dataclass
 from pathlib import Path
-
-from audit_bugs import AUDIT
 
 ROOT = Path(__file__).resolve().parent.parent
 PLANTED = "tests/integration/test_planted_bugs.py"
@@ -35,6 +34,8 @@ class Bug:
     tests: str = PLANTED
     word: str = ""
 
+
+AUDIT = tomllib.loads((ROOT / "tools" / "audit_bugs.toml").read_text(encoding="utf-8"))["bugs"]
 
 BUGS = (
     Bug(
@@ -145,7 +146,7 @@ BUGS = (
         '"checkpoint", "tracking", "availability")',
         word="fingerprint",
     ),
-    *(Bug(*bug) for bug in AUDIT),
+    *(Bug(**bug) for bug in AUDIT),
 )
 
 

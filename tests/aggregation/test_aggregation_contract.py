@@ -1,6 +1,7 @@
 """What every aggregation method must keep, whatever it computes."""
 
 import copy
+from typing import Any
 
 import numpy as np
 import pytest
@@ -42,7 +43,7 @@ def run(layout, cohort, population):
 
 
 #: Answers to the current model, the last and the one before; the older models differ from it by these drifts.
-LATE = {
+LATE: dict[str, Any] = {
     "staleness": np.array([0, 1, 2, 0, 1, 2, 0]),
     "version": np.array([2, 1, 0, 2, 1, 0, 2]),
     "drifts": {1: np.full(10, 0.25, dtype=np.float32), 0: np.linspace(-1, 1, 10, dtype=np.float32)},
