@@ -87,7 +87,7 @@ def sweep_files(folder: Path) -> Attempt:
 
 def experiment_values(folder: Path) -> Attempt:
     """Values of the wrong type, size or kind, up to everything that is checked before round 1."""
-    from muster.experiment.runner import build_parts
+    from muster.experiment.parts import build_parts
 
     def attempt(rng: random.Random) -> None:
         extra = rng.sample(sorted(SECTIONS), rng.randrange(4))
