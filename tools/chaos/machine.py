@@ -52,6 +52,7 @@ class Command:
 
     def __init__(self, log: Path, *arguments: str) -> None:
         self.log = log
+        log.write_bytes(b"")  # here: what an earlier process said must not be taken for this one's words
         self.pid = os.fork()
         if self.pid == 0:
             self._become(arguments)
@@ -61,7 +62,7 @@ class Command:
         code = 70
         try:
             os.setsid()
-            out = os.open(self.log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+            out = os.open(self.log, os.O_WRONLY | os.O_APPEND)
             os.dup2(out, 1), os.dup2(out, 2)
             sys.argv = ["muster", *arguments]
             from muster.cli.main import main
