@@ -9,7 +9,7 @@ STAMP  := $(VENV)/.ready
 TESTS  := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint types unit slow smoke realdata flower browser coverage bench study studies docs notebooks package lowest graph mutants clean
+.PHONY: help setup demo test lint types unit slow smoke realdata flower browser coverage bench study studies docs notebooks package lowest graph mutants soak chaos fuzz clean
 
 help: ## Show this list
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-9s %s\n", $$1, $$2}'
@@ -59,6 +59,16 @@ coverage: $(STAMP) ## Tests with a coverage report
 
 bench: $(STAMP) ## Measure speed against bare PyTorch and other systems (needs a quiet machine, minutes)
 	$(BIN)/python benchmarks/engine.py
+
+# Reliability, measured: docs/reliability.md. All three are drawn from a seed and bounded.
+soak: $(STAMP) ## 20,000 rounds of a tiny model: memory, time a round, size of the store (minutes)
+	OMP_NUM_THREADS=1 $(BIN)/python tools/soak.py
+
+chaos: $(STAMP) ## Kills, stops, restarts and full disks over runs, sweeps, page and federation (15 minutes)
+	OMP_NUM_THREADS=1 $(BIN)/python tools/chaos
+
+fuzz: $(STAMP) ## Almost valid files and messages, wherever Muster reads what others wrote (minutes)
+	OMP_NUM_THREADS=1 $(BIN)/python tools/fuzz
 
 # Of one study: `make study NAME=simprox`. Runs are kept in the workspace `runs`: what is complete is skipped.
 study: $(STAMP) ## Run what is missing of a study in studies/ (NAME=…; needs its data in MUSTER_DATA)

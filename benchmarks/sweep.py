@@ -40,7 +40,8 @@ from muster.config.experiment import Experiment
 from muster.core.arrays import Vector
 from muster.engine.base import Evaluation, Failed
 from muster.engine.wrapped import WrappedEngine
-from muster.experiment.runner import Ingredients, local_engine, run
+from muster.experiment.parts import Ingredients, local_engine
+from muster.experiment.runner import run
 from muster.experiment.sweep import load_sweep
 from muster.results.store import Store
 from muster.server.result import Result

@@ -176,7 +176,8 @@ def main() -> int:
     end = time.monotonic() + 60 * chosen.minutes
     samples = [drawn(package, chosen.sample, chosen.seed) for package in chosen.packages]
     counts: Counter[tuple[str, str]] = Counter()
-    sys.dont_write_bytecode = os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
+    sys.dont_write_bytecode = True
+    os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         shutil.copytree(ROOT / "src", folder / "src", ignore=shutil.ignore_patterns("__pycache__"))

@@ -10,7 +10,7 @@ import muster
 from muster.data.federated import Normalisation
 from muster.engine import runtime as under_test
 from muster.engine.runtime import ClientRuntime
-from muster.experiment.runner import build_ingredients
+from muster.experiment.parts import build_ingredients
 
 
 @pytest.fixture

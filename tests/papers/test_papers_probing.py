@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 import pytest
 
@@ -80,7 +81,7 @@ def test_every_published_number_has_its_place_among_ours(figure):
 
 
 #: As in the notebook of the public code (500 epochs), and as the recorded losses of the other (50) show.
-SCHEDULES = {
+SCHEDULES: dict[str, dict[str, dict[str, Any]]] = {
     "figure1": {
         "StepLR": {"schedule": "step", "decay_every": 166, "decay": 0.1},
         "MultiStepLR": {"schedule": "multistep"},

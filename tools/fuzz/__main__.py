@@ -21,7 +21,7 @@ import tempfile
 import time
 import traceback
 import warnings
-from collections import Counter
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
@@ -62,7 +62,6 @@ class Tally:
     refused: int = 0
     #: What was raised and where → the first input that led to it, and how many did.
     findings: dict[str, tuple[int, int]] = field(default_factory=dict)
-    messages: Counter[str] = field(default_factory=Counter)
 
     def find(self, number: int, what: str) -> None:
         first, times = self.findings.get(what, (number, 0))
@@ -105,11 +104,15 @@ def place(error: BaseException) -> str:
     )
 
 
-def fuzz(name: str, seed: int, seconds: float, inputs: int | None = None) -> Tally:
-    """Try inputs for so many processor seconds, or so many of them."""
+def fuzz(name: str, seed: int, seconds: float, inputs: int | None = None, *, limited: bool = False) -> Tally:
+    """Try inputs for so many processor seconds, or so many of them; `limited`: memory is, from then on."""
     tally, number = Tally(), 0
     with tempfile.TemporaryDirectory(prefix="muster-fuzz-") as folder:
         attempt, start = TARGETS[name](Path(folder)), time.process_time()
+        with suppress(BaseException):  # loads what is loaded only when it is needed
+            attempt_one(attempt, f"{seed} {name} first")
+        if limited:
+            limit_memory()
         while len(tally.findings) < ENOUGH:
             if number >= inputs if inputs is not None else time.process_time() - start > seconds:
                 break
@@ -127,10 +130,14 @@ def prepare() -> None:
     """Limits of this process, for the rest of its life."""
     sys.addaudithook(_audit)
     signal.signal(signal.SIGPROF, _too_slow)
-    limit = psutil.Process().memory_info().vms + MEMORY
-    resource.setrlimit(resource.RLIMIT_AS, (limit, resource.RLIM_INFINITY))
     logging.disable(logging.CRITICAL)
     warnings.simplefilter("ignore")
+
+
+def limit_memory() -> None:
+    """To what the process has now, libraries and valid examples included, and a gigabyte."""
+    limit = psutil.Process().memory_info().vms + MEMORY
+    resource.setrlimit(resource.RLIMIT_AS, (limit, resource.RLIM_INFINITY))
 
 
 def main() -> None:
@@ -150,7 +157,7 @@ def main() -> None:
         return
     report, failed = {}, False
     for name in options.only or TARGETS:
-        tally = fuzz(name, options.seed, options.seconds)
+        tally = fuzz(name, options.seed, options.seconds, limited=True)
         failed |= bool(tally.findings)
         report[name] = {"taken": tally.taken, "refused": tally.refused, "findings": len(tally.findings)}
         print(f"{name}: {tally.taken + tally.refused} inputs, {tally.refused} of them refused", flush=True)

@@ -65,6 +65,12 @@ class REFL(Aggregator):
         self.require("beta", 0 <= self.beta <= 1, "0 to 1")
         self.require("boost_divisor", 1 <= self.boost_divisor < np.inf, "at least 1")
 
+    def cautions(self, population: Population) -> list[str]:
+        if population.late_answers is False:
+            equal = "" if self.weights == "samples" else " with equal weights"
+            return [f"refl is fedavg{equal} here: no answer is ever late in this run"]
+        return super().cautions(population)
+
     def aggregate(self, current: Vector, updates: Updates, spec: ParameterSpec) -> Aggregated:
         fresh = updates.staleness == 0
         if fresh.all():

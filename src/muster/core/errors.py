@@ -9,7 +9,6 @@ import difflib
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-
 #: What a reader of plain data raises where they are of another shape or type than expected.
 UNREADABLE = (KeyError, TypeError, ValueError, IndexError, AttributeError, OverflowError, RecursionError)
 

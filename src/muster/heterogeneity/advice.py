@@ -88,11 +88,9 @@ class Advice:
 
 
 @dataclass(frozen=True)
-class Recommendation:
+class Recommendation(Advice):
     """Which methods helped where it was tried, with the numbers."""
 
-    finding: str
-    text: str
     header: tuple[str, ...] = ()
     rows: tuple[tuple[str, ...], ...] = ()
 

@@ -54,7 +54,8 @@ class Evidence:
 
 def evidence_of(outcome: Outcome) -> Evidence:
     plan = outcome.plan
-    profiles = {problem.name: _profile(outcome, problem.name) for problem in plan.problems}
+    judged = dict.fromkeys(own.name for table in outcome.tables for own in table.comparison.judged)
+    profiles = {name: _profile(outcome, name) for name in judged}
     tried = [one for table in outcome.tables for one in _tried(table, profiles)]
     return Evidence(plan.league.name, plan.scale_name, len(plan.seeds), __version__, tuple(tried))
 

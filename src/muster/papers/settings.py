@@ -127,8 +127,9 @@ def difference(published: Mapping[str, Any], ours: Mapping[str, Any], decided: D
     return found
 
 
-def _name(section: str, values: Any) -> object:
-    return values.get(COMPONENTS[section][0]) if section in COMPONENTS else None
+def _name(section: str, values: Any) -> str | None:
+    named: str | None = values.get(COMPONENTS[section][0]) if section in COMPONENTS else None
+    return named
 
 
 def _options(

@@ -232,9 +232,7 @@ class Bookkeeper:
 
     def spared(self, clients: Ints, signals: tuple[Signal, ...]) -> Ints:
         """Samples that each client need not train on, because measuring the signals has done so."""
-        return self._by_size(
-            clients, lambda size: sum(signal.spares(size, self.training) for signal in signals)
-        )
+        return self._by_size(clients, lambda size: sum(signal.spares(size, self.training) for signal in signals))
 
     def planned(self, clients: Ints, algorithm: LocalAlgorithm) -> Ints:
         """Samples that each client will train on."""

@@ -226,7 +226,9 @@ class Server:
     def cautions(self, rounds: int) -> list[str]:
         """What a user should know before round 1: options that reduce a method to a simpler one."""
         cohort = self.selector.get_params().get("clients_per_round")
-        population = replace(self.engine.population, rounds=rounds, cohort=cohort)
+        population = replace(
+            self.engine.population, rounds=rounds, cohort=cohort, late_answers=self.pacing.late_count
+        )
         if self.engine.training.centralised:
             return []
         parts = (self.selector, self.aggregator, self.engine.algorithm, self.pacing)

@@ -67,7 +67,9 @@ def as_data(inspection: Inspection) -> dict[str, Any]:
     places, matrix = compared(counts)
     histograms = counts.histograms
     shown = histograms[:MOST_CLIENTS]
-    advised = [*inspection.advice, *([inspection.recommendation] if inspection.recommendation else [])]
+    advised = [*inspection.advice]
+    if inspection.recommendation is not None:
+        advised.append(inspection.recommendation)
     return {
         "title": title(inspection),
         "metrics": rows_of_metrics(inspection),

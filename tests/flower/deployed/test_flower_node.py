@@ -153,7 +153,7 @@ def test_bytes_that_are_no_message_are_lost_and_the_node_goes_on(monkeypatch, co
     monkeypatch.setattr(NodeConnection, "_context", lambda self, run: None)
     tree = ObjectTree(object_id="message")
     callbacks = (7, lambda: (message("m"), tree), None, None, None, lambda *_: content, None, lambda *_: None)
-    with pytest.raises(flower_internals.TROUBLE):
+    with pytest.raises(connections.TROUBLE):
         NodeConnection(callbacks, {}).receive()
 
 

@@ -15,11 +15,13 @@ from muster.server.origin import Provenance
 Status: TypeAlias = Literal["planned", "running", "interrupted", "stopped", "complete", "failed"]
 
 _MISSING = object()
-_KINDS = (
+_KINDS: tuple[tuple[str, type | tuple[type, ...]], ...] = (
     *((name, str) for name in ("fingerprint", "name", "error", "code_version", "host")),
     *((name, int) for name in ("id", "seed", "rounds", "done", "pid")),
     *((name, (int, float)) for name in ("created", "started", "seconds")),
     ("ended", (int, float, type(None))),
+    ("config", dict),
+    ("environment", dict),
 )
 
 
@@ -89,13 +91,13 @@ def run_from(row: sqlite3.Row, alive: bool, sweeps: list[str], name: str | None)
     if values["status"] == "running" and not alive:
         values["status"] = "interrupted"
     values["name"] = name or values["name"]
-    config, environment = json.loads(row["config"]), json.loads(row["environment"])
-    for value, kind in ((config, dict), (environment, dict), *((values[name], kind) for name, kind in _KINDS)):
-        if not isinstance(value, kind):
-            raise TypeError(f"a {type(value).__name__} in the list of runs")
+    values |= {key: json.loads(row[key]) for key in ("config", "environment")}
+    for key, kind in _KINDS:
+        if not isinstance(values[key], kind):
+            raise TypeError(f"a {type(values[key]).__name__} in the list of runs")
     if values["status"] not in get_args(Status) or not 0 <= values["done"] <= values["rounds"]:
         raise ValueError(f"a run that is {values['status']!r} after {values['done']} rounds")
-    return Run(config=config, environment=environment, sweeps=sweeps, **values)
+    return Run(sweeps=sweeps, **values)
 
 
 def fits(config: Mapping[str, Any], where: Mapping[str, Any]) -> bool:

@@ -26,6 +26,7 @@ from muster.results.store.environment import code_version, environment
 from muster.results.store.recorder import ROUND_TABLES, Recorder
 from muster.results.store.runs import Event, Run, Status, fits, run_from
 from muster.results.store.schema import open_database, transaction, translated
+from muster.results.store.watch import Watch
 from muster.selection.history import History
 from muster.server.ledger import Ledger
 from muster.server.result import Result
@@ -35,8 +36,6 @@ CLAIMS = "muster.claims"
 CHECKPOINTS = "checkpoints"
 WORKSPACE_VARIABLE = "MUSTER_WORKSPACE"
 
-#: The first bytes of a database file.
-_MAGIC = b"SQLite format 3\0"
 #: Comes after every other character.
 _LAST = "\U0010ffff"
 
@@ -65,16 +64,11 @@ class Store:
             )
         self.connection = open_database(self.path)
         self.claims = Claims(self.folder / CLAIMS)
-        self._inode = self.path.stat().st_ino
+        self._watch = Watch(self.path)
 
     def check_present(self) -> None:
         """Refuse to continue if the database was deleted or overwritten: SQLite would write into the void."""
-        try:
-            with self.path.open("rb") as file:
-                sound = os.fstat(file.fileno()).st_ino == self._inode and file.read(len(_MAGIC)) == _MAGIC
-        except OSError:
-            sound = False
-        if not sound:
+        if not self._watch.sound():
             raise StoreError(
                 f"the store {self.path} was deleted, replaced or overwritten while it was written to",
                 fix="restore it from a backup and continue with --resume, or run the experiment again",
@@ -88,6 +82,7 @@ class Store:
 
     def close(self) -> None:
         self.connection.close()
+        self._watch.close()
         self.claims.close()
 
     def checkpoint_folder(self, fingerprint: str) -> Path:
