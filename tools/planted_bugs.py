@@ -1,7 +1,8 @@
 """Plants plausible bugs in a copy of the source, one by one, and looks whether a test sees each of them.
 
-    python tools/planted_bugs.py            # all, about ten minutes on a busy machine
+    python tools/planted_bugs.py            # all, about an hour on a busy machine
     python tools/planted_bugs.py dropout    # those whose name contains a word
+    python tools/planted_bugs.py A1         # those of a point of docs/contributing/right-numbers.md
 
 Exit code 0: every bug was seen.
 """
@@ -15,6 +16,8 @@ import sys
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
+
+from audit_bugs import AUDIT
 
 ROOT = Path(__file__).resolve().parent.parent
 PLANTED = "tests/integration/test_planted_bugs.py"
@@ -61,15 +64,15 @@ BUGS = (
     Bug(
         "trimmed mean rounds instead of flooring",
         "aggregation/trimmed_mean.py",
-        "math.floor(ratio * len(rows) + 1e-9)",
-        "round(ratio * len(rows))",
+        "math.floor(ratio * rows + 1e-9)",
+        "round(ratio * rows)",
         word="trimmed",
     ),
     Bug(
         "trimmed mean without its tolerance",
         "aggregation/trimmed_mean.py",
-        "len(rows) + 1e-9)",
-        "len(rows) - 1e-9)",
+        "ratio * rows + 1e-9)",
+        "ratio * rows - 1e-9)",
         word="trimmed",
     ),
     Bug(
@@ -142,6 +145,7 @@ BUGS = (
         '"checkpoint", "tracking", "availability")',
         word="fingerprint",
     ),
+    *(Bug(*bug) for bug in AUDIT),
 )
 
 
