@@ -5,8 +5,11 @@
 
 from __future__ import annotations
 
+import importlib.util
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -37,6 +40,19 @@ from muster.signals.labels import LabelHistogram
 from muster.signals.losses import Loss
 from muster.updates.guard import Guard
 from muster.updates.table import Updates
+
+TOOL = Path(__file__).parents[2] / "tools" / "planted_bugs.py"
+
+
+def test_every_bug_can_be_planted() -> None:
+    spec = importlib.util.spec_from_file_location("planted_bugs", TOOL)
+    tool = importlib.util.module_from_spec(spec)
+    sys.modules["planted_bugs"] = tool  # its data classes look their module up
+    spec.loader.exec_module(tool)
+    source = TOOL.parents[1] / "src" / "muster"
+    places = {bug.name: (source / bug.file).read_text(encoding="utf-8").count(bug.right) for bug in tool.BUGS}
+    assert places == dict.fromkeys(places, 1), "its module has changed"
+
 
 # --- a client counts as often as it was drawn ------------------------------------------------------------
 
