@@ -37,7 +37,7 @@ types: $(STAMP)
 unit: $(STAMP)
 	$(TESTS)
 
-slow: $(STAMP) ## The tests that take longer (kill and resume, every method end to end)
+slow: $(STAMP) ## The tests that take longer (kill and resume, chaos, every method end to end)
 	$(TESTS) -m slow
 
 smoke: $(STAMP) ## Every table and figure of the five papers, as small as can be (minutes)
