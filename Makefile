@@ -37,7 +37,7 @@ types: $(STAMP)
 unit: $(STAMP)
 	$(TESTS)
 
-slow: $(STAMP) ## The tests that take longer (kill and resume, every method end to end)
+slow: $(STAMP) ## The tests that take longer (kill and resume, chaos, every method end to end)
 	$(TESTS) -m slow
 
 smoke: $(STAMP) ## Every table and figure of the five papers, as small as can be (minutes)
@@ -65,10 +65,10 @@ soak: $(STAMP) ## 20,000 rounds of a tiny model: memory, time a round, size of t
 	OMP_NUM_THREADS=1 $(BIN)/python tools/soak.py
 
 chaos: $(STAMP) ## Kills, stops, restarts and full disks over runs, sweeps, page and federation (15 minutes)
-	OMP_NUM_THREADS=1 $(BIN)/python tools/chaos
+	OMP_NUM_THREADS=1 $(BIN)/python tools/chaos/chaos.py
 
 fuzz: $(STAMP) ## Almost valid files and messages, wherever Muster reads what others wrote (minutes)
-	OMP_NUM_THREADS=1 $(BIN)/python tools/fuzz
+	OMP_NUM_THREADS=1 $(BIN)/python tools/fuzz/fuzz.py
 
 # Of one study: `make study NAME=simprox`. Runs are kept in the workspace `runs`: what is complete is skipped.
 study: $(STAMP) ## Run what is missing of a study in studies/ (NAME=…; needs its data in MUSTER_DATA)

@@ -21,7 +21,7 @@ def tool(monkeypatch: Any) -> Callable[[str], ModuleType]:
     def load(name: str) -> ModuleType:
         monkeypatch.setattr(sys, "path", [str(TOOLS / name), *sys.path])
         monkeypatch.chdir(TOOLS.parent)
-        spec = importlib.util.spec_from_file_location(f"{name}_program", TOOLS / name / "__main__.py")
+        spec = importlib.util.spec_from_file_location(f"{name}_program", TOOLS / name / f"{name}.py")
         assert spec is not None
         assert spec.loader is not None
         module = importlib.util.module_from_spec(spec)

@@ -1,7 +1,7 @@
 """Chaos: kills, stops, restarts and full disks over runs, sweeps, the page and a federation, from a seed.
 
-    python tools/chaos --minutes 15
-    python tools/chaos --minutes 1 --only runs --seed 3
+    python tools/chaos/chaos.py --minutes 15
+    python tools/chaos/chaos.py --minutes 1 --only runs --seed 3
 
 What must always hold: the end is the same to the bit as without faults (on a federation: as in a local repetition
 in which the same clients failed), no round is lost, nothing is counted twice, no process hangs, and whoever ends

@@ -1,7 +1,7 @@
 """Fuzzing: almost valid files and messages, for minutes, from a seed (docs/reliability.md).
 
-    python tools/fuzz --seconds 20              # of processor time for each target
-    python tools/fuzz --only traces --input 17  # one input again, with its traceback
+    python tools/fuzz/fuzz.py --seconds 20              # of processor time for each target
+    python tools/fuzz/fuzz.py --only traces --input 17  # one input again, with its traceback
 
 An input passes if it is taken, or refused with one of Muster's own errors. Everything else is a finding: another
 exception, more than a few seconds of processor time, more than a gigabyte of memory, a program started, a pickle
