@@ -53,22 +53,20 @@ class Evidence:
 
 
 def evidence_of(outcome: Outcome) -> Evidence:
-    plan = outcome.plan
-    judged = dict.fromkeys(own.name for table in outcome.tables for own in table.comparison.judged)
-    profiles = {name: _profile(outcome, name) for name in judged}
+    plan, profiles = outcome.plan, _profiles(outcome)
     tried = [one for table in outcome.tables for one in _tried(table, profiles)]
     return Evidence(plan.league.name, plan.scale_name, len(plan.seeds), __version__, tuple(tried))
 
 
-def _profile(outcome: Outcome, name: str) -> dict[str, float]:
-    """Mean over seeds: a partition depends on its seed."""
-    plan = outcome.plan
-    table = plan.league.tables[0]
-    runs = [
-        run for run in plan.runs({}) if (run.table, run.problem, run.method) == (table.name, name, table.baseline)
-    ]
-    found = [profile(inspect_experiment(run.experiment)) for run in runs]
-    return {number: fmean(one[number] for one in found) for number in found[0]}
+def _profiles(outcome: Outcome) -> dict[str, dict[str, float]]:
+    """Of every problem that was judged, means over seeds: a partition depends on its seed."""
+    judged = {own.name for table in outcome.tables for own in table.comparison.judged}
+    table = outcome.plan.league.tables[0]
+    found: dict[str, list[dict[str, float]]] = {}
+    for run in outcome.plan.runs({}):
+        if run.problem in judged and (run.table, run.method) == (table.name, table.baseline):
+            found.setdefault(run.problem, []).append(profile(inspect_experiment(run.experiment)))
+    return {name: {number: fmean(one[number] for one in own) for number in own[0]} for name, own in found.items()}
 
 
 def _tried(table: LeagueTable, profiles: dict[str, dict[str, float]]) -> list[Tried]:
