@@ -3,7 +3,7 @@
     python benchmarks/ui.py [--runs 10000] [--rounds 10000] [--only list,run,idle,watch] [--out results/ui.json]
 
 Processor time of the server is what counts: a busy machine measures it as well as a quiet one. Wall time is told
-beside it. Watching: the same experiment in turns with and without a page that watches it.
+beside it. Watching: one run, with a page that watches it in every second stretch of its time.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from statistics import median
+from threading import Thread
 from typing import Any
 
 import numpy as np
 import psutil
 
 from muster.config.experiment import from_dict
-from muster.results.store import Store
+from muster.results.store import DATABASE, Store
 from muster.results.store.codec import rows_of
 from muster.server.ledger import Costs
 from muster.server.record import RoundRecord, TrainingRecord
@@ -168,39 +168,90 @@ def measure_idle(folder: Path, seconds: float) -> dict[str, Any]:
 
 
 _RUN = """
-import sys, time
+import json, sys, time
 from muster.experiment import from_dict
 from muster.experiment.runner import run
-values = {"rounds": int(sys.argv[2]), "seed": int(sys.argv[3]), "partition": {"scheme": "iid", "clients": 100},
+from muster.server.loop import Observer
+
+class Meter(Observer):
+    def __init__(self):
+        self.rows = []
+    def round_ended(self, record, ledger):
+        self.rows.append((time.monotonic(), time.process_time()))
+
+values = {"rounds": int(sys.argv[2]), "partition": {"scheme": "iid", "clients": 100},
           "selection": {"method": "random", "clients_per_round": 10}}
-start = time.process_time()
-run(from_dict(values), 0, store=sys.argv[1])
-print(time.process_time() - start)
+meter = Meter()
+run(from_dict(values), 0, store=sys.argv[1], observers=[meter])
+print(json.dumps(meter.rows))
 """
 
 
-def measure_watching(folder: Path, rounds: int, pairs: int) -> dict[str, Any]:
-    """Processor time of a run with and without a watcher, in turns; the ratio of the medians."""
-    spent: dict[bool, list[float]] = {True: [], False: []}
-    for number in range(pairs):
-        for watched in (number % 2 == 0, number % 2 == 1):
-            place = folder / f"{number}-{watched}"
-            if not watched:
-                spent[False].append(_one(place, rounds, number))
-                continue
-            with served(place) as server, server.open("changes") as stream:
+def measure_watching(folder: Path, rounds: int, seconds: float) -> dict[str, Any]:
+    """What watching adds to the processor time of a round: one run, watched in every second stretch of its time.
+
+    Single runs of the same experiment differ by more than a tenth on a busy machine; stretches of a second that
+    follow each other in one process differ much less.
+    """
+    command = [sys.executable, "-c", _RUN, str(folder), str(rounds)]
+    with served(folder) as server:
+        run = subprocess.Popen(
+            command, stdout=subprocess.PIPE, text=True, env=os.environ | {"OMP_NUM_THREADS": "1"}
+        )
+        # Read in a thread: the run waits for nobody when it prints.
+        heard: list[str] = []
+        reader = Thread(target=lambda: heard.append(run.communicate()[0]))
+        reader.start()
+        while run.poll() is None and not (folder / DATABASE).exists():
+            time.sleep(0.1)
+        switches = []
+        while run.poll() is None:
+            with server.open("changes") as stream:
                 stream.readline()
-                spent[True].append(_one(place, rounds, number))
-    ratio = median(spent[True]) / median(spent[False])
-    return {"rounds": rounds, "watched": spent[True], "alone": spent[False], "slower_by": round(ratio - 1, 4)}
+                switches.append(time.monotonic())
+                _look_at_the_run(server, until=switches[-1] + seconds)
+            switches.append(time.monotonic())
+            time.sleep(seconds)
+        reader.join()
+        spent = server.spent()
+    found = watched_against_alone(np.array(json.loads(heard[0])), np.array(switches))
+    return {"rounds": rounds, "stretch_seconds": seconds, "page_seconds": round(spent, 2), **found}
 
 
-def _one(place: Path, rounds: int, seed: int) -> float:
-    command = [sys.executable, "-c", _RUN, str(place), str(rounds), str(seed)]
-    done = subprocess.run(
-        command, capture_output=True, text=True, check=True, env=os.environ | {"OMP_NUM_THREADS": "1"}
-    )
-    return float(done.stdout.split()[-1])
+def _look_at_the_run(server: Server, until: float) -> None:
+    """Ask for its head and its curves about twice a second, as a page that shows them does."""
+    with server.open("runs") as answer:
+        known = json.load(answer)["columns"]["fingerprint"]
+    while time.monotonic() < until:
+        for key in known:
+            server.measured(f"run/{key}", f"run/{key}/curves?metrics={','.join(METRICS)}")
+        time.sleep(max(0.0, min(0.5, until - time.monotonic())))
+
+
+def watched_against_alone(rounds: np.ndarray, switches: np.ndarray) -> dict[str, Any]:
+    """Rounds (when each ended, processor time by then) and the moments at which watching began, ended, began, …
+
+    A round belongs to a stretch if it began and ended in it. Each watched stretch is compared with the mean of its
+    two neighbours; the interval is of the mean, by bootstrap.
+    """
+    place = np.searchsorted(switches, rounds[:, 0])
+    whole = place[1:] == place[:-1]
+    spent, place = np.diff(rounds[:, 1])[whole], place[1:][whole]
+    means = {int(number): float(spent[place == number].mean()) for number in np.unique(place) if number}
+    ratios = [
+        means[number] / (0.5 * (means[number - 1] + means[number + 1])) - 1
+        for number in means
+        if number % 2 and number - 1 in means and number + 1 in means
+    ]
+    rng = np.random.default_rng(0)
+    drawn = rng.choice(ratios, (10_000, len(ratios))).mean(axis=1)
+    return {
+        "stretches": len(ratios),
+        "round_ms": round(1000 * float(np.median(spent)), 2),
+        "slower_by": round(float(np.mean(ratios)), 4),
+        "interval_95": [round(float(end), 4) for end in np.quantile(drawn, (0.025, 0.975))],
+        "median": round(float(np.median(ratios)), 4),
+    }
 
 
 def main() -> None:
@@ -208,8 +259,8 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=10_000)
     parser.add_argument("--rounds", type=int, default=10_000)
     parser.add_argument("--idle-seconds", type=float, default=20.0)
-    parser.add_argument("--watched-rounds", type=int, default=300)
-    parser.add_argument("--pairs", type=int, default=5)
+    parser.add_argument("--watched-rounds", type=int, default=10_000)
+    parser.add_argument("--stretch-seconds", type=float, default=1.0)
     parser.add_argument("--only", default="list,run,idle,watch")
     parser.add_argument("--out", type=Path)
     wanted = parser.parse_args()
@@ -227,7 +278,9 @@ def main() -> None:
                         fill(folder / "many", 10, rounds=20, clients=100, cohort=10)
                     found[part] = measure_idle(folder / "many", wanted.idle_seconds)
                 case "watch":
-                    found[part] = measure_watching(folder / "watched", wanted.watched_rounds, wanted.pairs)
+                    found[part] = measure_watching(
+                        folder / "watched", wanted.watched_rounds, wanted.stretch_seconds
+                    )
             print(json.dumps({part: found[part]}, indent=1), flush=True)
     if wanted.out:
         wanted.out.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")

@@ -48,7 +48,7 @@ suppress_warnings = ["myst.header"]
 # Tutorials are run unless neither they nor the package have changed, each in a folder that is thrown away; a cell
 # that fails, fails the build. What they show is made by this very code, so nothing of it is in the repository.
 nb_execution_mode = "cache"
-nb_execution_cache_path = str(HERE.parent / "build" / "notebooks" / _code())
+nb_execution_cache_path = str(HERE.parent / "build" / "notebook-cache" / _code())
 nb_execution_in_temp = True
 nb_execution_timeout = 600
 nb_execution_raise_on_error = True

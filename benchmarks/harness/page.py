@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from harness.cases import CASES, TITLES, Case
-from harness.measured import write_measured
 from harness.report import Rates, as_markdown, paired_ratio, plot_ratios, rate_table
+from muster.report.measured import write_measured
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 #: Others that use more than this share of the processor disturb the measurement.

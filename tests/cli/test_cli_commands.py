@@ -131,6 +131,8 @@ def test_quickstart_compares_and_draws(here):
     assert "at equal work" in text
     assert "terraform" in text
     assert Path("q/comparison.png").read_bytes().startswith(b"\x89PNG")
+    assert "muster ui --workspace q --open" in text
+    assert "diversity-score" in call("runs", "--workspace", "q")
 
 
 def test_the_installed_command_reports_mistakes_without_a_traceback(here):

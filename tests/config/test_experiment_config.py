@@ -66,3 +66,14 @@ def test_another_selector_or_algorithm_starts_afresh():
     }
     changed = merged(base, {"selection": {"method": "terraform"}, "algorithm": {"method": "plain"}})
     assert changed == {"selection": {"method": "terraform"}, "algorithm": {"method": "plain"}}
+
+
+def test_nothing_said_about_selection_works_with_few_clients():
+    assert muster.Experiment().selection == {"method": "random", "clients_per_round": 8}
+    few = muster.Experiment(partition={"scheme": "iid", "clients": 5})
+    assert few.selection == {"method": "random", "clients_per_round": 5}
+    owners = np.arange(60) % 3
+    own = muster.data.from_arrays(np.ones((60, 2), dtype=np.float32), owners, clients=owners)
+    assert muster.Experiment(data=own).selection == {"method": "random", "clients_per_round": 3}
+    said = muster.Experiment(data=own, selection={"method": "random", "clients_per_round": 8})
+    assert said.selection["clients_per_round"] == 8, "what is said is not changed"

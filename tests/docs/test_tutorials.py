@@ -1,4 +1,7 @@
-"""The tutorials run from top to bottom in a kernel of their own, and show what they promise."""
+"""The tutorials run from top to bottom in a kernel of their own, and show what they promise.
+
+As executed notebooks they are kept in build/notebooks (MUSTER_NOTEBOOKS names another folder).
+"""
 
 from __future__ import annotations
 
@@ -12,6 +15,7 @@ from nbclient import NotebookClient
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "docs" / "tutorials"
+NOTEBOOKS = Path(os.environ.get("MUSTER_NOTEBOOKS", "build/notebooks"))
 TUTORIALS = sorted(path for path in FOLDER.glob("*.md") if path.stem != "index")
 
 #: What must be seen in a tutorial's outputs, by its name: its point, in words that only a right run gives.
@@ -53,6 +57,8 @@ def test_a_tutorial_runs(path, tmp_path, monkeypatch):
     NotebookClient(
         book, timeout=600, kernel_name="python3", resources={"metadata": {"path": str(tmp_path)}}
     ).execute()
+    NOTEBOOKS.mkdir(parents=True, exist_ok=True)
+    jupytext.write(book, NOTEBOOKS / f"{path.stem}.ipynb")
     outputs = [output for cell in book.cells if cell.cell_type == "code" for output in cell.outputs]
     text = "\n".join(
         output.text if output.output_type == "stream" else "\n".join(map(str, output.data.values()))

@@ -321,7 +321,7 @@ def test_rounds_that_do_not_fit_are_refused_in_words(tiny):
         first = replace(server.records[0], events=[])
         server.cautions = lambda rounds: ["something"]
         with pytest.raises(CheckpointError, match="before round 1 it said something else"):
-            as_beginning(Saved({}, [first], [], []), 2, server, 3)
+            as_beginning(Saved({}, records=[first]), 2, server, 3)
 
 
 # --- command line ----------------------------------------------------------------------------------------

@@ -133,8 +133,10 @@ def test_one_client(page, results):
     assert found["accuracy"]["values"] == pytest.approx(
         [float(record.client_accuracy[client]) for record in run.records]
     )
-    assert sum(found["labels"]["own"]) > 0
-    assert sum(found["labels"]["all"]) == pytest.approx(1)
+    labels = page.ask(f"run/{key}/client/{client}/labels")
+    assert sum(labels["own"]) > 0
+    assert sum(labels["all"]) == pytest.approx(1)
+    assert "no client 99" in page.ask(f"run/{key}/client/99/labels", status=404)["problem"]
     cell = page.ask(f"run/{key}/cell", client=client, round=1)
     assert cell["trainings"][0]["weight"] == expected[0][1]
     assert "final_layer_norm" in cell["told"]

@@ -148,7 +148,7 @@ def quickstart(
     results = []
     for experiment in experiments(rounds):
         with progress_for(err, experiment.title, json_lines=False) as progress:
-            result = run_experiment(experiment, workers, observers=[progress])
+            result = run_experiment(experiment, workers, observers=[progress], store=folder, resume=True)
         result.save(folder / experiment.title)
         results.append(result)
     show_comparison(results)
@@ -159,7 +159,12 @@ def quickstart(
     ):
         save_figure(figure, folder / name)
         out.print(f"Picture: {folder / name}", markup=False, soft_wrap=True)
-    out.print(f"Results: {folder}/*/metrics.csv", markup=False, soft_wrap=True)
+    for line in (
+        f"Results: {folder}/*/metrics.csv",
+        f"See who was chosen, round by round: muster ui --workspace {folder} --open",
+        "Next, an experiment of your own: muster init my-federation",
+    ):
+        out.print(line, markup=False, soft_wrap=True)
 
 
 def list_components(

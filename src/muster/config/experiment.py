@@ -88,6 +88,14 @@ class CheckpointOptions:
     final: Literal["state", "model"] = "state"
 
 
+#: Clients of a round where nothing is said about selection, and there are as many.
+_USUAL_COHORT = 8
+
+
+class _Unsaid(dict[str, Any]):
+    """The selection of an experiment that says nothing about it."""
+
+
 @dataclass
 class Experiment:
     """One run: data, partition, model, local training, selection, aggregation. The defaults work."""
@@ -102,7 +110,7 @@ class Experiment:
     #: What is learnt: an objective, or only a loss; empty: what the data's targets are for.
     objective: Section | Objective | LossFunction = field(default_factory=dict)
     algorithm: Section | LocalAlgorithm = field(default_factory=_section(method="plain"))
-    selection: Section | Selector = field(default_factory=_section(method="random", clients_per_round=8))
+    selection: Section | Selector = field(default_factory=_Unsaid)
     aggregation: Section | Aggregator = field(default_factory=_section(method="fedavg"))
     evaluation: Section = field(default_factory=dict)
     guard: Section = field(default_factory=dict)
@@ -122,6 +130,15 @@ class Experiment:
             self.engine = {"kind": self.engine}
         if isinstance(self.filters, tuple):
             self.filters = list(self.filters)
+        if isinstance(self.selection, _Unsaid):
+            self.selection = {"method": "random", "clients_per_round": min(_USUAL_COHORT, self._known_clients())}
+
+    def _known_clients(self) -> int:
+        """How many clients there are, where that can be said before the data is read; else any number."""
+        if isinstance(self.data, FederatedData):
+            return self.data.clients
+        said = self.partition.get("clients") if isinstance(self.partition, dict) else None
+        return said if type(said) is int and said > 0 else _USUAL_COHORT
 
     def check(self) -> None:
         """Refuse what is neither a section nor a component, before anything is built from it."""

@@ -148,7 +148,14 @@ def _places_in_order(
         if len(missing):
             raise DataError(f"{split} sample {missing[0]} has no entry among the {what}")
         arrays.append(values)
-    known = np.unique(np.concatenate([array for array in arrays if array is not None]))
+    try:
+        known = np.unique(np.concatenate([array for array in arrays if array is not None]))
+    except TypeError as error:
+        raise DataError(
+            f"the {what} are of several types ({error})",
+            expected="numbers, or words",
+            fix="make all of them words",
+        ) from error
     found: list[Ints | None] = [
         None if array is None else np.searchsorted(known, array).astype(np.int64) for array in arrays
     ]

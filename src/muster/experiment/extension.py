@@ -95,7 +95,7 @@ def go_on_from(beginning: Beginning, server: Server, recorder: Recorder, rounds:
     server.check(rounds)  # what is misspelt must not become a run with rounds
     run, store = beginning.run, beginning.store
     rows = store.rows_of_run(run.id, run.done)
-    kept = Saved(_state(run, store), rows.records(), rows.costs(), rows.disclosed())
+    kept = Saved(_state(run, store), records=rows.records(), costs=rows.costs(), disclosed=rows.disclosed())
     origin = f"from run {run.fingerprint} with {run.done} of {run.rounds} rounds"
     recorder.adopt(as_beginning(kept, run.rounds, server, rounds), rows.ended(), origin)
 

@@ -150,7 +150,7 @@ def _run(server: Server, rounds: int, done: int) -> Result:
         return server.run(rounds)
     except MusterError:
         # A run that failed fails again, after the same rounds.
-        if len(server.records) < done:
+        if server.done < done:
             raise
         return server.result()
 

@@ -6,7 +6,7 @@ import dataclasses
 import logging
 import os
 from collections.abc import Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 
 from muster.config.experiment import Experiment
@@ -117,8 +117,10 @@ def _run(
             result = _named(server.run(experiment.rounds, recorder), experiment)
             return dataclasses.replace(result, module=parts.module)
     except MusterError as error:
-        if server.records:
-            error.result = _named(server.result(), experiment)
+        if server.done:
+            # Where the store is the trouble, it may not even have the rounds before.
+            with suppress(MusterError):
+                error.result = _named(server.result(), experiment)
         raise
 
 

@@ -173,7 +173,14 @@ def _counted(columns: Columns, names: ColumnNames) -> _Read:
     if not columns.names:
         raise ValueError("it is empty")
     first, *classes = columns.names
-    cells = [[_number(cell) for cell in columns.cells[name]] for name in classes]
+    try:
+        cells = [[_number(cell) for cell in columns.cells[name]] for name in classes]
+    except ValueError as error:
+        some = ", ".join(columns.names[:12]) + (", …" if len(columns.names) > 12 else "")
+        raise ValueError(
+            f"{error}. If it has a row for each sample, say with --client and --label which of its columns tell "
+            f"whose it is and its class: {some}"
+        ) from error
     return np.array(cells).T, _names(columns.cells[first], classes)
 
 

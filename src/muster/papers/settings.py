@@ -24,6 +24,12 @@ _OF_TRAINING = ("optimizer", "schedule", "momentum", "nesterov", "weight_decay",
 #: Options that say where things are, not what is learned.
 _OF_THE_MACHINE = ("data_dir", "memory_limit_mb")
 
+#: Sizes that a network's name stands for: they are not left open where the name is given.
+_BY_NAME = {
+    "cifar100-cnn": ("filters", "hidden"),
+    "conv3": ("filters", "hidden"),
+    "resnet20": ("width", "blocks"),
+}
 #: Options that act on answers to an earlier model. The papers' experiments are synchronous: there are none.
 _OF_LATE_ANSWERS = ("staleness", "staleness_a", "staleness_b")
 
@@ -45,6 +51,7 @@ _ACTIVE_WITH: tuple[tuple[str, str, str, tuple[object, ...], tuple[str, ...]], .
     ("model", "text-classifier", "encoder", ("bag", "transformer"), ("vocabulary", "width")),
     ("model", "text-classifier", "encoder", ("transformer",), ("layers", "heads", "dropout")),
     ("training", "*", "optimizer", ("sgd",), ("momentum", "nesterov")),
+    ("selection", "diversity-score", "js", ("divergence",), ("unit",)),
     (
         "selection",
         "feddiverse",
@@ -120,8 +127,9 @@ def difference(published: Mapping[str, Any], ours: Mapping[str, Any], decided: D
     return found
 
 
-def _name(section: str, values: Any) -> object:
-    return values.get(COMPONENTS[section][0]) if section in COMPONENTS else None
+def _name(section: str, values: Any) -> str | None:
+    named: str | None = values.get(COMPONENTS[section][0]) if section in COMPONENTS else None
+    return named
 
 
 def _options(
@@ -277,7 +285,8 @@ def left_open(section: str, values: Mapping[str, Any]) -> dict[str, Any]:
         if chosen[option] not in active
         for name in names
     }
-    silent = {*values, *idle, *_OF_LATE_ANSWERS}
+    named = _BY_NAME.get(str(_name(section, values)), ()) if section == "model" else ()
+    silent = {*values, *idle, *named, *_OF_LATE_ANSWERS}
     return {name: value for name, value in defaults.items() if name not in silent}
 
 
@@ -335,7 +344,7 @@ def _listed(options: Mapping[str, Any]) -> str:
 
 def text(value: Any) -> str:
     """A setting for people."""
-    if value is None or value == {}:
+    if value is None or value in ({}, [], ()):
         return "none"
     if isinstance(value, bool):
         return "yes" if value else "no"

@@ -103,7 +103,9 @@ class TiFL(Selector):
                 raise ConfigError(f"tifl: {key} is {value}", expected="a positive number, or nothing")
 
     def cautions(self, population: Population) -> list[str]:
-        """None: it selects within the round's tier, however many clients it may take."""
+        """Few: it selects within the round's tier, however many clients it may take."""
+        if self.tiers == 1:
+            return ["tifl is random selection here: all clients are in one tier; set more tiers"]
         return []
 
     def depends_on_length(self) -> str:

@@ -110,12 +110,15 @@ class Views:
         entry, client = self._entry(request), int(request.path_params["client"])
         with self._lock, reading(self.page.folder) as connection:
             taken = self._participation(connection, entry)
-            facts = participation.one_client(connection, entry.facts["id"], client, taken)
-        try:
-            facts["labels"] = federation.label_mix(self._federations.inspection(entry.config), client)
-        except MusterError as error:
-            facts["labels"], facts["why"] = {}, error.problem
-        return facts
+            return participation.one_client(connection, entry.facts["id"], client, taken)
+
+    def labels(self, request: Request) -> Any:
+        """The label mix of one client: the data is divided again for it, which takes longer than the rest."""
+        entry, client = self._entry(request), int(request.path_params["client"])
+        inspection = self._federations.inspection(entry.config)
+        if client >= inspection.clients:
+            raise NotHereError(f"this federation has no client {client}")
+        return federation.label_mix(inspection, client)
 
     def cell(self, request: Request) -> Any:
         entry = self._entry(request)
@@ -246,6 +249,7 @@ def make_app(page: Page) -> Guard:
         Route(f"{of_run}/map", _answering(views.map)),
         Route(f"{of_run}/clients", _answering(views.clients)),
         Route(f"{of_run}/client/{{client:int}}", _answering(views.client)),
+        Route(f"{of_run}/client/{{client:int}}/labels", _answering(views.labels)),
         Route(f"{of_run}/cell", _answering(views.cell)),
         Route(f"{of_run}/costs", _answering(views.costs)),
         Route(f"{of_run}/events", _answering(views.events)),

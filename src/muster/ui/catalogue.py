@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sqlite3
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,13 +20,15 @@ _FACTS = "id, fingerprint, name, seed, rounds, done, status, error, created, sta
 _TOTALS = ("client_trainings", "bytes", "virtual_seconds", "seconds")
 
 
-@dataclass
+@dataclass(slots=True)
 class Entry:
     """One run as the list shows it."""
 
     facts: dict[str, Any]
-    config: dict[str, Any]
-    settings: dict[str, str]
+    #: The config as the store has it: read only for runs that are looked at.
+    written: str = ""
+    #: Setting → its value as text. Runs that differ in seed and name alone share one table: nobody may change it.
+    settings: dict[str, str] = field(default_factory=dict)
     #: The last value of every metric.
     metrics: dict[str, float | None] = field(default_factory=dict)
     totals: dict[str, float] = field(default_factory=dict)
@@ -39,9 +41,13 @@ class Entry:
     sweeps: tuple[str, ...] = ()
 
     @property
+    def config(self) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads(self.written)
+        return found
+
+    @property
     def method(self) -> str:
-        section = self.config.get("selection", {})
-        return str(section.get("method", section.get("object", ""))) if isinstance(section, dict) else ""
+        return self.settings.get("selection.method", self.settings.get("selection.object", ""))
 
     def seconds_left(self, now: float) -> float | None:
         """How long the run still takes if its rounds go on as they did; None where that cannot be said."""
@@ -58,6 +64,8 @@ class Catalogue:
     def __init__(self) -> None:
         self.entries: dict[int, Entry] = {}
         self._by_fingerprint: dict[str, int] = {}
+        #: Configs without seed and name → their settings.
+        self._settings: dict[str, dict[str, str]] = {}
 
     def refresh(
         self, connection: sqlite3.Connection, being_run: Callable[[list[int]], set[int]]
@@ -76,7 +84,7 @@ class Catalogue:
             if entry is None or entry.facts["fingerprint"] != row["fingerprint"]:
                 new.append(run)
                 changed.add(run)
-                self.entries[run] = Entry(dict(row), {}, {}, status=status)
+                self.entries[run] = Entry(dict(row), status=status)
             elif status != entry.status or tuple(row) != tuple(entry.facts.values()):
                 changed.add(run)
                 if row["done"] < entry.counted:  # rolled back after a power cut
@@ -140,14 +148,16 @@ class Catalogue:
     # --- reading -----------------------------------------------------------------------------------------
 
     def _read_configs(self, connection: sqlite3.Connection, runs: Sequence[int]) -> None:
-        for row in _in_chunks(connection, "SELECT id, config FROM experiments WHERE id IN ({})", runs):
-            entry = self.entries[row["id"]]
-            entry.config = json.loads(row["config"])
-            entry.settings = {
-                key: value if isinstance(value, str) else json.dumps(value)
-                for key, value in flat(entry.config).items()
-                if key not in ("name", "seed")
-            }
+        """Settings are taken apart once for all seeds: of thousands of runs, most differ in nothing else."""
+        common_part = "json_remove(config, '$.name', '$.seed')"
+        statement = f"SELECT id, config, {common_part} FROM experiments WHERE id IN ({{}})"
+        for run, config, common in _in_chunks(connection, statement, runs):
+            if common not in self._settings:
+                self._settings[common] = {
+                    key: value if isinstance(value, str) else json.dumps(value)
+                    for key, value in flat(json.loads(common)).items()
+                }
+            self.entries[run].written, self.entries[run].settings = config, self._settings[common]
 
     def _read_sweeps(self, connection: sqlite3.Connection) -> None:
         members: dict[int, list[str]] = {}
@@ -157,22 +167,28 @@ class Catalogue:
             entry.sweeps = tuple(members.get(run, ()))
 
     def _read_metrics(self, connection: sqlite3.Connection, runs: Sequence[int]) -> None:
-        last = (
-            "SELECT round FROM metrics WHERE experiment = e.id AND value IS NOT NULL ORDER BY round DESC LIMIT 1"
-        )
-        statement = (
+        """The last evaluation. Mostly that is the last round, which is quicker to find than to search for."""
+        of_round = (
             "SELECT m.experiment, m.name, m.value FROM experiments e "
-            f"JOIN metrics m ON m.experiment = e.id AND m.round = ({last}) WHERE e.id IN ({{}})"
+            "JOIN metrics m ON m.experiment = e.id AND m.round = {} WHERE e.id IN ({{}})"
         )
-        for row in _in_chunks(connection, statement, runs):
-            self.entries[row[0]].metrics[row[1]] = row[2]
+        last = (
+            "(SELECT round FROM metrics WHERE experiment = e.id AND value IS NOT NULL ORDER BY round DESC LIMIT 1)"
+        )
+        evaluated = set()
+        for run, name, value in _in_chunks(connection, of_round.format("e.done"), runs):
+            if value is not None:
+                evaluated.add(run)
+            self.entries[run].metrics[name] = value
+        for run, name, value in _in_chunks(connection, of_round.format(last), [*set(runs) - evaluated]):
+            self.entries[run].metrics[name] = value
 
     def _read_totals(self, connection: sqlite3.Connection, runs: Sequence[int]) -> None:
         """Only rounds that are not counted yet: a run of thousands of rounds is not summed anew each time."""
         sums = "sum(client_trainings), sum(bytes_down + bytes_up), sum(virtual_seconds), sum(seconds)"
         fresh = [run for run in runs if not self.entries[run].counted]
         statement = f"SELECT experiment, {sums} FROM ledger WHERE experiment IN ({{}}) GROUP BY experiment"
-        found = [tuple(row) for row in _in_chunks(connection, statement, fresh)]
+        found = list(_in_chunks(connection, statement, fresh))
         for run in set(runs) - set(fresh):
             since = self.entries[run].counted
             row = connection.execute(
@@ -217,9 +233,10 @@ def _settings(entries: Sequence[Entry]) -> dict[str, Any]:
     return found
 
 
-def _in_chunks(connection: sqlite3.Connection, statement: str, runs: Sequence[int]) -> list[Any]:
-    rows: list[Any] = []
+def _in_chunks(connection: sqlite3.Connection, statement: str, runs: Sequence[int]) -> Iterator[tuple[Any, ...]]:
+    """Plain tuples, one by one: all of them at once keep the garbage collector busy for longer than SQLite."""
+    cursor = connection.cursor()
+    cursor.row_factory = None
     for start in range(0, len(runs), _CHUNK):
-        part = list(runs[start : start + _CHUNK])
-        rows += connection.execute(statement.format(", ".join("?" * len(part))), part).fetchall()
-    return rows
+        part = runs[start : start + _CHUNK]
+        yield from cursor.execute(statement.format(", ".join("?" * len(part))), part)

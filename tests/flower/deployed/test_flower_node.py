@@ -148,6 +148,15 @@ def test_a_message_that_is_larger_than_the_owner_has_room_for_is_not_downloaded_
     assert issubclass(ObjectPullError, connections.TROUBLE)
 
 
+@pytest.mark.parametrize("content", [b"", b"no object", b"Message \x00", b"ArrayChunk 3\x00abc"])
+def test_bytes_that_are_no_message_are_lost_and_the_node_goes_on(monkeypatch, content):
+    monkeypatch.setattr(NodeConnection, "_context", lambda self, run: None)
+    tree = ObjectTree(object_id="message")
+    callbacks = (7, lambda: (message("m"), tree), None, None, None, lambda *_: content, None, lambda *_: None)
+    with pytest.raises(connections.TROUBLE):
+        NodeConnection(callbacks, {}).receive()
+
+
 @pytest.mark.parametrize(("given", "found"), [({}, ""), ({"allow-modules": "mylosses"}, "mylosses")])
 def test_a_node_allows_no_modules_unless_its_owner_does(monkeypatch, tmp_path, given, found):
     seen = {}

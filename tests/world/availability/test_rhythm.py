@@ -304,6 +304,19 @@ def test_devices_that_the_fit_has_not_seen(recorded, held_out):
     assert np.abs(hours[0] - hours[1]).max() < 0.12  # the shares themselves; the two halves differ by up to 0.1
 
 
+@pytest.mark.realdata
+def test_real_halves_are_often_further_apart_than_the_limit(recorded):
+    """Why devices that were held out are not judged by session: no copy of one half can be nearer to the other."""
+    rng, apart = np.random.default_rng(0), {"sessions": [], "devices": []}
+    for _ in range(100):
+        devices = rng.permutation(100)
+        first, second = (real_lengths(some_devices(recorded, half)) for half in (devices[:50], devices[50:]))
+        apart["sessions"].append(ks_2samp(first[0], second[0], method="asymp").statistic)
+        apart["devices"].append(weighted_distance(first, second))
+    assert 0.08 < np.median(apart["sessions"]) < 0.12
+    assert np.median(apart["devices"]) < 0.08
+
+
 def some_days(recorded, later):
     """The first half of every device's whole days, or what comes after it."""
     rows, periods = [], []

@@ -5,6 +5,9 @@ import { colour, h } from "./dom.js";
 import { number, unitNames, unitText } from "./format.js";
 
 const DASHES = [[], [8, 4], [8, 3, 2, 3], [2, 3]];
+// There is no round 1.5: steps between marks of what is counted.
+const COUNTED = ["round", "client_trainings"];
+const STEPS = [...Array(10).keys()].flatMap((power) => [1, 2, 5].map((step) => step * 10 ** power));
 
 // lines: {name, values, low?, high?}; x: numbers that all lines share. Redrawn when the theme changes.
 export class Chart {
@@ -70,7 +73,7 @@ export class Chart {
       width: this.width(), height: this.height, series, bands,
       scales: { x: { time: false }, y: this.range ? { range: this.range } : {} },
       axes: [
-        { ...axis, values: (_, values) => values.map((value) => unitText(this.unit, value)), space: 70 },
+        { ...axis, values: (_, values) => values.map((value) => unitText(this.unit, value)), space: 70, ...(COUNTED.includes(this.unit) ? { incrs: STEPS } : {}) },
         { ...axis, size: 64, values: (_, values) => values.map((value) => this.text(value)) },
       ],
       legend: { live: true },

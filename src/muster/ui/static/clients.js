@@ -75,7 +75,8 @@ export async function clientsPart(box, facts, words) {
 }
 
 async function oneClient(box, facts, client) {
-  const found = await ask(`run/${facts.fingerprint}/client/${encodeURIComponent(client)}`);
+  const place = `run/${facts.fingerprint}/client/${encodeURIComponent(client)}`, labels = h("div", {}, loading());
+  const found = await ask(place);
   const parts = [], trained = found.history.filter((own) => own.fate === "trained");
   const chart = (label, lines, options = {}) => {
     const made = new Chart({ label, height: 220, ...options });
@@ -99,7 +100,7 @@ async function oneClient(box, facts, client) {
       ["refused or failed", number(found.history.filter((own) => ["refused", "failed"].includes(own.fate)).length)],
       ["accuracy", metricText("accuracy", found.accuracy.values.at(-1))]].map(([title, value]) => h("div", {}, h("dt", {}, title), h("dd", {}, value)))),
     h("div", { class: "cards" },
-      h("div", { class: "card" }, h("h3", {}, "Label mix"), mix(found)),
+      h("div", { class: "card" }, h("h3", {}, "Label mix"), labels),
       h("div", { class: "card" }, h("h3", {}, "When it was chosen"), thin),
       found.accuracy.rounds.length > 1 ? chart("Accuracy on its own test data", [found.accuracy.rounds, [{ name: "accuracy", values: found.accuracy.values }]], { text: (value) => metricText("accuracy", value) }) : null,
       trained.length > 1 ? chart("Weight of its updates", [trained.map((own) => own.round), [{ name: "weight", values: trained.map((own) => own.weight), place: 2 }]]) : null,
@@ -108,6 +109,8 @@ async function oneClient(box, facts, client) {
     h("details", {}, h("summary", {}, `Every training (${found.history.length})`),
       table(["#round", "what", "#weight"], found.history.slice(-500).reverse().map((own) => [number(own.round), own.fate, number(own.weight, 3)]), "Trainings")));
   for (const [made, [x, lines]] of parts) made.set(...oneEach(x, lines), "round");
+  // The data is divided again for this, which may take longer than all the rest.
+  ask(`${place}/labels`).then(mix, (error) => h("p", { class: "quiet" }, `Not known here: ${error.problem}.`)).then((shown) => replace(labels, shown));
   return [strip, ...parts.map(([made]) => made)];
 }
 
@@ -118,9 +121,8 @@ function oneEach(x, lines) {
   return [places.map((place) => x[place]), lines.map((line) => ({ ...line, values: places.map((place) => line.values[place]) }))];
 }
 
-function mix(found) {
-  if (!found.labels.classes) return h("p", { class: "quiet" }, `Not known here: ${found.why || "the data cannot be divided again"}.`);
-  const { classes, own, all } = found.labels, total = own.reduce((a, b) => a + b, 0) || 1;
+function mix({ classes, own, all }) {
+  const total = own.reduce((a, b) => a + b, 0) || 1;
   const most = Math.max(...own.map((value) => value / total), ...all);
   const high = 18, left = 110, width = 260;
   const picture = svg("svg", { viewBox: `0 0 ${left + width + 70} ${classes.length * high + 4}`, class: "bars", role: "img", "aria-label": "Share of each class, and its share in all data" });

@@ -29,7 +29,7 @@ export async function costsPart(box, facts) {
 
 export async function eventsPart(box, facts) {
   let kind = "", rows = [];
-  const tools = h("div", { class: "tools" }), list = h("div", {});
+  const tools = h("div", { class: "tools" }), list = h("div", { class: "events" });
   replace(box, tools, list);
   async function load(before = null) {
     const found = await ask(`run/${facts.fingerprint}/events`, { kind, before });

@@ -61,10 +61,15 @@ class NodeConnection:
             )
             self._confirm(run_id, tree.object_id)
             context = self._context(run_id)
+            message = inflate_object_from_contents(tree.object_id, contents)
         except RunNotRunningException:  # it ended meanwhile
             return None
-        message = inflate_object_from_contents(tree.object_id, contents)
-        assert isinstance(message, Message)
+        except TROUBLE:
+            raise
+        except Exception as error:  # whatever was sent: it is lost, and the node goes on
+            raise ObjectPullError("of a message", f"it is none ({type(error).__name__}: {error})") from error
+        if not isinstance(message, Message):
+            raise ObjectPullError("of a message", f"it is a {type(message).__name__}")
         message.metadata.__dict__["_message_id"] = tree.object_id
         return message, context
 
