@@ -9,7 +9,7 @@ STAMP  := $(VENV)/.ready
 TESTS  := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n 2 --dist worksteal
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint types unit slow smoke realdata flower browser coverage bench study studies docs notebooks package lowest graph clean
+.PHONY: help setup demo test lint types unit slow smoke realdata flower browser coverage bench study studies docs notebooks package lowest graph mutants soak chaos fuzz clean
 
 help: ## Show this list
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-9s %s\n", $$1, $$2}'
@@ -37,7 +37,7 @@ types: $(STAMP)
 unit: $(STAMP)
 	$(TESTS)
 
-slow: $(STAMP) ## The tests that take longer (kill and resume, every method end to end)
+slow: $(STAMP) ## The tests that take longer (kill and resume, chaos, every method end to end)
 	$(TESTS) -m slow
 
 smoke: $(STAMP) ## Every table and figure of the five papers, as small as can be (minutes)
@@ -59,6 +59,16 @@ coverage: $(STAMP) ## Tests with a coverage report
 
 bench: $(STAMP) ## Measure speed against bare PyTorch and other systems (needs a quiet machine, minutes)
 	$(BIN)/python benchmarks/engine.py
+
+# Reliability, measured: docs/reliability.md. All three are drawn from a seed and bounded.
+soak: $(STAMP) ## 20,000 rounds of a tiny model: memory, time a round, size of the store (minutes)
+	OMP_NUM_THREADS=1 $(BIN)/python tools/soak.py
+
+chaos: $(STAMP) ## Kills, stops, restarts and full disks over runs, sweeps, page and federation (15 minutes)
+	OMP_NUM_THREADS=1 $(BIN)/python tools/chaos/chaos.py
+
+fuzz: $(STAMP) ## Almost valid files and messages, wherever Muster reads what others wrote (minutes)
+	OMP_NUM_THREADS=1 $(BIN)/python tools/fuzz/fuzz.py
 
 # Of one study: `make study NAME=simprox`. Runs are kept in the workspace `runs`: what is complete is skipped.
 study: $(STAMP) ## Run what is missing of a study in studies/ (NAME=…; needs its data in MUSTER_DATA)
@@ -90,6 +100,14 @@ lowest: $(STAMP) ## Tests with the lowest versions of libraries that are allowed
 	$(LOWEST)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps -r $(LOWEST)/lowest.txt
 	PYTHONPATH=src OMP_NUM_THREADS=1 $(LOWEST)/bin/python -m pytest -n 2 --dist worksteal \
 	  tests/core tests/config tests/data tests/heterogeneity tests/results tests/report
+
+MUTANTS := build/mutants
+mutants: $(STAMP) ## Plant random bugs and count those that tests notice (an hour at most)
+	$(BIN)/python -m venv --clear $(MUTANTS)
+	$(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))' > \
+	  $$($(MUTANTS)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/libraries.pth
+	$(MUTANTS)/bin/python -m pip install --quiet --disable-pip-version-check 'cosmic-ray>=8.7'
+	PYTHONPATH=src OMP_NUM_THREADS=1 $(MUTANTS)/bin/python tools/mutants.py
 
 graph: $(STAMP) ## Draw the rooms of the package and their imports (docs/contributing/rooms.md)
 	$(BIN)/python tools/draw_rooms.py

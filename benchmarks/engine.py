@@ -2,6 +2,7 @@
 
     python benchmarks/engine.py                      measure everything, write docs/benchmarks.md and its picture
     python benchmarks/engine.py --cases mlp logistic --parts speed      only these; the others stay as they were
+    python benchmarks/engine.py --parts speed --without flower pfl      a table beside that with these systems
     python benchmarks/engine.py --quick              tiny sizes: does it work? Prints only
 
 The first run makes .venv-peers for the peers. Measure on a quiet machine: what others use of it is kept with the
@@ -25,7 +26,7 @@ import psutil
 
 from harness import startup
 from harness.cases import CASES, TITLES, Case
-from harness.page import write_page
+from harness.page import PARTIAL, write_page
 from harness.processes import environment, peak_memory, peer_python, run_side, versions
 from harness.report import Rates, as_text, machine, rate_table, verdict
 from harness.workload import Workload, operations
@@ -126,6 +127,8 @@ def main() -> None:
         where = conditions(without)
         values = measure()
         kept.setdefault(part, {})[name] = {"conditions": where, **about, "values": values}
+        if part == "speed":  # a complete table is newer than one without the other systems
+            kept.get(PARTIAL, {}).pop(name, None)
         if not options.quick:
             RESULTS.parent.mkdir(exist_ok=True)
             RESULTS.write_text(json.dumps(kept, indent=1) + "\n", encoding="utf-8")
@@ -135,7 +138,9 @@ def main() -> None:
         if "speed" in options.parts:
             repeats = 1 if options.quick else options.repeats
             sizes = {"workload": asdict(case.workload), "clients": dict(case.clients)}
-            rates = keep("speed", name, partial(measure_speed, case, repeats, without), **sizes)
+            # Ratios of one table are of one run: what leaves systems out does not replace a table that has them.
+            part = PARTIAL if without and name in kept.get("speed", {}) else "speed"
+            rates = keep(part, name, partial(measure_speed, case, repeats, without), **sizes)
             titled = {side: Rates(TITLES[side], values) for side, values in rates.items()}
             print(as_text(rate_table(titled)), end="\n\n")
             for target in case.targets:

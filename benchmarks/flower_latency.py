@@ -26,15 +26,16 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
-from harness.measured import write_measured
 from harness.report import as_markdown, as_text, machine
 from muster.config.flower import FlowerOptions
 from muster.engine.base import Failed, TrainOrder
-from muster.experiment.runner import Ingredients, run
+from muster.experiment.parts import Ingredients
+from muster.experiment.runner import run
 from muster.flower.deploy.driver import Task, largest_answer
 from muster.flower.deploy.federation import LocalFederation
-from muster.flower.deploy.flower_internals import drive_run
+from muster.flower.deploy.flower_internals.driving import drive_run
 from muster.flower.engine import FlowerEngine
+from muster.report.measured import write_measured
 from muster.updates.table import Updates
 
 NODES = 6

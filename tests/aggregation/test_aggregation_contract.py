@@ -1,6 +1,7 @@
 """What every aggregation method must keep, whatever it computes."""
 
 import copy
+from typing import Any
 
 import numpy as np
 import pytest
@@ -39,6 +40,22 @@ def run(layout, cohort, population):
         return aggregator.aggregate(current, cohort(movements, **more), spec)
 
     return aggregate
+
+
+#: Answers to the current model, the last and the one before; the older models differ from it by these drifts.
+LATE: dict[str, Any] = {
+    "staleness": np.array([0, 1, 2, 0, 1, 2, 0]),
+    "version": np.array([2, 1, 0, 2, 1, 0, 2]),
+    "drifts": {1: np.full(10, 0.25, dtype=np.float32), 0: np.linspace(-1, 1, 10, dtype=np.float32)},
+}
+
+
+def wilder(ages):
+    """The same with running statistics that have drifted a long way."""
+    wild = {version: drift.copy() for version, drift in ages.get("drifts", {}).items()}
+    for drift in wild.values():
+        drift[7:9] *= np.float32(1e4)
+    return ages | {"drifts": wild} if ages else {}
 
 
 def movements_of(seed, clients=7, scale=1.0):
@@ -128,16 +145,20 @@ def test_the_servers_rate_scales_parameters_but_not_running_statistics(run, name
     np.testing.assert_array_equal(half.parameters[7:9], full.parameters[7:9])
 
 
+@pytest.mark.parametrize("late", [False, True], ids=["fresh", "late"])
 @pytest.mark.parametrize("name", [*ALL, "simprox own_last"])
-def test_running_statistics_have_no_say_in_weights_and_parameters(run, name) -> None:
+def test_running_statistics_have_no_say_in_weights_and_parameters(run, name, late) -> None:
     name, _, prev = name.partition(" ")
+    if late and aggregators.get(name).stale is None:  # type: ignore[attr-defined]
+        return
     options = {"prev": prev} if prev else {}
     usual, wild = build(name, **options), build(name, **options)
     for seed in range(2):
         movements = movements_of(seed)
         far = movements.copy()
         far[:, 7:9] *= np.float32(1e4) * np.arange(1, 8, dtype=np.float32)[:, None]
-        expected, got = run(usual, movements), run(wild, far)
+        ages = LATE if late else {}
+        expected, got = run(usual, movements, **ages), run(wild, far, **wilder(ages))
         np.testing.assert_allclose(got.weights, expected.weights, rtol=1e-12)
         np.testing.assert_array_equal(got.parameters[:7], expected.parameters[:7])
 
@@ -224,6 +245,56 @@ def test_weights_that_are_all_zero_are_the_same_error(run, name) -> None:
     """As when all clients with a weight have failed: equal weights would be another method."""
     with pytest.raises(TrainingError, match="the aggregation weights of all updates are zero"):
         run(build(name), movements_of(13, clients=3), weights=np.zeros(3))
+
+
+def only(updates, rows):
+    """The columns of these rows."""
+    return {
+        key: {name: column[rows] for name, column in values.items()} if isinstance(values, dict) else values[rows]
+        for key, values in updates.items()
+    }
+
+
+@pytest.mark.parametrize("late", [False, True], ids=["fresh", "late"])
+@pytest.mark.parametrize("name", [name for name in ALL if aggregators.build(name, {}).honours_weights])
+def test_an_update_without_weight_leaves_no_trace(run, name, late) -> None:
+    """Neither in the parameters nor in what the server remembers: round after round as if it had not come."""
+    if late and aggregators.get(name).stale is None:  # type: ignore[attr-defined]
+        return
+    weights = np.array([2.0, 0.0, 3.0, 1.0, 0.0, 1.0, 4.0])
+    rows = np.flatnonzero(weights)
+    ages = {key: LATE[key] for key in ("staleness", "version")} if late else {}
+    some, all_but = build(name), build(name)
+    for seed in range(3):
+        movements = movements_of(seed)
+        movements[weights == 0] *= 50
+        told = {
+            "sizes": np.array([1, 50, 2, 8, 30, 1, 1]),
+            "clients": np.arange(7),
+            "steps": np.array([2, 9, 3, 4, 9, 2, 5]),
+            "weights": weights,
+            "extra": {"control_change": movements_of(seed + 50)},
+            **ages,
+        }
+        drifts = {"drifts": LATE["drifts"]} if late else {}
+        expected = run(some, movements[rows], **only(told, rows), **drifts)
+        got = run(all_but, movements, **told, **drifts)
+        np.testing.assert_array_equal(got.parameters, expected.parameters)
+        np.testing.assert_array_equal(got.weights[weights == 0], 0)
+        np.testing.assert_allclose(got.weights[rows], expected.weights, rtol=1e-12)
+    assert str(some.state_dict()) == str(all_but.state_dict())
+
+
+@pytest.mark.parametrize("name", [name for name in ALL if aggregators.build(name, {}).honours_weights])
+def test_an_aggregation_that_failed_leaves_no_trace(run, name) -> None:
+    through, failed = build(name), build(name)
+    for aggregator in (through, failed):
+        run(aggregator, movements_of(1))
+    with pytest.raises(TrainingError):
+        run(failed, movements_of(2), weights=np.zeros(7))
+    assert str(through.state_dict()) == str(failed.state_dict())
+    after, expected = (run(aggregator, movements_of(3)) for aggregator in (failed, through))
+    np.testing.assert_array_equal(after.parameters, expected.parameters)
 
 
 @pytest.mark.parametrize("name", ALL)

@@ -12,7 +12,7 @@ from muster.aggregation.fltrust import FLTrust, trust_scores
 from muster.core.errors import ConfigError, TrainingError
 from muster.core.parameters import ParameterSpec, SpecEntry
 from muster.engine.task import Place
-from muster.experiment.runner import build_parts
+from muster.experiment.parts import build_parts
 from muster.updates.table import Updates
 
 

@@ -211,3 +211,17 @@ def test_streaming_memory_does_not_grow_with_the_cohort() -> None:
     update = 4 * sum(parameter.numel() for parameter in network(Workload()).parameters())
     assert peaks["fedavg"][50] - peaks["fedavg"][6] < 3 * update
     assert peaks["median"][50] - peaks["median"][6] > 30 * update, "else this measure could not see growth"
+
+
+def test_a_run_without_other_systems_stands_beside_the_table_that_has_them() -> None:
+    def entry(**values: list[float]) -> dict[str, object]:
+        where = {"command": "c", "date": "d", "machine": "m", "packages": {}}
+        return {"conditions": where, "workload": asdict(CASES["mlp"].workload), "clients": {}, "values": values}
+
+    complete = {"mlp": entry(muster=[40.0], plain=[10.0], pfl=[8.0])}
+    later = {"mlp": entry(muster=[60.0], plain=[10.0])}
+    summary = page._summary(complete, later)
+    assert "| plain loop, one process | 6.00 |" in summary
+    assert "| pfl-research | 5.00 |" in summary
+    section = page._speed(CASES["mlp"], complete["mlp"], {"speed": complete, page.PARTIAL: later})
+    assert section.index("pfl-research") < section.index("Measured again, without other systems")

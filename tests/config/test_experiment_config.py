@@ -8,7 +8,7 @@ import pytest
 import muster
 from muster.config.experiment import merged
 from muster.core.errors import ConfigError
-from muster.experiment.runner import build_data
+from muster.experiment.components import build_data
 
 
 def test_numpy_numbers_are_numbers():

@@ -189,3 +189,11 @@ def test_the_hics_code_family_is_that_of_the_public_code():
     fmnist = workload("hics-code-fmnist-1*")
     assert fmnist["training"] | {"momentum": 0.9, "weight_decay": 5e-4, "lr": 0.001} == fmnist["training"]
     assert fmnist["data"]["normalise"] == [0.5, 0.5]
+
+
+def test_tiny_imagenet_as_in_the_public_code_trains_the_classification_layer_alone():
+    code, paper = workload("hics-code-tiny-imagenet"), workload("terraform-tiny-imagenet")
+    assert code["model"] == paper["model"] | {"freeze": "backbone"}
+    assert code["training"]["schedule"] == "constant"
+    for same in ("rounds", "data", "partition", "selection"):
+        assert code[same] == paper[same], "the federation is the paper's"

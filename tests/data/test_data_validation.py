@@ -14,7 +14,7 @@ from muster.core.errors import ConfigError
 from muster.core.parameters import FlatModel
 from muster.data import Dataset, Samples
 from muster.data.validation import held_back
-from muster.experiment.runner import build_data
+from muster.experiment.components import build_data
 from muster.models.base import build_model
 
 DIGITS: dict[str, dict[str, Any]] = {"data": {"source": "digits"}, "partition": {"scheme": "iid", "clients": 5}}

@@ -11,7 +11,7 @@ import torch
 import muster
 from muster.core.errors import ConfigError
 from muster.data.sources.base import sources
-from muster.experiment.runner import build_data
+from muster.experiment.components import build_data
 
 
 def test_pixels_go_from_minus_one_to_one():

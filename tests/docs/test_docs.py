@@ -17,7 +17,7 @@ from muster.config.experiment import build_filters, from_dict
 from muster.core.registry import build
 from muster.data.partition.base import schemes
 from muster.data.sources.base import sources
-from muster.experiment.runner import build_selector
+from muster.experiment.components import build_selector
 from muster.experiment.sweep import load_sweep
 from muster.league.file import from_values as league_from
 from muster.models.base import models

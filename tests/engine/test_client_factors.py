@@ -19,7 +19,7 @@ from muster.core.arrays import Floats
 from muster.core.errors import ConfigError
 from muster.engine.base import TrainOrder
 from muster.engine.task import Place
-from muster.experiment.runner import build_parts
+from muster.experiment.parts import build_parts
 from muster.selection.base import Plan, Selector, Train, View
 from muster.server.loop import Server
 from muster.signals.gradients import MeanGradient

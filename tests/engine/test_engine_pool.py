@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import ctypes
+import multiprocessing
 import os
 import signal
+import struct
 import threading
 import time
 from typing import Any
@@ -13,7 +16,7 @@ import pytest
 import torch
 
 from muster.core.errors import ConfigError, EngineError, TrainingError
-from muster.engine.pool import Crashed, Pool
+from muster.engine.pool import Crashed, Pool, _limit_patience
 
 
 def handler_factory():
@@ -147,20 +150,27 @@ def stopping_factory():
 
     def handle(message):
         kind, value, marker = message
-        if kind == "square" or (marker is not None and os.path.exists(marker)):
+        if kind == "nap":
+            time.sleep(0.2)
+        if kind in ("square", "nap") or (marker is not None and os.path.exists(marker)):
             return value * value
         if marker is not None:
             with open(marker, "w", encoding="utf-8"):
                 pass
         if kind == "stop":
             os.kill(os.getpid(), signal.SIGSTOP)
+        if kind == "native":
+            # A lock taken twice, in C, with the interpreter's own lock held: no signal handler runs either.
+            library, mutex = ctypes.PyDLL(None), ctypes.create_string_buffer(64)
+            library.pthread_mutex_lock(mutex)
+            library.pthread_mutex_lock(mutex)
         while True:
             pass
 
     return handle
 
 
-@pytest.mark.parametrize("kind", ["stop", "loop"])
+@pytest.mark.parametrize("kind", ["stop", "loop", "native"])
 def test_a_worker_that_hangs_is_replaced_and_its_task_tried_again(kind, tmp_path):
     pool = Pool(2, stopping_factory, deadline=1.0)
     marker = str(tmp_path / "hung once")
@@ -171,6 +181,44 @@ def test_a_worker_that_hangs_is_replaced_and_its_task_tried_again(kind, tmp_path
     assert answers == {n: n * n for n in range(8)}
     assert len(pool.events) == 1
     assert "did not answer for" in pool.events[0]
+
+
+def test_a_worker_that_hangs_is_seen_while_others_keep_answering():
+    """The second task hangs; the rest would take ten seconds."""
+    pool, start = Pool(2, stopping_factory, deadline=1.0), time.monotonic()
+    when = {}
+    try:
+        messages = pool.run(100, lambda task: ("loop" if task == 1 else "nap", task, None), window=100)
+        for task, _ in messages:
+            when[task] = time.monotonic() - start
+            if task == 1:
+                break
+    finally:
+        pool.close()
+    assert when[1] < 8
+
+
+def test_half_a_message_is_not_waited_for_longer_than_the_deadline():
+    ours, theirs = multiprocessing.Pipe()
+    _limit_patience(ours, 0.2)
+    os.write(theirs.fileno(), struct.pack("!i", 100) + b"the first bytes of a hundred")
+    with pytest.raises(BlockingIOError):
+        ours.recv_bytes()
+    with pytest.raises(BlockingIOError):
+        ours.send_bytes(b"x" * 10_000_000)
+
+
+def test_a_worker_that_does_not_even_read_is_replaced():
+    """What it is sent does not fit into the pipe."""
+    pool = Pool(1, stopping_factory, deadline=1.0)
+    (stopped,) = pool.pids
+    try:
+        os.kill(stopped, signal.SIGSTOP)
+        answers = dict(pool.run(2, lambda task: ("square", task, "x" * 3_000_000), window=2))
+    finally:
+        pool.close()
+    assert answers == {0: 0, 1: 1}
+    assert not psutil.pid_exists(stopped)
 
 
 def test_a_task_that_always_hangs_is_given_up_and_leaves_no_process_behind():
@@ -196,7 +244,7 @@ def test_a_client_whose_worker_hangs_is_a_recorded_failure_and_the_run_goes_on(t
     """The whole engine: one of the processes is stopped while it trains."""
     import threading
 
-    from muster.experiment.runner import build_parts
+    from muster.experiment.parts import build_parts
 
     made = tiny(rounds=4, engine={"kind": "processes", "task_deadline": 4.0})
     parts = build_parts(made, workers=2)

@@ -18,7 +18,8 @@ from muster.config.experiment import Experiment, from_dict
 from muster.core.errors import ConfigError
 from muster.core.randomness import generator
 from muster.engine.evaluation import Predictions, summarise
-from muster.experiment.runner import build_data, build_parts
+from muster.experiment.components import build_data
+from muster.experiment.parts import build_parts
 from muster.models import build_model
 from muster.server.ledger import MODEL_UPDATE, RAW_DATA
 from muster.server.loop import Observer

@@ -19,7 +19,7 @@ import muster
 from muster.core.errors import CheckpointError, OutputError
 from muster.experiment import extension
 from muster.experiment.extension import dependences_on_length, find_beginning
-from muster.experiment.runner import build_parts
+from muster.experiment.parts import build_parts
 from muster.results.store import Store
 from muster.selection import Plan, Selector, Train, View
 from muster.selection.combinators import LimitGap
@@ -321,7 +321,7 @@ def test_rounds_that_do_not_fit_are_refused_in_words(tiny):
         first = replace(server.records[0], events=[])
         server.cautions = lambda rounds: ["something"]
         with pytest.raises(CheckpointError, match="before round 1 it said something else"):
-            as_beginning(Saved({}, [first], [], []), 2, server, 3)
+            as_beginning(Saved({}, records=[first]), 2, server, 3)
 
 
 # --- command line ----------------------------------------------------------------------------------------

@@ -11,8 +11,9 @@ from torch import nn
 import muster
 from muster.core.errors import CheckpointError
 from muster.data import from_arrays
+from muster.experiment.components import build_data
 from muster.experiment.features import BLOCK, with_features
-from muster.experiment.runner import build_data, build_ingredients, build_parts
+from muster.experiment.parts import build_ingredients, build_parts
 from muster.models import build_model
 from muster.models.freezing import split
 from muster.server.loop import Observer
@@ -45,7 +46,7 @@ def experiment(**changes):
 
 
 def uncached(monkeypatch):
-    monkeypatch.setattr("muster.experiment.runner.with_features", lambda data, module, **_: (data, module))
+    monkeypatch.setattr("muster.experiment.parts.with_features", lambda data, module, **_: (data, module))
 
 
 def test_features_are_what_enters_the_head_sample_by_sample():

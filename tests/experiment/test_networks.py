@@ -32,7 +32,7 @@ def experiment(**changes):
 
 
 def accuracy(network):
-    from muster.experiment.runner import build_data
+    from muster.experiment.components import build_data
 
     data = build_data(experiment())
     features, labels = data.tensors(data.dataset.test, np.arange(len(data.dataset.test)))

@@ -12,8 +12,8 @@ from muster.core.errors import ConfigError, DataError, StoreError, TrainingError
 from muster.engine.base import Failed
 from muster.engine.wrapped import WrappedEngine
 from muster.experiment import Store, replay, run
+from muster.experiment.parts import local_engine
 from muster.experiment.repetition import differences, find_run, repeat
-from muster.experiment.runner import local_engine
 from muster.server.loop import Observer
 
 TIMED = {"devices": {"method": "lognormal", "samples_per_second": 50.0}, "rounds": 5}

@@ -93,6 +93,14 @@ def test_a_grid_changes_one_key_of_a_section_that_the_base_leaves_as_it_is_by_de
     assert third.partition == {"scheme": "iid"}
 
 
+def test_a_grid_over_whole_sections_replaces_them_and_names_runs_after_their_components():
+    sections = ({"method": "fedavg"}, {"method": "trimmed-mean", "ratio": 0.2}, {"server_lr": 0.5})
+    base = {"aggregation": {"method": "fedavgm", "momentum": 0.5}}
+    runs = Sweep("sections", base=base, grid={"aggregation": sections}).experiments()
+    assert [run.title for run in runs] == ["fedavg", "trimmed-mean", "aggregation={'server_lr': 0.5}"]
+    assert [run.aggregation for run in runs] == list(sections)
+
+
 def test_a_case_that_names_another_component_starts_that_section_afresh(folder):
     text = 'base = "base.toml"\n[[cases]]\nname = "iid"\npartition = { scheme = "iid", clients = 5 }\n'
     (made,) = loaded(folder, text).experiments()

@@ -179,7 +179,7 @@ def test_sampling_with_replacement_is_refused_where_it_cannot_be_counted(tiny, m
 def measured(tiny, method: str, **changes: Any) -> tuple[muster.Result, np.ndarray, int, int]:
     made = experiment(tiny, method, **changes)
     result = muster.run(made, workers=0)
-    from muster.experiment.runner import build_data
+    from muster.experiment.components import build_data
 
     sizes = build_data(made).sizes
     return result, sizes, result.spec.bytes, result.ledger.total().client_trainings

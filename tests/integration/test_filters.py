@@ -204,7 +204,7 @@ def test_mistakes_name_the_key(tiny, filters, problem):
 
 
 def test_a_client_side_filter_belongs_to_the_engine(tiny):
-    from muster.experiment.runner import build_parts
+    from muster.experiment.parts import build_parts
 
     parts = replace(build_parts(tiny(), workers=0), filters=(Clip(1.0, "client"),))
     with parts.engine, pytest.raises(ConfigError, match="pass it to the engine"):

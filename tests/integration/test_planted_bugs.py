@@ -5,8 +5,10 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -24,7 +26,7 @@ from muster.engine.runtime import ClientRuntime
 from muster.engine.task import ClientTask, Place
 from muster.engine.trial import TrialEngine
 from muster.engine.wrapped import WrappedEngine
-from muster.experiment.runner import build_parts
+from muster.experiment.parts import build_parts
 from muster.privacy.account import Privacy
 from muster.selection.base import Ask, Plan, Selector, Train, View
 from muster.selection.oort import Oort
@@ -37,6 +39,8 @@ from muster.signals.labels import LabelHistogram
 from muster.signals.losses import Loss
 from muster.updates.guard import Guard
 from muster.updates.table import Updates
+
+ROOT = Path(__file__).parents[2]
 
 # --- a client counts as often as it was drawn ------------------------------------------------------------
 
@@ -239,3 +243,15 @@ SECTIONS: dict[str, Any] = {
 def test_what_changes_results_changes_the_fingerprint(section: str) -> None:
     changed = Experiment(**{section: SECTIONS[section]})
     assert changed.fingerprint != Experiment().fingerprint
+
+
+# --- the tool itself -------------------------------------------------------------------------------------
+
+
+def test_every_bug_can_still_be_planted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else the tool stops at the first place that has changed."""
+    monkeypatch.syspath_prepend(str(ROOT / "tools"))
+    bugs = importlib.import_module("planted_bugs").BUGS
+    gone = [b.name for b in bugs if (ROOT / "src/muster" / b.file).read_text(encoding="utf-8").count(b.right) != 1]
+    assert not gone
+    assert [bug.name for bug in bugs if not (ROOT / bug.tests).is_file()] == []

@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 import muster
-from muster.experiment.runner import build_data
+from muster.experiment.components import build_data
 
 FILES = {
     "signals/classes_held.py": '''

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from dataclasses import replace
 from typing import Any
@@ -10,11 +11,14 @@ import pytest
 
 from muster.aggregation.base import aggregators
 from muster.core.errors import ConfigError
-from muster.experiment.runner import build_data, build_parts
+from muster.experiment.components import build_data
+from muster.experiment.parts import build_parts
+from muster.league.evidence import evidence_of
 from muster.league.file import from_values, load_league
 from muster.league.outcome import choose, failures, run_league
-from muster.league.page import write_page
+from muster.league.page import write_page as write_pages
 from muster.league.planning import guest_class, plan, points
+from muster.report.measured import BEGIN, END
 from muster.results.store import Store
 from muster.selection.base import selectors
 
@@ -66,6 +70,10 @@ class First(Selector):
     def round(self, fed: View) -> Plan:
         yield Train(fed.available[: self.clients_per_round])
 '''
+
+
+def write_page(outcome, path, command):
+    return write_pages(outcome, evidence_of(outcome), path, command)[0]
 
 
 @pytest.fixture
@@ -216,23 +224,58 @@ def test_a_league_from_end_to_end(league, tmp_path, guest):
     assert set(outcome.chosen) == {("Selection", name, "terraform") for name in ("alpha 0.5", "alpha 1.0")}
     assert again.chosen == outcome.chosen
     assert (again.tables[0].comparison.ranking.ranks == table.comparison.ranking.ranks).all()
+    with Store(tmp_path / "store") as store:
+        judged = run_league(planned, store, only_known=True)
+        assert len(store.runs()) == 11, "nothing was run"
+    assert (judged.tables[0].comparison.ranking.ranks == table.comparison.ranking.ranks).all()
     page = write_page(outcome, tmp_path / "page.md", "muster league").read_text()
     for words in (
+        "## The short answer",
         "## Selection",
-        "Mean ranks by unit of work",
-        "Besides accuracy",
-        "alpha 1.0: Scores after",
-        "Chosen options",
+        "### Ranks",
+        "at equal bytes",
+        "### Gains over random",
+        "### Besides accuracy",
+        "### Chosen options",
         "`muster league`",
         "the seeds 100",
         "not here",
+        "page-problems.md",
     ):
         assert words in page
-    assert (tmp_path / "page-Selection-ranks.png").exists()
+    assert "Selection: alpha 1.0" in (tmp_path / "page-problems.md").read_text()
+    assert all((tmp_path / f"page-selection-{kind}.png").exists() for kind in ("ranks", "gains"))
     whole = write_page(outcome, tmp_path / "page.html", "muster league").read_text()
-    assert whole.count("<img") >= 1
+    assert whole.count("<img") >= 2
+    assert "Selection: alpha 1.0" in whole
+    _assert_gains_are_differences(outcome)
+    _assert_words_of_people_stay(outcome, tmp_path)
     with pytest.raises(ConfigError, match=r"unknown format of .*page\.txt"):
         write_page(outcome, tmp_path / "page.txt", "")
+
+
+def _assert_gains_are_differences(outcome):
+    """The evidence has the differences of mean accuracies, and profiles of every problem."""
+    found = evidence_of(outcome)
+    assert [problem.name for problem in found.problems] == ["alpha 0.5", "alpha 1.0"]
+    assert found.problems[0].profile["log10 of clients"] == pytest.approx(math.log10(12))
+    judged = outcome.tables[0].comparison.judged[0]
+    scores = judged.tables["scores"]
+    mean = dict(zip((cell.value for cell in scores.column("case")), scores.column("accuracy"), strict=True))
+    for method, gain in found.problems[0].gains.items():
+        assert gain.value == pytest.approx(mean[method].value - mean["random"].value)
+
+
+def _assert_words_of_people_stay(outcome, folder):
+    (folder / "images").mkdir()
+    page = folder / "docs.md"
+    page.write_text(f"# Mine\n\nbefore\n\n{BEGIN}\nold\n{END}\n\nafter\n")
+    text = write_page(outcome, page, "muster league").read_text()
+    assert text.startswith("# Mine\n\nbefore\n")
+    assert text.endswith("after\n")
+    assert "old" not in text.split()
+    assert "](images/docs-selection-ranks.png)" in text
+    assert (folder / "images" / "docs-selection-gains.png").exists()
 
 
 def test_the_best_point_is_chosen_at_equal_work_and_only_with_all_of_its_seeds(league, made):
@@ -256,7 +299,7 @@ def test_methods_that_lack_a_seed_are_not_judged(league, tmp_path, made, monkeyp
         for run in planned.runs({})
         if (run.problem, run.method, run.experiment.seed) not in lost
     }
-    monkeypatch.setattr("muster.league.outcome._results", lambda *_, **__: (results, {}, True))
+    monkeypatch.setattr("muster.league.outcome._run", lambda *_, **__: (results, {}, True))
     with Store(tmp_path / "store") as store:
         outcome = run_league(planned, store)
     (table,) = outcome.tables

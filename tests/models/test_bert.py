@@ -14,9 +14,10 @@ from fixtures.bert import CONFIG, PIECES, write_bert
 from muster.core.errors import ConfigError, DataError
 from muster.core.parameters import FlatModel, in_training, spec_of
 from muster.data.wordpiece import Vocabulary
+from muster.experiment.components import build_data
 from muster.experiment.features import with_features
 from muster.experiment.networks import state_of
-from muster.experiment.runner import build_data, build_ingredients
+from muster.experiment.parts import build_ingredients
 from muster.models import build_model
 from muster.models.flops import training_flops
 from muster.models.freezing import agrees, split
@@ -230,7 +231,7 @@ def test_training_on_cached_states_is_the_training(bert_experiment, monkeypatch,
     with caplog.at_level(logging.INFO):
         cached = muster.run(experiment, workers=0)
     assert "computed once" in caplog.text
-    monkeypatch.setattr("muster.experiment.runner.with_features", lambda data, module, **_: (data, module))
+    monkeypatch.setattr("muster.experiment.parts.with_features", lambda data, module, **_: (data, module))
     plain = muster.run(experiment, workers=0)
     # Attention drops, so the draws are the same only if the steps are.
     np.testing.assert_allclose(cached.parameters, plain.parameters, atol=2e-5)

@@ -16,7 +16,7 @@ from muster.core.parameters import spec_of
 from muster.data.sources import sources
 from muster.experiment import from_dict
 from muster.experiment.features import with_features
-from muster.experiment.runner import build_ingredients, build_parts
+from muster.experiment.parts import build_ingredients, build_parts
 from muster.models import build_model
 from muster.models.freezing import agrees, split
 
@@ -131,7 +131,7 @@ def test_frozen_branches_are_told_apart_and_the_rest_is_not(medic):
 
 def test_training_on_vectors_is_training_the_network(medic, monkeypatch):
     quick = muster.run(experiment(medic, freeze="backbone"), workers=0)
-    monkeypatch.setattr("muster.experiment.runner.with_features", lambda data, module, **_: (data, module))
+    monkeypatch.setattr("muster.experiment.parts.with_features", lambda data, module, **_: (data, module))
     slow = muster.run(experiment(medic, freeze="backbone"), workers=0)
     np.testing.assert_allclose(quick.parameters, slow.parameters, atol=1e-4)
     assert quick.spec == slow.spec

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from muster.core.errors import ConfigError, DataError
-from muster.experiment.runner import build_selector
+from muster.experiment.components import build_selector
 from muster.papers.entries import SCALES, chosen, entries, entry, fits
 from muster.papers.planning import Plan, as_published, plan
 from muster.papers.published import PAPERS, Number, paper

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 import pytest
 
@@ -79,6 +80,29 @@ def test_every_published_number_has_its_place_among_ours(figure):
     assert printed <= ours
 
 
+#: As in the notebook of the public code (500 epochs), and as the recorded losses of the other (50) show.
+SCHEDULES: dict[str, dict[str, dict[str, Any]]] = {
+    "figure1": {
+        "StepLR": {"schedule": "step", "decay_every": 166, "decay": 0.1},
+        "MultiStepLR": {"schedule": "multistep"},
+        "ReduceLROnPlateau": {"schedule": "plateau"},
+        "ExponentialLR": {"schedule": "exponential", "decay": pytest.approx(0.01 ** (1 / 500))},
+        "CosineAnnealingLR": {"schedule": "cosine", "period": 500},
+        "CosineAnnealingWarmRestarts": {"schedule": "warm-restarts", "period_growth": 2},
+        "OneCycleLR": {"schedule": "one-cycle"},
+    },
+    "figure2": {
+        "StepLR": {"schedule": "step", "decay_every": 10, "decay": 0.1},
+        "MultiStepLR": {"schedule": "multistep"},
+        "ReduceLROnPlateau": {"schedule": "plateau"},
+        "ExponentialLR": {"schedule": "exponential", "decay": pytest.approx(0.01 ** (1 / 50))},
+        "CosineAnnealingLR": {"schedule": "cosine", "period": 50},
+        "CosineAnnealingWarmRestarts": {"schedule": "warm-restarts", "period_growth": 2},
+        "OneCycleLR": {"schedule": "one-cycle"},
+    },
+}
+
+
 @pytest.mark.parametrize("figure", ["figure1", "figure2"])
 def test_centralised_settings_are_those_of_the_code(figure):
     found = entry(f"probing/{figure}")
@@ -87,7 +111,10 @@ def test_centralised_settings_are_those_of_the_code(figure):
         assert (training["lr"], training["momentum"], training["mode"]) == (0.1, 0.9, "centralised")
         assert training.get("augmentation") == (["crop", "flip"] if figure == "figure1" else None)
         LocalTraining(**training).check()
-    cycle = as_published(found, next(iter(found.cells)), "OneCycleLR")["training"]
+    published = {row: as_published(found, next(iter(found.cells)), row)["training"] for row in found.rows}
+    stated = {row: {key: training[key] for key in SCHEDULES[figure][row]} for row, training in published.items()}
+    assert stated == SCHEDULES[figure]
+    cycle = published["OneCycleLR"]
     assert (cycle["schedule_per"], cycle["momentum_range"]) == ("batch", [0.85, 0.95])
     model = as_published(found, next(iter(found.cells)), "StepLR")["model"]
     if figure == "figure2":
@@ -101,6 +128,14 @@ def test_plateaus_have_validation_data_to_follow(scale):
         for here in (lambda source: True, lambda source: source == "digits"):
             for run in plan(entry(f"probing/{figure}"), scale, here=here).runs:
                 assert 0 < run.experiment.data["validation"] < 1
+
+
+@pytest.mark.parametrize("figure", ["figure9", "figure10", "figure11", "figure12"])
+@pytest.mark.parametrize("scale", ["small", "paper"])
+def test_who_was_probed_trains_on(figure, scale):
+    """A probe counts as an epoch there: with one epoch nothing would follow it."""
+    for run in plan(entry(f"probing/{figure}"), scale, here=lambda source: True).runs:
+        assert run.experiment.training["epochs"] >= 2
 
 
 def test_claims_of_the_text_are_there():

@@ -196,6 +196,12 @@ def test_options_that_act_are_told():
     assert "momentum" in left_open("training", {"optimizer": "sgd"})
 
 
+def test_sizes_that_a_name_stands_for_are_not_left_open():
+    assert "filters" not in left_open("model", {"name": "cifar100-cnn"})
+    assert left_open("model", {"name": "conv3"}) == {"padding": 0}
+    assert "filters" in left_open("model", {"name": "lenet"}), "of which there are many"
+
+
 # --- the presets -------------------------------------------------------------------------------------------------
 
 

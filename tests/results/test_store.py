@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing as mp
+import os
 import sqlite3
 import time
 from contextlib import contextmanager
@@ -383,6 +384,34 @@ def test_processes_that_write_at_once_do_not_get_into_each_others_way(tmp_path):
     with Store(tmp_path) as store:
         assert sorted((run.fingerprint, run.done) for run in store.runs()) == [(name, 30) for name in names]
         assert store.connection.execute("PRAGMA integrity_check").fetchone()[0] == "ok"
+
+
+def _write_around_a_visit(folder, visit, visited):
+    with Store(folder) as store, store.claim("abcdef", DESCRIPTION) as recorder:
+        for number in range(1, 6):
+            costs = Costs(number, 2, 3, 4, 5, 6, 0.5, 0.25, 0.125)
+            recorder.round_ended(a_record(number), costs, {}, state, "running")
+            if number == 2:
+                visit.set()
+                assert visited.wait(100)
+        os._exit(0)  # as a killed process ends: it closes nothing
+
+
+def test_rounds_are_not_lost_when_others_open_and_close_the_store_meanwhile(tmp_path):
+    """The last one to close a database deletes its log: nobody may take itself for it while another one writes."""
+    context = mp.get_context("spawn")
+    visit, visited = context.Event(), context.Event()
+    writer = context.Process(target=_write_around_a_visit, args=(tmp_path, visit, visited))
+    writer.start()
+    assert visit.wait(100)
+    with Store(tmp_path) as store:
+        assert store.run("abcdef").done == 2
+    visited.set()
+    writer.join(100)
+    assert writer.exitcode == 0
+    with Store(tmp_path) as store:
+        assert store.run("abcdef").done == 5
+        assert [record.round for record in store.result("abcdef").records] == [1, 2, 3, 4, 5]
 
 
 # --- versions and damage ---------------------------------------------------------------------------------

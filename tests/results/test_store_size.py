@@ -11,7 +11,7 @@ import pytest
 from muster.config.experiment import from_dict
 from muster.core.parameters import ParameterSpec
 from muster.core.randomness import generator
-from muster.experiment.runner import build_parts
+from muster.experiment.parts import build_parts
 from muster.results.store import Store
 from muster.selection.history import History
 from muster.server.ledger import Costs

@@ -14,7 +14,7 @@ from muster.core.randomness import generator
 from muster.data.federated import Dataset, FederatedData, Index, Samples
 from muster.data.partition.group_skew import named_tables
 from muster.engine.local import LocalEngine
-from muster.experiment.runner import build_parts
+from muster.experiment.parts import build_parts
 from muster.heterogeneity.metrics import triplets
 from muster.selection.base import Ask, Plan, Selector, View
 from muster.selection.feddiverse import FedDiverse, by_correlation

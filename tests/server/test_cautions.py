@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 import muster
 from muster.aggregation.base import aggregators
-from muster.core.errors import ConfigError
-from muster.experiment.runner import build_parts
+from muster.core.errors import ConfigError, TrainingError
+from muster.experiment.parts import build_parts
 from muster.report.warnings import warnings
 from muster.selection.base import selectors
 from muster.selection.terraform import Terraform, most_hard, split
@@ -91,6 +91,12 @@ def test_a_selection_that_is_another_one(tiny, selection, reference):
         ({"method": "trimmed-mean", "ratio": 0.15}, EQUAL),
         ({"method": "multi-krum", "attackers": 0}, EQUAL),
         ({"method": "krum", "attackers": 2, "too_few": "median"}, {"method": "median"}),
+        ({"method": "bulyan", "attackers": 0}, EQUAL),
+        ({"method": "dnc", "attackers": 1, "filter_factor": 0.5}, EQUAL),
+        ({"method": "fedbuff"}, EQUAL),
+        ({"method": "fedbuff", "weights": "samples"}, {"method": "fedavg"}),
+        ({"method": "fedasync", "server_lr": 0.5}, EQUAL | {"server_lr": 0.5}),
+        ({"method": "refl"}, EQUAL),
     ],
     ids=lambda options: options["method"],
 )
@@ -114,19 +120,43 @@ def test_a_buffer_of_one_cohort_is_synchronous(tiny):
     assert not cautions(tiny(**timed, pacing={"method": "buffered", "in_flight": 7, "k": 3}))
 
 
-def test_the_median_of_two_is_their_mean(tiny):
+@pytest.mark.parametrize("method", ["median", "geometric-median"])
+def test_the_median_of_two_is_their_mean(tiny, method):
     two = {"method": "random", "clients_per_round": 2}
-    assert cautions(tiny(selection=two, aggregation={"method": "median"}))
+    assert cautions(tiny(selection=two, aggregation={"method": method}))
     same, other = (
-        muster.run(tiny(selection=two, aggregation=options), workers=0)
-        for options in ({"method": "median"}, EQUAL)
+        muster.run(tiny(selection=two, aggregation=options), workers=0) for options in ({"method": method}, EQUAL)
     )
     np.testing.assert_allclose(same.parameters, other.parameters, atol=2e-6)
 
 
-def test_fedprox_without_its_term_is_plain_training(tiny):
-    changes = {"algorithm": {"method": "fedprox", "mu": 0.0}}
-    assert cautions(tiny(**changes)) == ["fedprox is plain training here: mu is 0"]
+def test_late_answers_make_the_difference(tiny):
+    """Whoever weighs answers by their age is not called another method where answers may be late."""
+    timed = {"devices": {"method": "lognormal"}, "pacing": {"method": "buffered", "in_flight": 8, "k": 4}}
+    for method in ("fedbuff", "fedasync", "refl"):
+        assert not cautions(tiny(**timed, selection=RANDOM, aggregation={"method": method}))
+
+
+@pytest.mark.parametrize(
+    ("aggregation", "words"),
+    [
+        ({"method": "bulyan", "attackers": 1}, "4f + 3 = 7"),
+        ({"method": "dnc", "attackers": 4}, "4 are to be left out"),
+    ],
+    ids=lambda options: options["method"] if isinstance(options, dict) else "",
+)
+def test_what_will_stop_is_said_before(tiny, aggregation, words):
+    (text,) = cautions(tiny(aggregation=aggregation))
+    assert "will stop in round 1" in text
+    assert words in text
+    with pytest.raises(TrainingError):
+        muster.run(tiny(aggregation=aggregation), workers=0)
+
+
+@pytest.mark.parametrize("method", ["fedprox", "moon"])
+def test_without_its_term_it_is_plain_training(tiny, method):
+    changes = {"algorithm": {"method": method, "mu": 0.0}}
+    assert cautions(tiny(**changes)) == [f"{method} is plain training here: mu is 0"]
     same, other = muster.run(tiny(**changes), workers=0), muster.run(tiny(), workers=0)
     np.testing.assert_array_equal(same.parameters, other.parameters)
 
@@ -194,6 +224,46 @@ def test_always_the_same_clients():
     )
     assert "always trains the same 3 clients" in " ".join(selector.cautions(federation.population))
     assert len({tuple(federation.play(selector).trained.tolist()) for _ in range(6)}) == 1
+
+
+@pytest.mark.parametrize("method", ["clustered-size", "clustered-similarity"])
+def test_one_urn_is_a_draw_by_size(method):
+    federation = FakeFederation(4, sizes=[10, 20, 30, 40], rounds=10**6)
+    selector = _built({"method": method, "clients_per_round": 1})
+    assert "size-weighted sampling" in " ".join(selector.cautions(federation.population))
+    counts = np.zeros(4)
+    for _ in range(1000):
+        counts[federation.play(selector).trained] += 1
+    assert abs(counts - [100, 200, 300, 400]).max() < 5 * np.sqrt(1000 * 0.24), "five standard deviations"
+
+
+def test_a_limit_that_nobody_reaches():
+    """12 clients, 4 a round, 5 rounds: with a limit of 8 nobody is ever due; with 7 somebody may be."""
+    federation = FakeFederation(12, rounds=5)
+    played = []
+    for limit, never in ((8, True), (7, False), (30, True)):
+        selector = _built({"method": "limit-gap", "selector": {**RANDOM}, "rounds": limit})
+        assert ("never acts" in " ".join(selector.cautions(federation.population))) is never
+        own = FakeFederation(12, rounds=5)
+        played.append([own.play(selector).trained.tolist() for _ in range(5)])
+    alone, own = _built(RANDOM), FakeFederation(12, rounds=5)
+    assert played[0] == played[2] == [own.play(alone).trained.tolist() for _ in range(5)]
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"method": "tifl", "tiers": 1}, "tifl is random selection"),
+        ({"method": "refl", "candidates": 4}, "refl is random selection"),
+        ({"method": "hics", "groups": 1}, "makes no use of its estimates"),
+    ],
+    ids=lambda options: options.get("method") if isinstance(options, dict) else "",
+)
+def test_options_that_leave_nothing_to_choose_by(options, words):
+    selector, population = _built({"clients_per_round": 4, **options}), FakeFederation(20, rounds=50).population
+    assert words in " ".join(selector.cautions(population))
+    other = {"tifl": {"tiers": 2}, "refl": {"candidates": 5}, "hics": {"groups": 2}}[options["method"]]
+    assert not _built({"clients_per_round": 4, **options, **other}).cautions(population)
 
 
 def test_pretraining_takes_everybody(tiny):

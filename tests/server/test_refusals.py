@@ -15,7 +15,7 @@ from muster.aggregation.qfedavg import QFedAvg
 from muster.core.errors import ConfigError
 from muster.engine.base import Engine, Failed
 from muster.engine.wrapped import WrappedEngine
-from muster.experiment.runner import build_parts
+from muster.experiment.parts import build_parts
 from muster.selection.base import Plan, Selector, Train, View
 from muster.server.loop import Server
 from muster.server.result import Result

@@ -17,7 +17,7 @@ from muster.core.errors import CheckpointError, ConfigError, TrainingError
 from muster.engine.base import Failed, TrainOrder
 from muster.engine.local import LocalEngine
 from muster.engine.wrapped import WrappedEngine
-from muster.experiment.runner import build_parts
+from muster.experiment.parts import build_parts
 from muster.results.store import Recorder, Store
 from muster.selection.base import Ask, Plan, Selector, Train, View
 from muster.server.loop import Observer, Server
@@ -26,6 +26,7 @@ from muster.signals.losses import Loss
 from muster.signals.updates import FinalLayerNorm
 from muster.updates.guard import Guard
 from muster.updates.table import Updates
+from muster.world.clock import Errand
 
 BYTES = 4
 
@@ -349,6 +350,28 @@ def test_steps_of_a_probe_count_for_aggregation_but_not_twice_in_the_ledger(tiny
     needed = {c: math.ceil(parts.engine.population.sizes[c] / 16) for c, _ in seen}
     assert dict(seen) == needed
     assert result.ledger.total().local_steps == sum(max(0, steps - 2) for steps in needed.values())
+
+
+@pytest.mark.parametrize("credit", ["batches", "epoch"])
+def test_what_follows_a_probe_takes_the_time_of_the_samples_that_are_trained(tiny, credit, monkeypatch):
+    charged, trained = {}, {}
+
+    class Watching(FedAvg):
+        def weight(self, updates):
+            trained.update(zip(updates.clients.tolist(), updates.numbers["samples"].tolist(), strict=True))
+            return super().weight(updates)
+
+    def noted(clients, samples, *rest):
+        charged.update(zip(clients.tolist(), samples.tolist(), strict=True))
+        return Errand(clients, samples, *rest)
+
+    monkeypatch.setattr("muster.server.sending.Errand", noted)
+    selection = {"method": "probe-fairness", "clients_per_round": 4, "credit": credit}
+    made = tiny(selection=selection, training={"epochs": 2}, devices={"model": "lognormal"}, rounds=1)
+    parts = build_parts(made, workers=0)
+    Server(parts.selector, Watching(), parts.engine, devices=parts.devices).run(1)
+    assert len(trained) == 4
+    assert charged == trained
 
 
 def test_the_rounds_before_a_failure_are_written_and_go_with_the_error(tiny, tmp_path):

@@ -12,7 +12,7 @@ from muster.aggregation.scaffold import Scaffold
 from muster.core.errors import ConfigError
 from muster.engine.base import Engine
 from muster.engine.wrapped import WrappedEngine
-from muster.experiment.runner import build_parts
+from muster.experiment.parts import build_parts
 from muster.selection.base import Ask, Plan, Selector, Train, View
 from muster.server.loop import Server
 from muster.signals.base import Signal, signals

@@ -110,19 +110,20 @@ def test_running_statistics_and_counters_do_not_count_as_distance(make_client):
 
 
 @pytest.mark.parametrize(
-    ("signal", "size", "work"),
+    ("signal", "size", "work", "spared"),
     [
-        (ProbeNorm(batches=2), 30, [2, 2]),
-        (ProbeNorm(batches=2, steps=3), 30, [6, 6]),
-        (ProbeNorm(batches=2, steps=9), 30, [8, 8]),  # never more than the training has: 2 epochs of 4 batches
-        (ProbeNorm(batches=2, credit="epoch"), 30, [2, 4]),
-        (ProbeNorm(batches=5), 10, [2, 2]),  # a probe is at most one epoch
+        (ProbeNorm(batches=2), 30, [2, 2], 16),
+        (ProbeNorm(batches=2, steps=3), 30, [6, 6], 30 + 16),
+        (ProbeNorm(batches=2, steps=9), 30, [8, 8], 60),  # never more than the training: 2 epochs of 4 batches
+        (ProbeNorm(batches=2, credit="epoch"), 30, [2, 4], 30),
+        (ProbeNorm(batches=5), 10, [2, 2], 10),  # a probe is at most one epoch
     ],
 )
-def test_steps_and_credit(make_client, signal, size, work):
+def test_steps_and_credit(make_client, signal, size, work, spared):
     client = make_client(size=size)
     signal.measure(client)
     assert client.state[PROBE][-2:].tolist() == work
+    assert signal.spares(size, client.training) == spared
 
 
 def test_a_training_of_few_steps_bounds_the_probe(make_client):

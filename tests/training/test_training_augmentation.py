@@ -14,7 +14,7 @@ from muster.data import Dataset, Normalisation, Samples
 from muster.data.federated import FederatedData, Index
 from muster.engine.runtime import ClientRuntime
 from muster.engine.task import ClientTask, Place
-from muster.experiment.runner import build_parts
+from muster.experiment.parts import build_parts
 from muster.models.base import build_model
 from muster.server.loop import Observer
 from muster.signals.losses import Loss

@@ -169,7 +169,7 @@ def test_the_timeline(page, results):
 
 
 def test_the_federation(page, results, make_experiment):
-    from muster.experiment.runner import build_data
+    from muster.experiment.components import build_data
 
     key, _ = by_method(results, "terraform")
     found = page.ask(f"run/{key}/federation")

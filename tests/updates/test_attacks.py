@@ -16,7 +16,8 @@ from muster.core.parameters import ParameterSpec, SpecEntry
 from muster.core.randomness import generator
 from muster.engine.trial import TrialEngine
 from muster.experiment.backdoor import success_rate
-from muster.experiment.runner import build_data, build_parts
+from muster.experiment.components import build_data
+from muster.experiment.parts import build_parts
 from muster.server.loop import Observer
 from muster.updates.attacks.alie import Alie, hidden_deviations
 from muster.updates.attacks.backdoor import Backdoor, marked

@@ -72,7 +72,7 @@ class Seen(Observer):
 @pytest.mark.parametrize("engine", ["inline", "processes", "vectorised"])
 def test_a_new_number_is_declared_once(monkeypatch, tiny, engine):
     """One line: the mean training loss, which clients know anyway, arrives in the server's table."""
-    from muster.experiment.runner import build_parts
+    from muster.experiment.parts import build_parts
 
     field = AnswerField(np.float64, lambda training, algorithm, size: 1e6)
     monkeypatch.setitem(table.ANSWER_FIELDS, "mean_loss", field)

@@ -75,6 +75,17 @@ class Bulyan(Aggregator):
             f"at most {(population.clients - 3) // 4}: withstanding f attackers takes 4f + 3 = {needed} clients",
         )
 
+    def cautions(self, population: Population) -> list[str]:
+        needed = 4 * self.attackers + 3
+        if population.cohort is not None and population.cohort < needed:
+            return [
+                f"bulyan will stop in round 1: {population.cohort} clients per round, and it takes 4f + 3 = "
+                f"{needed}"
+            ]
+        if not self.attackers:
+            return ["bulyan is fedavg with equal weights here: without attackers all clients are kept"]
+        return super().cautions(population)
+
     def aggregate(self, current: Vector, updates: Updates, spec: ParameterSpec) -> Aggregated:
         if len(updates) < 4 * self.attackers + 3:
             raise TrainingError(

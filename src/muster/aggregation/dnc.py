@@ -69,8 +69,23 @@ class DivideAndConquer(Aggregator):
         self.require("iterations", self.iterations >= 1, "at least 1")
         self.require("dimensions", self.dimensions >= 1, "at least 1")
 
+    def cautions(self, population: Population) -> list[str]:
+        if not self.left_out:
+            return ["dnc is fedavg with equal weights here: filter_factor · attackers leaves no client out"]
+        if population.cohort is not None and 1 < population.cohort <= self.left_out:
+            return [
+                f"dnc will stop in round 1: {population.cohort} clients per round, and {self.left_out} are to be "
+                "left out"
+            ]
+        return super().cautions(population)
+
+    @property
+    def left_out(self) -> int:
+        """Clients that are left out each time."""
+        return int(self.filter_factor * self.attackers)
+
     def aggregate(self, current: Vector, updates: Updates, spec: ParameterSpec) -> Aggregated:
-        left_out = int(self.filter_factor * self.attackers)
+        left_out = self.left_out
         if left_out and len(updates) <= left_out and len(updates) > 1:
             raise TrainingError(
                 f"DnC: {len(updates)} updates came, and {left_out} are to be left out",

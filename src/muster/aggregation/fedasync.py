@@ -32,6 +32,10 @@ class FedAsync(FedBuff):
         super().check(population)
         self.require("server_lr", self.server_lr <= 1, "α, above 0 and at most 1: a share of the client's model")
 
+    @property
+    def _without_age(self) -> str:
+        return f"{super()._without_age} and server_lr = {self.server_lr:g}"
+
     def begin(self, current: Vector, spec: ParameterSpec) -> None:
         super().begin(current, spec)
         #: Apart from the movements, so that a stream and a matrix add in the same order.

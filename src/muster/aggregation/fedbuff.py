@@ -9,6 +9,7 @@ from muster.aggregation.base import Aggregated, aggregators, running_sum
 from muster.aggregation.fedavg import FedAvg
 from muster.aggregation.staleness import Discount
 from muster.core.arrays import Floats, Vector
+from muster.core.component import Population
 from muster.core.parameters import ParameterSpec
 from muster.updates.table import Updates, total_of
 
@@ -26,6 +27,15 @@ class FedBuff(FedAvg):
     weights: Literal["samples", "equal"] = "equal"
     norm: Literal["count", "weights"] = "count"
     staleness: Discount = "polynomial"
+
+    def cautions(self, population: Population) -> list[str]:
+        if population.late_answers is False:
+            return [f"{aggregators.name_of(self)} is {self._without_age} here: no answer is ever late in this run"]
+        return super().cautions(population)
+
+    @property
+    def _without_age(self) -> str:
+        return "fedavg" if self.weights == "samples" else "fedavg with equal weights"
 
     def aggregate(self, current: Vector, updates: Updates, spec: ParameterSpec) -> Aggregated:
         # How short the step is follows from the answers' age, not from a cap on single weights.

@@ -72,6 +72,11 @@ class GeometricMedian(DiscountingAggregator):
         self.require("iterations", self.iterations >= 1, "at least 1")
         self.require("tolerance", self.tolerance >= 0, "zero or a positive number")
 
+    def cautions(self, population: Population) -> list[str]:
+        if population.cohort == 2 and self.weights == "equal":
+            return ["geometric-median is fedavg with equal weights here: between two clients it is their mean"]
+        return super().cautions(population)
+
     def aggregate(self, current: Vector, updates: Updates, spec: ParameterSpec) -> Aggregated:
         weights = updates.shares(self.weights, self.discount(updates), self.max_weight)
         gram = inner_products(updates.movements[:, spec.trainable]).gram

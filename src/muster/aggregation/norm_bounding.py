@@ -53,6 +53,7 @@ class NormBounding(DiscountingAggregator):
         buffers = buffers_of(spec)
         for part, bound in ((spec.trainable, self.bound), (buffers, None)):
             lengths = norms(updates.movements[:, part])
-            limit = float(np.quantile(lengths, self.quantile)) if bound is None else bound
+            # What counts nothing does not make room for others either.
+            limit = float(np.quantile(lengths[weights > 0], self.quantile)) if bound is None else bound
             accumulate(step[part], updates.movements[:, part], weights * shortening(lengths, limit))
         return self.moved(current, step, spec, updates, weights)

@@ -19,7 +19,8 @@ def deviations(rows: Vector, fresh: Bools, shares: Floats) -> Floats:
     """‖u_i − ū‖² from the fresh rows' mean ū, as a share of the largest among the stale rows; 0 for fresh ones.
 
     This is the paper's Λ_i/Λ_max: with û_i = (u_i + n ū)/(n + 1) for n fresh rows, û_i − ū = (u_i − ū)/(n + 1), so
-    that n and ‖ū‖ cancel. Where no fresh row counts, there is nothing to deviate from, and all are 0.
+    that n and ‖ū‖ cancel. Where no fresh row counts, there is nothing to deviate from, and all are 0. Rows
+    without a share are not compared.
     """
     squares = np.zeros(len(rows))
     counted = np.where(fresh, shares, 0.0)
@@ -30,7 +31,7 @@ def deviations(rows: Vector, fresh: Bools, shares: Floats) -> Floats:
         part = rows[:, block].astype(np.float64)
         part -= counted @ part
         squares += np.square(part).sum(axis=1)
-    squares[fresh] = 0.0
+    squares[fresh | (shares == 0)] = 0.0
     largest = squares.max(initial=0.0)
     return squares / largest if largest > 0 else squares
 
@@ -63,6 +64,12 @@ class REFL(Aggregator):
         super().check(population)
         self.require("beta", 0 <= self.beta <= 1, "0 to 1")
         self.require("boost_divisor", 1 <= self.boost_divisor < np.inf, "at least 1")
+
+    def cautions(self, population: Population) -> list[str]:
+        if population.late_answers is False:
+            equal = "" if self.weights == "samples" else " with equal weights"
+            return [f"refl is fedavg{equal} here: no answer is ever late in this run"]
+        return super().cautions(population)
 
     def aggregate(self, current: Vector, updates: Updates, spec: ParameterSpec) -> Aggregated:
         fresh = updates.staleness == 0

@@ -7,33 +7,21 @@ from typing import Annotated
 
 import typer
 
-from muster.cli.choosing import (
-    Baseline,
-    By,
-    Last,
-    Metric,
-    Problem,
-    Runs,
-    Spread,
-    Targets,
-    Together,
-    Unfinished,
-    Where,
-)
+from muster.cli import choosing
 from muster.cli.running import Workspace
 from muster.console.output import err, out
 
 
 def compare(  # noqa: PLR0917 (the options are what they are)
-    runs: Runs = None,
-    where: Where = None,
+    runs: choosing.Runs = None,
+    where: choosing.Where = None,
     workspace: Workspace = None,
-    metric: Metric = "accuracy",
+    metric: choosing.Metric = "accuracy",
     also: Annotated[
         list[str] | None,
         typer.Option(metavar="METRIC", help="Another metric to show beside it; may be repeated."),
     ] = None,
-    last: Last = 1,
+    last: choosing.Last = 1,
     at: Annotated[
         str,
         typer.Option(
@@ -42,15 +30,15 @@ def compare(  # noqa: PLR0917 (the options are what they are)
             "without N as much as the cheapest run has spent.",
         ),
     ] = "",
-    target: Targets = None,
+    target: choosing.Targets = None,
     sustain: Annotated[
         int, typer.Option(help="A target counts when this many evaluations in a row reach it.", min=1)
     ] = 1,
-    baseline: Baseline = "",
-    by: By = None,
-    problem: Problem = None,
-    together: Together = False,
-    spread: Spread = "interval",
+    baseline: choosing.Baseline = "",
+    by: choosing.By = None,
+    problem: choosing.Problem = None,
+    together: choosing.Together = False,
+    spread: choosing.Spread = "interval",
     correction: Annotated[str, typer.Option(help="For several comparisons: holm or none.")] = "holm",
     table: Annotated[
         list[str] | None,
@@ -60,7 +48,7 @@ def compare(  # noqa: PLR0917 (the options are what they are)
         ),
     ] = None,
     sort: Annotated[bool, typer.Option("--sort", help="Best first.")] = False,
-    unfinished: Unfinished = False,
+    unfinished: choosing.Unfinished = False,
     file: Annotated[
         Path | None,
         typer.Option(

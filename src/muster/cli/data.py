@@ -67,7 +67,7 @@ def show(
 ) -> None:
     """Show which client has what: a table in the terminal, and a picture."""
     from muster.experiment import load
-    from muster.experiment.runner import build_data
+    from muster.experiment.components import build_data
     from muster.report.partition import partition_table, plot_partition
 
     data = build_data(load(config, settings or []))

@@ -209,7 +209,7 @@ def _count(experiment: Experiment, nodes: int | None) -> int:
 
 def _check(experiment: Experiment) -> None:
     """Find mistakes in the description before a federation is started, where the data are known here."""
-    from muster.experiment.runner import build_parts
+    from muster.experiment.parts import build_parts
 
     if isinstance(experiment.data, dict) and experiment.data.get("source") == "own":
         return

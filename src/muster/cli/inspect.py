@@ -40,15 +40,18 @@ def inspect(  # noqa: PLR0917 (the options are what they are)
     ] = None,
     folder: Annotated[Path, typer.Option("--out", "-o", help="Where page and pictures go.")] = Path("inspection"),
 ) -> None:
-    """Measure class imbalance, attribute imbalance, spurious correlation, label divergence and sizes; advise.
+    """Measure class imbalance, attribute imbalance, spurious correlation, label divergence and sizes.
+
+    Says what stands out, and which methods helped on federations like this one.
 
     Example: `muster inspect examples/digits.toml`
     """
     from muster.experiment.inspection import inspect_source
     from muster.heterogeneity.tables import ColumnNames
+    from muster.league.evidence import recommended
     from muster.report.inspection import inspection_text, save_inspection
 
-    inspection = inspect_source(source, settings or [], cohort, ColumnNames(client, label, attribute))
+    inspection = recommended(inspect_source(source, settings or [], cohort, ColumnNames(client, label, attribute)))
     if inspection.counts.remark:
         err.print(inspection.counts.remark, markup=False, soft_wrap=True)
     out.print(inspection_text(inspection))

@@ -36,6 +36,16 @@ def league(  # noqa: PLR0917 (the options are what they are)
     page: Annotated[
         Path, typer.Option("--out", "-o", metavar="FILE", help="The page: .html, or .md with pictures beside it.")
     ] = Path("league.html"),
+    evidence: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE.json",
+            help="Results for `muster inspect` to advise from. Default: beside the page, with its name.",
+        ),
+    ] = None,
+    only_page: Annotated[
+        bool, typer.Option("--only-page", help="Run nothing: write the page from what the workspace has.")
+    ] = False,
 ) -> None:
     """Run every method on many problems at equal budgets, and write one page with ranks, tests and costs.
 
@@ -44,6 +54,7 @@ def league(  # noqa: PLR0917 (the options are what they are)
     Example: `muster league --scale smoke --with my_methods:MySelector`
     """
     from muster.console.sweeps import sweep_progress
+    from muster.league.evidence import evidence_of, write_evidence
     from muster.league.file import load_league
     from muster.league.outcome import failures, run_league, sweep_name
     from muster.league.page import write_page
@@ -56,8 +67,11 @@ def league(  # noqa: PLR0917 (the options are what they are)
         _show(planned)
         return
     with Store(workspace_folder(workspace)) as store:
-        with sweep_progress(err, sweep_name(planned), jobs, workers) as progress:
-            outcome = run_league(planned, store, jobs=jobs, workers=workers, observer=progress)
+        if only_page:
+            outcome = run_league(planned, store, only_known=True)
+        else:
+            with sweep_progress(err, sweep_name(planned), jobs, workers) as progress:
+                outcome = run_league(planned, store, jobs=jobs, workers=workers, observer=progress)
         if not outcome.complete:
             err.print("stopped; the same command continues from here")
             raise typer.Exit(130)
@@ -65,8 +79,9 @@ def league(  # noqa: PLR0917 (the options are what they are)
     words += [word for name in guest or () for word in ("--with", name)]
     words += [word for name in problem or () for word in ("--problem", name)]
     words += ["--seeds", str(seeds)] if seeds is not None else []
-    write_page(outcome, page, shlex.join(words))
-    _conclude(outcome, page)
+    found = evidence_of(outcome)
+    pages = write_page(outcome, found, page, shlex.join(words))
+    _conclude(outcome, [*pages, write_evidence(found, evidence or page.with_suffix(".json"))])
     if (error := failures(outcome)) is not None:
         raise error
 
@@ -84,10 +99,11 @@ def _show(planned: LeaguePlan) -> None:
     out.print(f"{total} runs" + (f", after {len(tuning)} to choose options" if tuning else ""), markup=False)
 
 
-def _conclude(outcome: Outcome, page: Path) -> None:
+def _conclude(outcome: Outcome, written: list[Path]) -> None:
+    from muster.league.tables import ranks
     from muster.report.render import to_rich
 
     for table in outcome.tables:
-        for own in table.comparison.across.values():
+        if (own := ranks(table)) is not None:
             out.print(to_rich(own, out.width))
-    out.print(f"Page: {page}", markup=False, soft_wrap=True)
+    out.print(f"Written: {', '.join(map(str, written))}", markup=False, soft_wrap=True)

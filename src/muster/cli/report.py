@@ -7,36 +7,24 @@ from typing import Annotated
 
 import typer
 
-from muster.cli.choosing import (
-    Baseline,
-    By,
-    Last,
-    Metric,
-    Problem,
-    Runs,
-    Spread,
-    Targets,
-    Together,
-    Unfinished,
-    Where,
-)
+from muster.cli import choosing
 from muster.cli.running import Workspace
 from muster.console.output import out
 
 
 def report(  # noqa: PLR0917 (the options are what they are)
-    runs: Runs = None,
-    where: Where = None,
+    runs: choosing.Runs = None,
+    where: choosing.Where = None,
     workspace: Workspace = None,
-    metric: Metric = "accuracy",
-    last: Last = 1,
-    target: Targets = None,
-    baseline: Baseline = "",
-    by: By = None,
-    problem: Problem = None,
-    together: Together = False,
-    spread: Spread = "interval",
-    unfinished: Unfinished = False,
+    metric: choosing.Metric = "accuracy",
+    last: choosing.Last = 1,
+    target: choosing.Targets = None,
+    baseline: choosing.Baseline = "",
+    by: choosing.By = None,
+    problem: choosing.Problem = None,
+    together: choosing.Together = False,
+    spread: choosing.Spread = "interval",
+    unfinished: choosing.Unfinished = False,
     title: Annotated[str, typer.Option(help="The page's title.")] = "",
     file: Annotated[Path, typer.Option("--out", "-o", metavar="FILE", help="The page.")] = Path("report.html"),
 ) -> None:
@@ -77,8 +65,8 @@ def plot(  # noqa: PLR0917 (the options are what they are)
             "cluster-numbers, fairness, time-to-target, sensitivity, ranks, weights, timeline or staleness."
         ),
     ],
-    runs: Runs = None,
-    where: Where = None,
+    runs: choosing.Runs = None,
+    where: choosing.Where = None,
     workspace: Workspace = None,
     settings: Annotated[
         list[str] | None,

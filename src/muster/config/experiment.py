@@ -229,7 +229,7 @@ class Experiment:
     def settled(self) -> Experiment:
         """A copy that keeps the fingerprint and the description that it has now, in other processes, too.
 
-        A run is the same run until its end, also where somebody's own loss counts in a global list how often it
+        A run is the same run until its end, even where a user's own loss counts in a global list how often it
         was called. Made for a run, not to be changed; `dataclasses.replace` gives an experiment without it.
         """
         if self._kept() is not None:

@@ -47,7 +47,7 @@ def own_components(config: Mapping[str, Any]) -> list[OwnComponent]:
 
 
 def code_of_names(config: Mapping[str, Any]) -> dict[str, str]:
-    """Check sums of the code that a config names and that is somebody's own: another code, another run."""
+    """Check sums of the code that a config names and that is not Muster's: other code makes another run."""
     codes = {f"{own.section} {own.name}": own_code(own.component) for own in own_components(config)}
     for name in _function_names(config.get("objective")):
         try:

@@ -25,6 +25,10 @@ def read_toml(path: Path, what: str, *, fix: str = "check the path") -> dict[str
             expected=f"the {what} as text in UTF-8",
             fix="save it as UTF-8 in your editor",
         ) from error
+    except RecursionError as error:
+        raise ConfigError(
+            f"{path} is not valid TOML: its lists or tables are too deep", fix="flatten it"
+        ) from error
     except tomllib.TOMLDecodeError as error:
         raise ConfigError(
             f"{path} is not valid TOML: {error}",

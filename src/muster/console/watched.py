@@ -1,4 +1,4 @@
-"""`muster.run` and `muster.sweep`: what people call from Python, with progress where somebody can see it."""
+"""`muster.run` and `muster.sweep`: what people call from Python, with progress where it can be seen."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ from muster.console.progress import progress_for
 from muster.console.sweeps import SweepProgress
 from muster.core.errors import ConfigError, SweepError
 from muster.experiment.jobs import RunOutcome, run_experiments
-from muster.experiment.runner import EngineFactory, check_is_experiment
+from muster.experiment.parts import EngineFactory
+from muster.experiment.runner import check_is_experiment
 from muster.experiment.runner import run as run_quietly
 from muster.experiment.sweep import Sweep, load_sweep
 from muster.results.store import Store

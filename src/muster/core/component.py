@@ -42,6 +42,8 @@ class Population:
     class_labels: bool = True
     #: Clients come and go on the virtual clock, and can say for how long they will be there.
     timed_availability: bool = False
+    #: Whether answers to older models may count, by the run's pacing; None where that is not known.
+    late_answers: bool | None = None
 
     @property
     def clients(self) -> int:

@@ -9,6 +9,9 @@ import difflib
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+#: What a reader of plain data raises where they are of another shape or type than expected.
+UNREADABLE = (KeyError, TypeError, ValueError, IndexError, AttributeError, OverflowError, RecursionError)
+
 
 class MusterError(Exception):
     """Base of all errors that Muster raises on purpose."""

@@ -210,7 +210,7 @@ def _enter_training(model: nn.Module, trained: nn.Module, still: list[nn.Module]
         part.eval()
 
 
-#: An attribute of a model that has handed its frozen parts to somebody else: their digest.
+#: An attribute of a model whose frozen parts are kept elsewhere: their digest.
 FROZEN_ELSEWHERE = "frozen_elsewhere"
 
 
@@ -230,7 +230,7 @@ def _digest_of_frozen(model: nn.Module, travelling: set[str]) -> str:
         return ""
     digest = hashlib.blake2b(digest_size=16)
     for name, tensor in sorted(still.items()):
-        if tensor.device.type == "meta":  # shapes alone, where somebody counts operations
+        if tensor.device.type == "meta":  # shapes alone, to count operations
             continue
         digest.update(f"{name} {tuple(tensor.shape)} {tensor.dtype}".encode())
         digest.update(tensor.cpu().contiguous().view(-1).view(torch.uint8).numpy().data)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterator
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -35,18 +35,16 @@ def torch_seed(seed: int, purpose: str, *coordinates: int) -> int:
 def seeds(seed: int, purpose: str, *coordinates: int, clients: Ids, count: int = 4) -> Words:
     """clients × 4: with what `generator(seed, purpose, *coordinates, client)` is seeded, for many clients at once.
 
-    `count`: only so many of the four words.
+    `count`: how many of the four words are wanted.
 
     This is NumPy's SeedSequence for sequences that differ in their last number. It is part of NumPy's promise that
     seeded streams stay the same, and the tests compare them.
     """
     known = [word for number in (seed, zlib.crc32(purpose.encode()), *coordinates) for word in _words(number)]
-    # What all clients have in common is computed once, until it is mixed with what they have not.
-    entropy = [np.array([word], dtype=np.uint32) for word in known] + [clients.astype(np.uint32)]
-    nothing = np.zeros(1, dtype=np.uint32)
-    mixed, hashed = [], _Hash(0x43B0D7E5, 0x931E8875)
-    for position in range(_POOL):
-        mixed.append(hashed(entropy[position] if position < len(entropy) else nothing))
+    # What all clients have in common is a plain number, until it is mixed with what they have not.
+    entropy: list[_Word] = [*known, clients.astype(np.uint32)]
+    hashed = _Hash(0x43B0D7E5, 0x931E8875)
+    mixed = [hashed(entropy[position] if position < len(entropy) else 0) for position in range(_POOL)]
     for source in range(_POOL):
         for target in range(_POOL):
             if source != target:
@@ -78,8 +76,11 @@ def seeded(words: Words) -> Iterator[np.random.Generator]:
 
 
 _POOL = 4
+_MASK_32 = (1 << 32) - 1
 _MASK_128 = (1 << 128) - 1
 _PCG_MULTIPLIER = 0x2360ED051FC65DA44385DF649FCCF645
+#: One 32-bit word as an int, or one for each client as an array of uint32.
+_Word: TypeAlias = Any
 
 
 class _Hash:
@@ -88,23 +89,31 @@ class _Hash:
     def __init__(self, constant: int, multiplier: int) -> None:
         self._constant, self._multiplier = constant, multiplier
 
-    def __call__(self, value: npt.NDArray[np.uint32]) -> npt.NDArray[np.uint32]:
-        value = value ^ np.uint32(self._constant)
-        self._constant = self._constant * self._multiplier & 0xFFFFFFFF
-        value *= np.uint32(self._constant)
-        value ^= value >> np.uint32(16)
-        return value
+    def __call__(self, value: _Word) -> _Word:
+        value = value ^ self._constant
+        self._constant = _low(self._constant * self._multiplier)
+        value *= self._constant
+        return _folded(_low(value))
 
 
-def _mix(left: npt.NDArray[np.uint32], right: npt.NDArray[np.uint32]) -> npt.NDArray[np.uint32]:
-    mixed: npt.NDArray[np.uint32] = left * np.uint32(0xCA01F9DD) - right * np.uint32(0x4973F715)
-    mixed ^= mixed >> np.uint32(16)
-    return mixed
+def _mix(left: _Word, right: _Word) -> _Word:
+    mixed = _low(left * 0xCA01F9DD) - _low(right * 0x4973F715)
+    return _folded(_low(mixed))
+
+
+def _folded(value: _Word) -> _Word:
+    value ^= value >> 16
+    return value
+
+
+def _low(value: _Word) -> _Word:
+    """The lowest 32 bits; arrays of words have no others."""
+    return value & _MASK_32 if isinstance(value, int) else value
 
 
 def _words(number: int) -> list[int]:
     """The number in 32-bit words, lowest first."""
-    words = [number & 0xFFFFFFFF]
+    words = [_low(number)]
     while number := number >> 32:
-        words.append(number & 0xFFFFFFFF)
+        words.append(_low(number))
     return words

@@ -63,7 +63,7 @@ def check_tokens(dataset: Dataset, vocabulary: str, count: int) -> None:
             f"the samples of '{dataset.name}' are numbers, but the model takes token ids",
             fix="set data.encoder = 'wordpiece', and data.vocabulary to the same folder as model.folder",
         )
-    if not dataset.vocabulary:  # somebody's own ids
+    if not dataset.vocabulary:  # the user's own ids
         for samples in (dataset.train, dataset.test):
             _check_range(samples.features, count, "token ids")
 

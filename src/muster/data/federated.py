@@ -38,7 +38,7 @@ class Normalisation:
         mean = torch.tensor(self.mean).view(shape)
         std = torch.tensor(self.std).view(shape)
         # One new tensor that is changed in place: memory traffic is most of the cost.
-        return (features.float() * self.scale).sub_(mean).div_(std)
+        return features.to(torch.float32, copy=True).mul_(self.scale).sub_(mean).div_(std)
 
 
 @dataclass(frozen=True)

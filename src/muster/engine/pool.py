@@ -11,6 +11,8 @@ import multiprocessing as mp
 import os
 import pickle
 import signal
+import socket
+import struct
 import time
 import traceback
 from collections import deque
@@ -138,13 +140,17 @@ class Pool:
         passed = min(time.monotonic() - start, 2 * _LOOK_SECONDS)
         for position in busy.values():
             self._workers[position].waited += passed
-        if not ready:
-            self._end_hanging(list(busy.values()), waiting, answers, crashes)
+        # Those that have answered are not looked at: others may keep answering while one hangs.
+        silent = [position for connection, position in busy.items() if connection not in ready]
+        self._end_hanging(silent, waiting, answers, crashes)
         for connection in ready:
             position = busy[connection]  # type: ignore[index]
             worker = self._workers[position]
             try:
                 kind, answer = worker.connection.recv()
+            except BlockingIOError:
+                self._end(position, waiting, answers, crashes, "in the middle of its answer")
+                continue
             except (EOFError, OSError):
                 self._bury(position, waiting, answers, crashes)
                 continue
@@ -159,11 +165,15 @@ class Pool:
     ) -> None:
         """End workers that have not answered for too long: stopped, in an endless loop, or deadlocked."""
         for position in busy:
-            worker = self._workers[position]
-            if worker.waited > self.deadline:
-                self.events.append(f"a worker did not answer for {worker.waited:.0f} s and was replaced")
-                worker.process.kill()
-                self._bury(position, waiting, answers, crashes, f"no answer within {self.deadline:g} s")
+            if (waited := self._workers[position].waited) > self.deadline:
+                self._end(position, waiting, answers, crashes, f"for {waited:.0f} s")
+
+    def _end(
+        self, position: int, waiting: list[int], answers: dict[int, Any], crashes: dict[int, int], how: str
+    ) -> None:
+        self.events.append(f"a worker did not answer {how} and was replaced")
+        self._workers[position].process.kill()
+        self._bury(position, waiting, answers, crashes, f"no answer within {self.deadline:g} s")
 
     def _bury(
         self,
@@ -198,6 +208,7 @@ class Pool:
 
     def _start(self) -> _Worker:
         ours, theirs = self._context.Pipe()
+        _limit_patience(ours, self.deadline)
         # A forked child inherits our ends of all pipes; it must close them, or it would keep its siblings
         # alive after we are gone.
         inherited = [ours, *(worker.connection for worker in self._workers)]
@@ -228,6 +239,14 @@ class Pool:
         self._workers = []
 
 
+def _limit_patience(connection: Connection, seconds: float) -> None:
+    """Let reading and writing fail after `seconds` without a byte: the other side may stop in mid-message."""
+    span = struct.pack("ll", int(seconds), int(seconds % 1 * 1e6))
+    with socket.socket(fileno=os.dup(connection.fileno())) as pipe:
+        pipe.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, span)
+        pipe.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, span)
+
+
 def _packed(message: Any) -> bytes | memoryview:
     """A message for a worker. Classes go by their names; those that no module has under it, by value."""
     try:
@@ -236,7 +255,7 @@ def _packed(message: Any) -> bytes | memoryview:
         pass
     try:
         packed: bytes = cloudpickle.dumps(message)
-    except Exception as error:  # whatever somebody's own object does when it is asked
+    except Exception as error:  # whatever a user's own object does when it is asked
         raise EngineError(
             f"what clients are asked cannot be sent to worker processes: {type(error).__name__}: {error}",
             expected="signals without open files, locks or connections",

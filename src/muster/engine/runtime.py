@@ -30,6 +30,8 @@ from muster.world.devices import Devices
 EVALUATION_BATCH = 500
 #: The same where a sample has many outputs (pixels, positions), which would not fit into memory together.
 LARGE_OUTPUTS_BATCH = 50
+#: Evaluated samples are kept as the model takes them up to this many bytes: every evaluation wants the same again.
+KEPT_FOR_EVALUATION = 32 * 2**20
 
 
 class ClientRuntime:
@@ -59,6 +61,8 @@ class ClientRuntime:
         #: What clients train on, and from which round (counted from 0) it is something else.
         self._data_from = poisoned_from(data, filters)
         self._augmenter = augmenter(training.augmentation, data.dataset, self.model.device)
+        self._kept: dict[tuple[str, bytes], tuple[torch.Tensor, torch.Tensor]] = {}
+        self._room = KEPT_FOR_EVALUATION
 
     def train(
         self,
@@ -171,12 +175,23 @@ class ClientRuntime:
         """What the global model says about test samples, or about training samples."""
         self.model.load(origin)
         self.model.module.eval()
-        data = self._data_from[0][1]
-        samples = data.dataset.test if split == "test" else data.dataset.train
-        features, labels = self._on_device(*data.tensors(samples, positions))
+        features, labels = self._evaluated(positions, split)
         size = EVALUATION_BATCH if self.objective.class_labels else LARGE_OUTPUTS_BATCH
         parts = zip(torch.split(features, size), torch.split(labels, size), strict=True)
         return Predictions.concatenated([self._predictions(*part) for part in parts])
+
+    def _evaluated(self, positions: Ints, split: Literal["test", "train"]) -> tuple[torch.Tensor, torch.Tensor]:
+        """Samples that the global model is evaluated on, as it takes them."""
+        key = split, positions.tobytes()
+        if key in self._kept:
+            return self._kept[key]
+        data = self._data_from[0][1]
+        samples = data.dataset.test if split == "test" else data.dataset.train
+        features, labels = self._on_device(*data.tensors(samples, positions))
+        if features.nbytes <= self._room:
+            self._room -= features.nbytes
+            self._kept[key] = features, labels
+        return features, labels
 
     def _predictions(self, features: torch.Tensor, labels: torch.Tensor) -> Predictions:
         objective, logits = self.objective, self.model.module(features)

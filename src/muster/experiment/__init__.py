@@ -2,8 +2,9 @@
 
 from muster.config.experiment import Experiment, from_dict, load
 from muster.experiment.jobs import run_experiments
+from muster.experiment.parts import build_parts
 from muster.experiment.repetition import replay
-from muster.experiment.runner import build_parts, run
+from muster.experiment.runner import run
 from muster.experiment.sweep import Sweep, load_sweep
 from muster.results.store import Store
 

@@ -10,7 +10,7 @@ from muster.core.arrays import Vector
 from muster.core.errors import ConfigError
 from muster.core.parameters import FlatModel
 from muster.engine.device import single_threaded
-from muster.experiment.runner import build_ingredients
+from muster.experiment.parts import build_ingredients
 from muster.updates.attacks.backdoor import Backdoor
 
 _BATCH = 500

@@ -16,6 +16,7 @@ from muster.config.experiment import Experiment, build_filters
 from muster.core.component import Component
 from muster.core.errors import CheckpointError
 from muster.core.registry import build
+from muster.experiment.components import build_component, build_selector
 from muster.pacing import pacings
 from muster.results import checkpoint
 from muster.results.store import Recorder, Run, Store
@@ -94,14 +95,12 @@ def go_on_from(beginning: Beginning, server: Server, recorder: Recorder, rounds:
     server.check(rounds)  # what is misspelt must not become a run with rounds
     run, store = beginning.run, beginning.store
     rows = store.rows_of_run(run.id, run.done)
-    kept = Saved(_state(run, store), rows.records(), rows.costs(), rows.disclosed())
+    kept = Saved(_state(run, store), records=rows.records(), costs=rows.costs(), disclosed=rows.disclosed())
     origin = f"from run {run.fingerprint} with {run.done} of {run.rounds} rounds"
     recorder.adopt(as_beginning(kept, run.rounds, server, rounds), rows.ended(), origin)
 
 
 def _parts(experiment: Experiment) -> Iterator[Component | LocalTraining]:
-    from muster.experiment.runner import build_selector  # which needs this module itself
-
     yield build(LocalTraining, experiment.training, "training")
     # What share of the clients takes part makes no difference here, so neither does how many there are.
     yield build_selector(experiment.selection, clients=1)
@@ -112,11 +111,8 @@ def _parts(experiment: Experiment) -> Iterator[Component | LocalTraining]:
         ("availability", experiment.availability, availabilities),
     )
     for title, section, registry in sections:
-        if isinstance(section, Component):
-            yield section
-        elif section:
-            options = {key: value for key, value in section.items() if key != "method"}
-            yield registry.build(section["method"], options, title)
+        if section:
+            yield build_component(section, "method", title, registry)
     yield from build_filters(experiment.filters)
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from muster.config.experiment import Experiment, Section, load
 from muster.core.errors import ConfigError
-from muster.experiment.runner import build_data
+from muster.experiment.components import build_data
 from muster.heterogeneity.folders import count_files
 from muster.heterogeneity.inspection import Inspection, inspect
 from muster.heterogeneity.tables import FORMATS, ColumnNames, Counts, read_counts

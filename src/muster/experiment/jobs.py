@@ -80,7 +80,7 @@ class RunOutcome:
     complete: list[str] = field(default_factory=list)
     #: Complete before this batch began.
     skipped: list[str] = field(default_factory=list)
-    #: Why a run failed: a line, and for errors in somebody's own code where it happened.
+    #: Why a run failed: a line, and for errors in a user's own code where it happened.
     failed: dict[str, str] = field(default_factory=dict)
     #: The batch was asked to stop before everything was done.
     stopped: bool = False
@@ -181,7 +181,7 @@ class _Batch:
     def _start(self, experiment: Experiment) -> None:
         try:
             packed = _packed(experiment)
-        except Exception as error:  # whatever somebody's own object does when it is asked
+        except Exception as error:  # whatever a user's own object does when it is asked
             self._fail(experiment, f"it cannot be sent to a process of its own: {type(error).__name__}: {error}")
             return
         ours, theirs = self._context.Pipe()
@@ -266,7 +266,7 @@ def _cached(function: Callable[..., Any], parameters: dict[str, Any]) -> Callabl
 
 
 def _packed(experiment: Experiment) -> bytes:
-    """An experiment with the components of somebody's own that it names."""
+    """An experiment with the user's own components that it names."""
     file = io.BytesIO()
     _Pickler(file).dump((experiment, own_components(experiment.described())))
     return file.getvalue()

@@ -12,7 +12,7 @@ from torch import nn
 
 from muster.config.experiment import from_dict
 from muster.core.errors import ConfigError, OutputError
-from muster.experiment.runner import build_data, build_network
+from muster.experiment.components import build_data, build_network
 from muster.models.base import build_model
 from muster.server.result import Result
 

@@ -15,7 +15,7 @@ from muster._version import __version__
 from muster.config.experiment import Experiment, from_dict
 from muster.core.errors import ConfigError, DataError, MusterError, StoreError, nearest
 from muster.data.own import OWN
-from muster.experiment.runner import build_parts
+from muster.experiment.parts import build_parts
 from muster.results.store import DATABASE, Run, Store, workspace
 from muster.results.store.environment import environment
 from muster.server.loop import Observer, Server
@@ -150,7 +150,7 @@ def _run(server: Server, rounds: int, done: int) -> Result:
         return server.run(rounds)
     except MusterError:
         # A run that failed fails again, after the same rounds.
-        if len(server.records) < done:
+        if server.done < done:
             raise
         return server.result()
 

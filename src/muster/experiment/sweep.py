@@ -168,4 +168,6 @@ def _set(values: dict[str, Any], key: str, value: Any) -> None:
 
 def _label(key: str, value: Any) -> str:
     last = key.rsplit(".", maxsplit=1)[-1]
+    if isinstance(value, Mapping):  # a whole section is known by its component
+        return next((str(value[naming]) for naming in NAMING_KEYS if naming in value), f"{last}={value}")
     return str(value) if last in NAMING_KEYS else f"{last}={value}"

@@ -22,7 +22,7 @@ from muster.engine.device import resolve_device, single_threaded
 from muster.engine.evaluation import Predictions, summarise
 from muster.engine.runtime import EVALUATION_BATCH, ClientRuntime
 from muster.experiment.dry_batch import check_dry_batch
-from muster.experiment.runner import Ingredients, build_ingredients
+from muster.experiment.parts import Ingredients, build_ingredients
 from muster.flower import wire
 from muster.flower.budget import Budget
 from muster.flower.limits import Limits

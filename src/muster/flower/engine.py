@@ -7,11 +7,10 @@ import logging
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
-from flwr.app import ArrayRecord, ConfigRecord, RecordDict
+from flwr.app import RecordDict
 
 from muster.config.flower import FlowerOptions
 from muster.config.identity import client_fingerprint
@@ -21,25 +20,23 @@ from muster.core.errors import ConfigError
 from muster.core.parameters import FlatModel
 from muster.core.registry import build
 from muster.engine.base import AskOrder, Engine, Evaluation, Failed, TrainOrder, collect_replies, schedule
-from muster.engine.device import single_threaded
-from muster.engine.evaluation import plain, summarise, summarise_validation
 from muster.engine.live import Arrival, Live, Problem
 from muster.engine.root import RootTrainer
 from muster.engine.runtime import ClientRuntime
 from muster.engine.task import ClientTask, Place
-from muster.experiment.runner import Ingredients
+from muster.experiment.parts import Ingredients
 from muster.flower import wire
 from muster.flower.allowlist import AllowList
 from muster.flower.claims import check_counts, check_simulable, check_work
-from muster.flower.client import predictions
 from muster.flower.cohort import CohortMovements, in_order
+from muster.flower.evaluation import check_evaluation, evaluate_here, row_width, with_validation
+from muster.flower.exchange import Exchanges, Versions, checked_record
 from muster.flower.identity import ClientRegister
-from muster.flower.mail import Letter, Mail, NoAnswer, Sent
+from muster.flower.mail import Mail, NoAnswer, Sent
 from muster.flower.presence import Presence
 from muster.flower.scores import summed
-from muster.flower.signing import Asked, digest, new_challenge, record_digest
 from muster.flower.update_signals import measure_on_update
-from muster.flower.wire import Measured, Order, Scores, WireError, printable, version_of
+from muster.flower.wire import Measured, Scores, version_of
 from muster.server.limits import ClientLimits
 from muster.signals.base import Replies
 from muster.training.base import LocalAlgorithm, LocalTraining
@@ -50,8 +47,6 @@ from muster.updates.table import ANSWER_FIELDS, Updates
 
 if TYPE_CHECKING:
     from flwr.serverapp import Grid
-
-T = TypeVar("T")
 
 log = logging.getLogger("muster")
 
@@ -111,27 +106,24 @@ class FlowerEngine(Engine, Live):
             expected=ingredients.data.sizes if partitioned else None,
             max_samples=build(ClientLimits, ingredients.experiment.limits, "limits").max_samples,
         )
-        self._experiment = wire.agreement(client_fingerprint(ingredients.experiment.described()), self._spec)
+        experiment = wire.agreement(client_fingerprint(ingredients.experiment.described()), self._spec)
         self._events: list[str] = []
-        self._allow_list = self._read_allow_list()
-        self._presence = Presence(self._mail, self._registry, self._experiment, self._allow_list)
+        allow_list = self._read_allow_list()
+        self._exchanges = Exchanges(self._mail, self._registry, experiment, allow_list)
+        self._presence = Presence(self._mail, self._registry, experiment, allow_list)
         self._round = 0
         #: Which clients are there, as seen when the round began.
         self._there: Ints | None = None
-        #: Client → version of its state, and of its probed model, that the server counts on.
-        self._states: dict[int, str] = {}
-        #: The same in the newest checkpoint: a server that comes back will count on these.
-        self._saved: dict[int, str] = {}
+        self._versions = Versions()
         #: Of the answers that were handed over last: the versions to count on if their updates are used.
         self._provisional: dict[int, str] = {}
-        self._probes: dict[int, str] = {}
         #: The training that is being collected, or was last.
         self._cohort: CohortMovements | None = None
         self._under_way: list[_UnderWay] = []
         #: (exchange, client) → the training whose answer is no longer awaited.
         self._given_up: dict[tuple[str, int], Place] = {}
         self._root: RootTrainer | None = None
-        self._check_evaluation()
+        check_evaluation(self._options, ingredients.data)
         self._presence.wait_for(self._wanted(), self._options.wait)
 
     # --- what is known -----------------------------------------------------------------------------------
@@ -205,16 +197,9 @@ class FlowerEngine(Engine, Live):
             )
         return self._options.nodes or clients
 
-    def _check_evaluation(self) -> None:
-        if self._options.evaluate == "server" and not len(self._ingredients.data.dataset.test):
-            raise ConfigError(
-                "the server has no test data to evaluate on",
-                fix='set evaluate = "clients" in the section [flower], or give the server app test_data',
-            )
-
     def take_events(self) -> list[str]:
-        events = [*self._presence.take_events(), *self._events, *self._mail.events]
-        self._events, self._mail.events = [], []
+        events = [*self._presence.take_events(), *self._exchanges.take_events(), *self._events]
+        self._events = []
         return events
 
     # --- the verbs ---------------------------------------------------------------------------------------
@@ -224,7 +209,7 @@ class FlowerEngine(Engine, Live):
         uses_model = any(signal.uses_model for signal in order.signals)
         arrays = wire.array_record({wire.MODEL: order.parameters}) if uses_model else None
         type = f"query.{order.signals[0].name}" if len(order.signals) == 1 else wire.SIGNALS
-        orders = self._orders(order.task(clients))
+        orders = self._exchanges.orders(order.task(clients), self._versions)
         widths = {signal.name: signal.width(self.population) for signal in order.signals}
         values: dict[int, dict[str, Floats]] = {}
         failures = []
@@ -232,18 +217,18 @@ class FlowerEngine(Engine, Live):
         population = self.population
 
         def decode(client: int, content: RecordDict) -> Measured:
-            measured = Measured.from_record(_checked(content, client, order.place), widths)
+            measured = Measured.from_record(checked_record(content, client, order.place), widths)
             check_counts(measured.values, order.signals, population, client)
             return measured
 
-        for client, answer in self._exchange(type, orders, arrays, decode):
+        for client, answer in self._exchanges.exchange(type, orders, arrays, decode):
             if isinstance(answer, Failed):
                 failures.append(answer)
                 self._events.append(f"client {client} was asked in vain: {answer.reason}")
                 continue
             values[client] = answer.values
             if any(PROBE in signal.client_state for signal in order.signals):
-                self._probes[client] = version_of(order.place)
+                self._versions.probes[client] = version_of(order.place)
         replies, misshapen = collect_replies(values, order.signals, self.population)
         return replies, failures + misshapen
 
@@ -255,12 +240,12 @@ class FlowerEngine(Engine, Live):
         if order.broadcast is not None:
             down[wire.BROADCAST] = order.broadcast
         task = replace(order.task(clients), signals=report)
-        probed = frozenset(self._probes)
+        probed = frozenset(self._versions.probes)
         widths = {signal.name: signal.width(population) for signal in report}
         filters = [name for name, _ in named(self.filters)]
 
         def decode(client: int, content: RecordDict) -> _Decoded:
-            record, size = _checked(content, client, order.place), int(population.sizes[client])
+            record, size = checked_record(content, client, order.place), int(population.sizes[client])
             names = (wire.MODEL, *self.algorithm.extra)
             most = {name: f.most(self.training, self.algorithm, size) for name, f in ANSWER_FIELDS.items()}
             numbers, measured = wire.numbers_from_record(record, most), Measured.from_record(record, widths)
@@ -273,15 +258,17 @@ class FlowerEngine(Engine, Live):
                 wire.changed_from_record(record, filters),
             )
 
-        gone, sent = self._send(wire.TRAIN, self._orders(task), wire.array_record(down))
-        self._probes.clear()
+        gone, sent = self._exchanges.send(
+            wire.TRAIN, self._exchanges.orders(task, self._versions), wire.array_record(down)
+        )
+        self._versions.probes.clear()
         self._under_way.append(_UnderWay(order, task, decode, gone, sent))
 
     def collect(self) -> Iterator[Updates | Failed]:
         self._provisional = {}
         while self._under_way:
             training = self._under_way.pop(0)
-            answers = self._receive(training.gone, training.sent, training.decode)
+            answers = self._exchanges.receive(training.gone, training.sent, training.decode)
             yield from self._handed_over(training.order, training.task, answers)
 
     def _handed_over(
@@ -309,7 +296,7 @@ class FlowerEngine(Engine, Live):
             training.gone.clear()
         for sent, client, content in self._mail.look([training.sent for training in self._under_way]):
             training = by_letters[id(sent)]
-            answer, problem = self._judged(client, content, sent, training.decode), None
+            answer, problem = self._exchanges.judged(client, content, sent, training.decode), None
             if isinstance(answer, Failed):
                 problem = Problem(answer.reason, gone=isinstance(content, NoAnswer) and content.gone)
             else:
@@ -371,40 +358,21 @@ class FlowerEngine(Engine, Live):
     def settle(self, used: Ints, refused: Ints) -> None:
         """No separate message: the next order to a client names the version that counts."""
         counted = self._provisional.keys() & set(used.tolist())
-        self._states |= {client: self._provisional[client] for client in sorted(counted)}
+        self._versions.states |= {client: self._provisional[client] for client in sorted(counted)}
         self._provisional = {}
 
     def evaluate(self, parameters: Vector) -> Evaluation:
         on_clients = self._options.evaluate == "clients"
-        evaluation = self._evaluate_on_clients(parameters) if on_clients else self._evaluate_here(parameters)
-        data = self._ingredients.data
-        if data.validation is None:
-            return evaluation
-        # What is held out belongs to no client, so it is evaluated where it is.
-        with single_threaded():
-            predicted = predictions(self._runtime, torch.from_numpy(parameters), data.validation)
-        labels = data.dataset.train.labels[data.validation]
-        return replace(evaluation, validation=summarise_validation(labels, predicted))
-
-    def _evaluate_here(self, parameters: Vector) -> Evaluation:
-        data = self._ingredients.data
-        with single_threaded():
-            predicted = predictions(self._runtime, torch.from_numpy(parameters))
-        sums = summarise(data, predicted, self.objective)
-        if data.clients:
-            return sums
-        clients = self.population.clients
-        correct, count = np.zeros((2, clients), dtype=np.int64)
-        loss: Floats = np.zeros(clients)
-        row_sums = sums.row_sums
-        if row_sums is not None:
-            row_sums = replace(row_sums, clients=np.zeros((clients, len(row_sums.total))))
-        return replace(sums, client_correct=correct, client_loss_sum=loss, client_count=count, row_sums=row_sums)
+        if on_clients:
+            evaluation = self._evaluate_on_clients(parameters)
+        else:
+            evaluation = evaluate_here(self._runtime, parameters, self.population.clients)
+        return with_validation(evaluation, self._runtime, parameters)
 
     def _evaluate_on_clients(self, parameters: Vector) -> Evaluation:
         data, clients = self._ingredients.data, self.population.clients
         classes, values = data.classes if self.objective.class_labels else 0, data.dataset.attribute_values or 0
-        width = self._row_width()
+        width = row_width(self._runtime, self._ingredients.module)
         place = Place(self._round, 0, 0)
         there = [client for client in self._presence.clients().tolist() if self._registry.tested[client]]
         # A node does one thing at a time: a client that is training would keep all others waiting.
@@ -413,16 +381,17 @@ class FlowerEngine(Engine, Live):
             self._events.append(f"not evaluated, being at work: clients {', '.join(map(str, at_work))}")
             there = [client for client in there if client not in busy]
         nothing = np.zeros(len(there))
-        orders = self._orders(ClientTask("ask", np.array(there, dtype=np.int64), place, (), nothing, nothing))
+        task = ClientTask("ask", np.array(there, dtype=np.int64), place, (), nothing, nothing)
+        orders = self._exchanges.orders(task, self._versions)
         arrays = wire.array_record({wire.MODEL: parameters})
 
         def decode(client: int, content: RecordDict) -> Scores:
-            record = _checked(content, client, place)
+            record = checked_record(content, client, place)
             tested = self._registry.tested[client]
             return Scores.from_record(record, classes, classes * values, tested, width=width, attributes=values)
 
         answers: dict[int, Scores] = {}
-        for client, answer in self._exchange(wire.EVALUATE, orders, arrays, decode):
+        for client, answer in self._exchanges.exchange(wire.EVALUATE, orders, arrays, decode):
             if isinstance(answer, Failed):
                 self._events.append(f"client {client} did not evaluate: {answer.reason}")
             else:
@@ -431,95 +400,7 @@ class FlowerEngine(Engine, Live):
             answers, clients, data.classes, data.dataset.attribute_values, objective=self.objective, width=width
         )
 
-    def _row_width(self) -> int:
-        """How many numbers a row of the objective has; 0 where predicted classes say it all."""
-        dataset, objective = self._ingredients.data.dataset, self.objective
-        if plain(objective):
-            return 0
-        features, targets = self._runtime.data.tensors(dataset.test, np.arange(min(1, len(dataset.test))))
-        if not len(features):
-            raise ConfigError(
-                f"the server has no sample to tell what the metrics of {type(objective).__name__} look like",
-                fix='set evaluate = "server" in the section [flower], and give the server app test_data',
-            )
-        module = copy.deepcopy(self._ingredients.module).eval()
-        with single_threaded(), torch.no_grad():
-            return int(objective.rows(module(features), targets).shape[1])
-
-    # --- exchanges ---------------------------------------------------------------------------------------
-
-    def _orders(self, task: ClientTask) -> list[Order]:
-        """The task as it goes to each of its clients."""
-        return [
-            Order(
-                experiment=self._experiment,
-                key=self._registry.key(client),
-                task=task.row(row),
-                state=self._states.get(client, ""),
-                probe=self._probes.get(client, ""),
-                saved=self._saved.get(client, ""),
-                challenge=new_challenge(),
-            )
-            for row, client in enumerate(task.clients.tolist())
-        ]
-
-    def _exchange(
-        self, type: str, orders: list[Order], arrays: ArrayRecord | None, decode: Callable[[int, RecordDict], T]
-    ) -> Iterator[tuple[int, T | Failed]]:
-        """Send the orders now; the answers are yielded as they arrive, decoded."""
-        return self._receive(*self._send(type, orders, arrays), decode)
-
-    def _send(self, type: str, orders: list[Order], arrays: ArrayRecord | None) -> tuple[list[int], Sent]:
-        """Send the orders; returns the clients without a node, and what is on its way."""
-        nodes, letters = self._registry.nodes, {}
-        signed = self._allow_list is not None
-        known = {wire.ARRAYS: record_digest(arrays)} if signed and arrays is not None else {}
-        for order in orders:
-            if order.client in nodes:
-                content = wire.content(order.to_fields(), arrays)
-                asked = Asked(type, order.challenge, digest(content, known) if signed else b"")
-                letters[order.client] = Letter(nodes[order.client], type, content, asked)
-        group = version_of(orders[0].place) if orders else ""
-        sent = self._mail.send(letters, f"{group}.evaluate" if type == wire.EVALUATE else group)
-        return [order.client for order in orders if order.client not in letters], sent
-
-    def _receive(
-        self, gone: list[int], sent: Sent, decode: Callable[[int, RecordDict], T]
-    ) -> Iterator[tuple[int, T | Failed]]:
-        """Answers as they come; what is missing or cannot be understood is a failure."""
-        for client in gone:
-            yield client, Failed(client, "no node speaks for it any more")
-        for client, content in self._mail.receive(sent):
-            yield client, self._judged(client, content, sent, decode)
-
-    def _judged(
-        self, client: int, content: RecordDict | NoAnswer, sent: Sent, decode: Callable[[int, RecordDict], T]
-    ) -> T | Failed:
-        """An answer, decoded, or why there is no usable one."""
-        if isinstance(content, NoAnswer):
-            if content.code == wire.WRONG_NODE:
-                self._registry.forget(client)
-            return Failed(client, content.reason)
-        try:
-            self._check_whose(client, content, sent.asked[client])
-            return decode(client, content)
-        except WireError as error:
-            return Failed(client, printable(f"its answer was refused: {error.problem}"))
-        except Exception as error:  # whatever a node may have sent: it is this client's problem alone
-            log.warning("the answer of client %d cannot be judged", client, exc_info=True)
-            return Failed(client, f"its answer was refused: it cannot be judged ({type(error).__name__})")
-
-    def _check_whose(self, client: int, content: RecordDict, asked: Asked) -> None:
-        """Refuse what is not this client's answer to this very message, whatever it came as the reply to."""
-        if wire.take(wire.record_of(content), "challenge", str) != asked.challenge:
-            raise WireError("it answers another message than the one that was sent")
-        if self._allow_list is None:
-            return
-        try:
-            self._allow_list.check(self._registry.key(client), asked, content)
-        except WireError as error:
-            self._events.append(f"an answer in the name of client {client} was refused: {error.problem}")
-            raise
+    # --- results of a training ---------------------------------------------------------------------------
 
     def _trained(self, client: int, answer: _Decoded, order: TrainOrder, lr: float) -> Updates:
         assert self._cohort is not None
@@ -552,22 +433,12 @@ class FlowerEngine(Engine, Live):
     # --- checkpoints -------------------------------------------------------------------------------------
 
     def end_round(self) -> None:
-        self._probes.clear()
+        self._versions.probes.clear()
 
     def state_dict(self) -> State:
-        self._saved = dict(self._states)
-        return {"registry": self._registry.state_dict(), "states": dict(self._states)}
+        self._versions.saved = dict(self._versions.states)
+        return {"registry": self._registry.state_dict(), "states": dict(self._versions.states)}
 
     def load_state_dict(self, values: State) -> None:
         self._registry.load_state_dict(values["registry"])
-        self._states = dict(values["states"])
-        self._saved = dict(values["states"])
-
-
-def _checked(content: RecordDict, client: int, place: Place) -> ConfigRecord:
-    """The record of an answer, if it answers this order."""
-    record = wire.record_of(content)
-    said = (wire.take(record, "client", int), wire.take(record, "place", str))
-    if said != (client, version_of(place)):
-        raise WireError(f"it answers exchange {said[1]} as client {said[0]}")
-    return record
+        self._versions = Versions(states=dict(values["states"]), saved=dict(values["states"]))

@@ -14,7 +14,7 @@ from flwr.app import Context, Message, RecordDict
 from flwr.serverapp import Grid
 
 from muster.core.errors import ConfigError
-from muster.flower.deploy.flower_internals import as_a_task, error_reply, over_the_wire
+from muster.flower.deploy.flower_internals.node import as_a_task, error_reply, over_the_wire
 
 if TYPE_CHECKING:
     from flwr.clientapp import ClientApp
@@ -32,7 +32,7 @@ def rehearse(
     run_config: Mapping[str, Any] | None = None,
     node_config: Mapping[str, Any] | None = None,
 ) -> None:
-    """Let a server app work with so many nodes that all have this client app, until its `main` returns.
+    """Let a server app work with nodes that all have this client app, until its `main` returns.
 
     Nodes have a `partition-id` from 0 and `num-partitions` in their configuration, as in Flower's simulation, and
     what `node_config` adds. Messages are written as bytes and read again, so what cannot travel does not work

@@ -20,7 +20,8 @@ from muster.console.progress import LineProgress
 from muster.core.errors import ConfigError
 from muster.core.registry import build
 from muster.data.own import without_clients
-from muster.experiment.runner import Ingredients, run
+from muster.experiment.parts import Ingredients
+from muster.experiment.runner import run
 from muster.flower.client_app import experiment_of
 from muster.flower.engine import FlowerEngine
 

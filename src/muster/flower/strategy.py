@@ -24,12 +24,14 @@ from muster.flower.mail import Letter, Mail, NoAnswer, Sent
 from muster.flower.records import examples_of, metrics_of, only_arrays, spec_of_arrays, to_arrays, to_vector
 from muster.flower.update_signals import measure_on_update
 from muster.flower.wire import WireError, printable, version_of
+from muster.pacing import Pacing, Synchronous, pacings
 from muster.selection.base import Selector, selectors
 from muster.server.loop import Observer, Server
 from muster.server.result import Result
 from muster.signals.base import Replies, Signal
 from muster.training.base import LocalAlgorithm, LocalTraining, Plain
 from muster.training.context import TrainOutcome
+from muster.updates.filters import Filter, named
 from muster.updates.guard import Guard
 from muster.updates.table import ANSWER_FIELDS, Updates
 
@@ -56,6 +58,11 @@ class MusterStrategy:
     aggregator: Aggregator | None = None
     seed: int = 0
     guard: Guard | None = None
+    #: What happens to updates on the server, in this order, between the guard and the aggregator. Filters of the
+    #: client's side are refused: your own client app does not run them.
+    filters: Sequence[Filter] = ()
+    #: Only the synchronous one works here: the server waits for every client until `timeout` has passed.
+    pacing: Pacing | None = None
     #: Names of the signals that the client app answers: to `query.<name>` with a metric of that name when asked,
     #: or as a metric of that name in the reply to a training.
     signals: Sequence[str] = ()
@@ -81,6 +88,7 @@ class MusterStrategy:
         evaluate_fn: EvaluateFn | None = None,
     ) -> StrategyResult:
         """Run rounds on the nodes behind a grid; the arguments are those of Flower's strategies."""
+        self._check()
         aggregator = self.aggregator or FedAvg()
         engine = RecordsEngine(
             Mail(grid, deadline=timeout),
@@ -94,14 +102,39 @@ class MusterStrategy:
             evaluate_fn=evaluate_fn,
         )
         for signal in (*self.selector.needs(), *aggregator.reports()):
-            engine.check_signal(signal)  # sooner than the server does: do not wait for nodes in vain
+            engine.check_signal(signal)  # sooner than the server does: before any node is waited for
         wanted = getattr(self.selector, "clients_per_round", 1) if self.min_nodes is None else self.min_nodes
         engine.wait_for_nodes(wanted, self.wait)
         server = Server(
-            self.selector, aggregator, engine, seed=self.seed, guard=self.guard, observers=self.observers
+            self.selector,
+            aggregator,
+            engine,
+            seed=self.seed,
+            guard=self.guard,
+            filters=[step.settled(engine.population.clients, self.seed) for step in self.filters],
+            observers=self.observers,
         )
         result = replace(server.run(num_rounds), name=selectors.name_of(self.selector))
         return StrategyResult(engine.to_arrays(result.parameters), result)
+
+    def _check(self) -> None:
+        """Refuse what your own client app cannot do: before any node is waited for."""
+        for name, step in named(self.filters):
+            if step.side == "client":
+                raise ConfigError(
+                    f"the filter '{name}' acts on clients, and your own client app does not run it",
+                    expected="filters of the server's side",
+                    fix="give it side='server' if it can act there, add a mod of Flower to your client app "
+                    "(docs/flower-privacy.md), or use Muster's client app (docs/flower.md)",
+                )
+        if self.pacing is not None and not isinstance(self.pacing, Synchronous):
+            raise ConfigError(
+                f"MusterStrategy cannot keep the pacing '{pacings.name_of(self.pacing)}': it waits until every "
+                "client has answered",
+                expected="no pacing, or the synchronous one",
+                fix="bound the wait with start(timeout=…), or use Muster's client app, where every pacing works "
+                "(docs/flower.md)",
+            )
 
 
 @dataclass(frozen=True)

@@ -84,7 +84,7 @@ def take_numbers(record: ConfigRecord, key: str, count: int) -> Floats:
 
 
 def printable(text: str) -> str:
-    """What somebody else says, as it may be shown and recorded: short, and nothing that steers a terminal."""
+    """Text from elsewhere, as it may be shown and recorded: short, and nothing that steers a terminal."""
     cut = text if len(text) <= _LONGEST_SAID else f"{text[: _LONGEST_SAID - 3]}..."
     return "".join(letter if letter.isprintable() else " " for letter in cut)
 

@@ -1,4 +1,8 @@
-"""Advice in words, from rules with stated thresholds (docs/inspect.md lists them)."""
+"""What stands out, in words, from rules with stated thresholds (docs/inspect.md lists them).
+
+Rules are about facts: what the samples are like, what follows for judging, what no selection can change. Which
+method helps is for experiments to say (`Recommendation`).
+"""
 
 from __future__ import annotations
 
@@ -69,7 +73,9 @@ class FederationFacts:
         return differ and self.cohort < len(self.sizes)
 
 
-#: Shown instead of the name of a selection method.
+#: Of methods that mix clients by their skews: what they would have to guess is known here.
+KNOWN_ATTRIBUTES = 'Clients know their attributes: `feddiverse` can take them as they are (`estimate = "true"`).'
+#: Where choosing clients is of no use.
 NO_CHOICE = "Every cohort has the same mix, so no selection can change it."
 
 
@@ -81,12 +87,20 @@ class Advice:
     text: str
 
 
+@dataclass(frozen=True)
+class Recommendation(Advice):
+    """Which methods helped where it was tried, with the numbers."""
+
+    header: tuple[str, ...] = ()
+    rows: tuple[tuple[str, ...], ...] = ()
+
+
 def advise(facts: FederationFacts) -> list[Advice]:
     """All rules that apply, in a fixed order; or a single one saying that none does."""
     found = [advice for rule in RULES if (advice := rule(facts)) is not None]
     if found:
         return found
-    return [Advice("Nothing stands out", "No rule applies: start with random selection and FedAvg.")]
+    return [Advice("Nothing stands out", "No rule applies.")]
 
 
 def spurious_correlation(facts: FederationFacts) -> Advice | None:
@@ -100,12 +114,7 @@ def spurious_correlation(facts: FederationFacts) -> Advice | None:
         whole = (
             f"Over all data it nearly cancels out (GSC {overall:.2f}): a well-mixed cohort is nearly free of it."
         )
-    remedy = (
-        'Prefer FedDiverse (`feddiverse`, with `estimate = "true"`, since clients know their attributes), which '
-        f"mixes clients of different skews. {whole}"
-        if facts.choice
-        else NO_CHOICE
-    )
+    remedy = f"{whole} {KNOWN_ATTRIBUTES}" if facts.choice else NO_CHOICE
     return Advice(
         f"Strong spurious correlation in {many:.0%} of clients",
         f"Models tend to learn the attribute instead of the class: judge by worst-group accuracy. {remedy}",
@@ -137,11 +146,7 @@ def uneven_groups(facts: FederationFacts) -> Advice | None:
     table = np.asarray(facts.pooled)
     smallest = np.unravel_index(int(np.argmin(np.where(table > 0, table, np.inf))), table.shape)
     often, seldom = (facts.group_name(uneven.label, value) for value in (uneven.most, uneven.least))
-    remedy = (
-        '`feddiverse` with `estimate = "true"` or `feddiverse-qp` can even out cohorts, as far as samples allow.'
-        if facts.choice
-        else NO_CHOICE
-    )
+    remedy = KNOWN_ATTRIBUTES if facts.choice else NO_CHOICE
     return Advice(
         f"One class is {uneven.ratio:.1f} times as frequent with one attribute value as with another",
         f"Of its attribute value's samples, {uneven.high:.0%} are {often}, and {uneven.low:.0%} {seldom}: the "
@@ -204,8 +209,7 @@ def attribute_imbalance(facts: FederationFacts) -> Advice | None:
     where = f"in {many:.0%} of clients" if many >= MANY_CLIENTS else "in all data"
     return Advice(
         f"High attribute imbalance {where} (GAI {overall:.2f})",
-        f"{rare}: judge by worst-group accuracy. "
-        + ("`feddiverse` brings clients with different skews together." if facts.choice else NO_CHOICE),
+        f"{rare}: judge by worst-group accuracy. " + (KNOWN_ATTRIBUTES if facts.choice else NO_CHOICE),
     )
 
 
@@ -220,8 +224,8 @@ def class_imbalance_of_clients(facts: FederationFacts) -> Advice | None:
         )
     return Advice(
         f"High class imbalance in {many:.0%} of clients",
-        "Prefer cohorts that are balanced together: `fedcbs` if clients may disclose label counts, `hics` or "
-        "`terraform` if they may not. Few local epochs or a proximal term (`fedprox`) keep clients from drifting.",
+        "Clients of different classes can be balanced together, in a cohort or over rounds. Models of single "
+        "clients drift towards their own classes, the more the longer they train between two rounds.",
     )
 
 
@@ -233,7 +237,7 @@ def class_imbalance_of_all(facts: FederationFacts) -> Advice | None:
         f"All data together are imbalanced (GCI {overall:.2f})",
         "Accuracy rewards guessing the frequent classes: report macro F1 as well. "
         + (
-            "Selection can even out cohorts (`fedcbs`), but cannot make up for samples that no client has."
+            "Selection can even out cohorts, but cannot make up for samples that no client has."
             if facts.choice
             else NO_CHOICE
         ),
@@ -245,8 +249,7 @@ def label_skew(facts: FederationFacts) -> Advice | None:
         return None
     return Advice(
         f"Clients have different labels ({facts.divergence:.2f} bits from all data, {facts.chance:.3f} by chance)",
-        "Expect a gap between methods, and slow progress with many local epochs. Compare `terraform`, `hics` and "
-        "`cluster` with `random` at equal work, and try `scaffold` or `fedprox` as the local algorithm.",
+        "Expect a gap between methods, and slow progress with many local epochs.",
     )
 
 
@@ -278,8 +281,7 @@ def uneven_sizes(facts: FederationFacts) -> Advice | None:
     return Advice(
         f"Sizes are uneven (Gini {uneven:.2f}): as spread out as {equal:,.0f} equal clients",
         f"The largest tenth of the clients has {largest:.0%} of the samples and will dominate a mean that is "
-        'weighted by size. Consider `weights = "equal"`, and `fednova` where clients take different numbers of '
-        "steps; draw with `size-weighted` only if large clients are also typical.",
+        'weighted by size; with `weights = "equal"` they do not.',
     )
 
 
@@ -303,8 +305,8 @@ def rare_classes(facts: FederationFacts) -> Advice | None:
     return Advice(
         f"{len(rare)} of {len(missed)} classes would be missing from many random cohorts",
         f"{facts.class_names[rarest]} is held by {facts.holders[rarest]:,} of {len(facts.sizes):,} clients: a "
-        f"random cohort of {facts.cohort:,} misses it in {missed[rarest]:.0%} of the rounds. Larger cohorts, "
-        "`fedcbs` or `cluster` help; `round-robin` at least reaches every client in turn.",
+        f"random cohort of {facts.cohort:,} misses it in {missed[rarest]:.0%} of the rounds. Larger cohorts "
+        "miss it less often; `round-robin` reaches every client in turn.",
     )
 
 

@@ -16,7 +16,7 @@ from muster.core.errors import ConfigError
 from muster.core.inequality import gini
 from muster.core.randomness import generator
 from muster.data.federated import FederatedData
-from muster.heterogeneity.advice import SURE, Advice, FederationFacts, advise
+from muster.heterogeneity.advice import SURE, Advice, FederationFacts, Recommendation, advise
 from muster.heterogeneity.divergences import earth_mover, hellinger, js_divergence, pairwise, to_pooled
 from muster.heterogeneity.metrics import effective_clients, summary, triplets
 from muster.heterogeneity.tables import Counts
@@ -68,6 +68,12 @@ class Inspection:
     effective_clients: float
     unusual: list[Unusual]
     advice: list[Advice]
+    #: Clients that take part in a round.
+    cohort: int
+    #: Whether cohorts can differ at all.
+    choice: bool
+    #: What was tried on federations like this one; None where nobody has looked.
+    recommendation: Recommendation | None = None
 
     @property
     def clients(self) -> int:
@@ -126,6 +132,8 @@ def inspect(counts: Counts | FederatedData, cohort: int | None = None) -> Inspec
         effective_clients=effective_clients(sizes),
         unusual=most_unusual(counts),
         advice=advise(facts),
+        cohort=facts.cohort,
+        choice=facts.choice,
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from statistics import fmean
@@ -60,10 +60,16 @@ def run_league(
     jobs: int | None = None,
     workers: int | None = None,
     observer: JobObserver | None = None,
+    only_known: bool = False,
 ) -> Outcome:
-    """Run what the store does not have; a league that was stopped continues where it was."""
+    """Run what the store does not have; a league that was stopped continues where it was.
+
+    `only_known`: run nothing, and judge what is there.
+    """
     tuning = plan.tuning_runs()
-    run = partial(_results, store=store, jobs=jobs, workers=workers, observer=observer)
+    run: Callable[..., _Found] = partial(_known, store=store)
+    if not only_known:
+        run = partial(_run, store=store, jobs=jobs, workers=workers, observer=observer)
     tuned, why, complete = run(tuning, name=f"{sweep_name(plan)} tuning")
     chosen = choose(plan, tuning, tuned)
     if not complete:
@@ -80,7 +86,11 @@ def run_league(
     return Outcome(plan, tuple(tables), chosen, why | failed, short, complete)
 
 
-def _results(
+#: Results by fingerprint, errors by run, and whether nothing is left to do.
+_Found = tuple[dict[str, Result], dict[str, str], bool]
+
+
+def _run(
     runs: Sequence[PlannedRun],
     *,
     store: Store,
@@ -88,21 +98,25 @@ def _results(
     jobs: int | None,
     workers: int | None,
     observer: JobObserver | None,
-) -> tuple[dict[str, Result], dict[str, str], bool]:
-    """Results by fingerprint, errors by run, and whether nothing is left to do."""
+) -> _Found:
     if not runs:
         return {}, {}, True
     experiments = [run.experiment for run in runs]
     done = run_experiments(experiments, store, jobs=jobs, workers=workers, sweep_name=name, observer=observer)
-    known = {run.fingerprint: run for run in store.runs(sweep=name, status="complete")}
-    prints = {experiment.fingerprint for experiment in experiments}
-    results = {key: store.result(known[key], parameters=False) for key in prints & known.keys()}
+    results, _, _ = _known(runs, store=store, name=name)
     failed = {
         f"{run.experiment.name}, seed {run.experiment.seed}": done.failed[key]
         for run in runs
         if (key := run.experiment.fingerprint) in done.failed
     }
     return results, failed, not done.stopped
+
+
+def _known(runs: Sequence[PlannedRun], *, store: Store, name: str) -> _Found:
+    """What the store has, whichever sweep it was run in."""
+    complete = {run.fingerprint: run for run in store.runs(status="complete")}
+    wanted = {run.experiment.fingerprint for run in runs}
+    return {key: store.result(complete[key], parameters=False) for key in wanted & complete.keys()}, {}, True
 
 
 def choose(plan: LeaguePlan, runs: Sequence[PlannedRun], results: Mapping[str, Result]) -> dict[Place, Point]:

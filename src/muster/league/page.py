@@ -1,28 +1,27 @@
-"""The league's page: ranks at equal budgets, measures besides accuracy, every problem, how to repeat it."""
+"""The league's page: the short answer, ranks, gains, costs; problem by problem on a page beside it."""
 
 from __future__ import annotations
 
 import html as escaping
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from statistics import fmean
 
 from matplotlib.figure import Figure
 
-from muster._version import __version__
 from muster.core.errors import ConfigError, OutputError
+from muster.league.conclusions import conclusions
+from muster.league.evidence import Evidence
+from muster.league.gains import gains_of
 from muster.league.outcome import LeagueTable, Outcome
+from muster.league.picture import draw_gains
+from muster.league.tables import beside, by_gain, gain_table, of_problem, ranks, tuned, when
 from muster.report import html
-from muster.report.compare.across import methods_of
-from muster.report.compare.comparison import with_intervals
-from muster.report.compare.measures import UNITS, disclosures, known_metrics, overhead, participation, value
+from muster.report.measured import has_place, with_measured
 from muster.report.plots import draw_ranks, save_figure
 from muster.report.render import to_html, to_markdown
-from muster.report.tables import Better, Cell, Column, Table, from_columns, over_seeds, text_column
-from muster.results.cases import Case
-from muster.server.result import Result
+from muster.report.tables import Table
 
 
 @dataclass(frozen=True)
@@ -38,104 +37,61 @@ class Picture:
     draw: Callable[[], Figure]
 
 
-Part = Heading | Picture | Table | str
+@dataclass(frozen=True)
+class Bullets:
+    texts: tuple[str, ...]
 
 
-def parts(outcome: Outcome, command: str) -> list[Part]:
+Part = Heading | Picture | Table | Bullets | str
+Profiles = Mapping[str, Mapping[str, float]]
+
+
+def parts(outcome: Outcome, evidence: Evidence, command: str) -> list[Part]:
     """What the page says, in order; texts are paragraphs."""
-    plan = outcome.plan
-    seeds = f"{len(plan.seeds)} seed{'s' * (len(plan.seeds) != 1)}"
-    found: list[Part] = [
-        f"{len(plan.problems)} problems, {seeds} each, scale {plan.scale_name!r}, Muster {__version__}. Scores "
-        f"are means of the last {plan.league.last} evaluations, taken when every method has spent as many client "
-        "trainings as the cheapest one in all. Repeat it with:",
-        f"`{command}`",
-    ]
+    profiles = {tried.name: tried.profile for tried in evidence.problems}
+    found: list[Part] = [*_answer(outcome, profiles)]
     for table in outcome.tables:
         found += _of_table(table)
-    found += [*_tuning(outcome), *_absent(outcome)]
+    return [*found, *_tuning(outcome), *_absent(outcome), *_repeating(outcome, evidence, command)]
+
+
+def details(outcome: Outcome) -> list[Part]:
+    """Every problem, for those who want to look something up."""
+    found: list[Part] = [
+        "Accuracy at equal client trainings, mean over seeds with its 95 % interval (BCa bootstrap), and the "
+        "difference to the baseline over pairs of the same seed. Significant: Wilcoxon's signed-rank test, "
+        "corrected within the problem."
+    ]
+    for table in outcome.tables:
+        found += [Heading(table.table.name), *(of_problem(table, judged) for judged in table.comparison.judged)]
     return found
 
 
+def _answer(outcome: Outcome, profiles: Profiles) -> Iterator[Part]:
+    yield Heading("The short answer")
+    for table in outcome.tables:
+        gains = gains_of(table.comparison)
+        yield f"{table.table.name}, against `{table.table.baseline}`:"
+        yield Bullets(tuple(conclusions(table, gains, len(outcome.plan.seeds))))
+        yield when(table, gains, profiles)
+
+
 def _of_table(table: LeagueTable) -> Iterator[Part]:
-    name, comparison = table.table.name, table.comparison
+    name, comparison, gains = table.table.name, table.comparison, gains_of(table.comparison)
+    slug = name.lower()
     yield Heading(name)
-    if comparison.ranking is not None:
+    if (found := ranks(table)) is not None and comparison.ranking is not None:
         title = f"accuracy over {comparison.ranking.problems} problems, equal client trainings"
         ends = zip(comparison.ranking.methods, comparison.ranking.mean, strict=True)
         alt = "Mean ranks: " + ", ".join(f"{method} {rank:.2f}" for method, rank in ends)
-        yield Picture(f"{name}-ranks", alt, partial(draw_ranks, comparison.ranking, title))
-    yield from (
-        replace(own, title=f"{own.title}, at equal client trainings") for own in comparison.across.values()
-    )
-    if table.by_unit:
-        yield by_units(table)
+        yield Picture(f"{slug}-ranks", alt, partial(draw_ranks, comparison.ranking, title))
+        yield found
+    yield gain_table(table, gains)
+    title = f"points of accuracy over {table.table.baseline}, equal client trainings"
+    alt = f"Gains over {table.table.baseline}, methods × problems; bold: the interval does not contain zero"
+    yield Picture(f"{slug}-gains", alt, partial(draw_gains, gains, by_gain(table, gains), title))
+    yield "Bold: the 95 % interval over seeds does not contain zero. Rows are ordered by the mean over problems."
     yield beside(table)
-    yield Heading("Every problem", 3)
-    for judged in comparison.judged:
-        wanted = [judged.tables[key] for key in ("scores", "significance") if key in judged.tables]
-        prefix = f"{judged.name}: " if judged.name else ""
-        yield from (replace(own, title=f"{prefix}{own.title}") for own in wanted)
-
-
-def by_units(table: LeagueTable) -> Table:
-    """Mean ranks when all have spent equally much of each unit of work."""
-    methods = methods_of([judged.problem for judged in table.comparison.judged])
-    columns: list[tuple[Column, Sequence[Cell]]] = [(text_column("method"), [Cell(name) for name in methods])]
-    for unit, comparison in table.by_unit.items():
-        ranking = comparison.ranking
-        if ranking is None:
-            continue
-        mean = dict(zip(ranking.methods, ranking.mean, strict=True))
-        title = f"{UNITS[unit].many} ({ranking.problems} problems)"
-        cells = [Cell(float(mean[name])) if name in mean else Cell() for name in methods]
-        columns.append((Column(title, form=".2f", better=Better.LOWER), cells))
-    notes = ["Mean rank at equal work, 1 is best. Virtual time is known where a problem has devices."]
-    return from_columns("Mean ranks by unit of work", columns, notes)
-
-
-def beside(table: LeagueTable) -> Table:
-    """Measures besides accuracy: means over problems of each problem's mean over seeds."""
-    problems = [judged.problem for judged in table.comparison.judged]
-    methods = methods_of(problems)
-    cases = {name: [c for problem in problems for c in problem.cases if c.name == name] for name in methods}
-
-    def over_problems(measure: Callable[[Result], float]) -> list[Cell]:
-        return [over_seeds(fmean(map(measure, case.runs)) for case in cases[name]) for name in methods]
-
-    everybody = [run for problem in problems for run in problem.runs]
-    columns: list[tuple[Column, Sequence[Cell]]] = [(text_column("method"), [Cell(name) for name in methods])]
-    for metric, title in (("client_accuracy_worst_tenth", "worst tenth of clients"),):
-        if all(metric in known_metrics(run) for run in everybody):
-            column = Column(title, "%", 100.0, ".1f", Better.HIGHER)
-            columns.append((column, over_problems(partial(value, metric=metric))))
-    columns += [
-        (
-            Column("Gini of participation", form=".2f", better=Better.LOWER),
-            over_problems(lambda run: participation(run)["gini"]),
-        ),
-        (
-            Column("extra bytes per round", "kB", 1e-3, ",.1f", Better.LOWER),
-            over_problems(lambda run: overhead(run).extra_down + overhead(run).extra_up),
-        ),
-        (
-            Column("server per round", "ms", 1000.0, ",.1f", Better.LOWER),
-            over_problems(lambda run: overhead(run).server_seconds),
-        ),
-        (text_column("clients tell besides the update"), [Cell(_told(cases[name])) for name in methods]),
-    ]
-    notes = (
-        "Means over problems at the end of the runs, with intervals over problems. Gini: of the rounds in which "
-        "each client took part, 0 is even. Extra bytes: beyond one model to and from every client "
-        "that trains. Server: "
-        "selection and aggregation, on the machine that ran it.",
-    )
-    return with_intervals(from_columns("Besides accuracy", columns, notes))
-
-
-def _told(cases: Sequence[Case]) -> str:
-    kinds = sorted({kind for case in cases for run in case.runs for kind in disclosures(run)})
-    return "; ".join(kinds) or "nothing"
 
 
 def _tuning(outcome: Outcome) -> Iterator[Part]:
@@ -149,15 +105,8 @@ def _tuning(outcome: Outcome) -> Iterator[Part]:
         f"Where the league's file has a grid for a method, its options were chosen for each problem on the seeds "
         f"{seeds}, which no other run has, by accuracy at equal client trainings. All other options are defaults."
     )
-    rows = [
-        (table, method, problem, ", ".join(f"{key} = {point}" for key, point in chosen.items()))
-        for (table, problem, method), chosen in outcome.chosen.items()
-    ]
-    titles = ("table", "method", "problem", "chosen")
-    yield from_columns(
-        "Chosen options",
-        [(text_column(title), [Cell(row[at]) for row in rows]) for at, title in enumerate(titles)],
-    )
+    if outcome.chosen:
+        yield tuned(outcome)
 
 
 def _absent(outcome: Outcome) -> Iterator[Part]:
@@ -170,32 +119,63 @@ def _absent(outcome: Outcome) -> Iterator[Part]:
     missing = [f"{name}: {why}" for name, why in {**plan.absent, **outcome.short, **outcome.failed}.items()]
     if left or missing:
         yield Heading("What is missing")
-        yield from left
-        yield from missing
+        yield Bullets((*missing, *left))
+
+
+def _repeating(outcome: Outcome, evidence: Evidence, command: str) -> Iterator[Part]:
+    plan = outcome.plan
+    seeds = f"{len(plan.seeds)} seed{'s' * (len(plan.seeds) != 1)}"
+    yield Heading("How it was made")
+    yield (
+        f"{len(plan.problems)} problems, {seeds} each, scale {plan.scale_name!r}, Muster {evidence.version}. "
+        f"Scores are means of the last {plan.league.last} evaluations, taken when every method has spent as many "
+        "client trainings as the cheapest one in all. Repeat it with:"
+    )
+    yield f"`{command}`"
 
 
 # --- files -------------------------------------------------------------------------------------------------------
 
 
-def write_page(outcome: Outcome, path: Path, command: str) -> Path:
-    """Write the page as .html (one file) or .md (with its pictures beside it)."""
+def write_page(outcome: Outcome, evidence: Evidence, path: Path, command: str) -> list[Path]:
+    """Write .html (one file), or .md with its pictures and every problem beside it; the pages.
+
+    A .md that is there already and has a marked place keeps the words around it. Pictures go into `images` beside
+    the page, where there is such a folder.
+    """
     if path.suffix not in (".html", ".md"):
         raise ConfigError(f"unknown format of {path}", expected="a name that ends in .html or .md")
     title = f"The {outcome.plan.league.name}: {outcome.plan.scale_name}"
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        found = parts(outcome, command)
-        text = _html(title, found) if path.suffix == ".html" else _markdown(title, found, path)
-        path.write_text(text, encoding="utf-8")
+        found = parts(outcome, evidence, command)
+        if path.suffix == ".html":
+            path.write_text(_html(title, found, details(outcome)), encoding="utf-8")
+            return [path]
+        beside = path.with_name(f"{path.stem}-problems.md")
+        more = f"[Every method in every problem]({beside.name})."
+        text = _markdown([*found, more], path)
+        path.write_text(
+            with_measured(path, text) if has_place(path) else f"# {title}\n\n{text}\n", encoding="utf-8"
+        )
+        beside.write_text(f"# {title}, problem by problem\n\n{_markdown(details(outcome), beside)}\n", "utf-8")
     except OSError as error:
         raise OutputError(
             f"cannot write {path}: {error.strerror or error}", fix="choose another file with --out"
         ) from error
-    return path
+    return [path, beside]
 
 
-def _html(title: str, found: Sequence[Part]) -> str:
-    body = [f"<h1>{html.marked(title)}</h1>"]
+def _html(title: str, found: Sequence[Part], more: Sequence[Part]) -> str:
+    return html.page(
+        title,
+        f"<h1>{html.marked(title)}</h1>{_html_of(found)}"
+        f"<details><summary>Every method in every problem</summary>{_html_of(more)}</details>",
+    )
+
+
+def _html_of(found: Sequence[Part]) -> str:
+    body = []
     for part in found:
         match part:
             case Heading(text, level):
@@ -204,23 +184,28 @@ def _html(title: str, found: Sequence[Part]) -> str:
                 body.append(html.figure(draw, alt))
             case Table():
                 body.append(f"<h3>{escaping.escape(part.title)}</h3>\n{to_html(part)}")
+            case Bullets(texts):
+                body.append(f"<ul>{''.join(f'<li>{html.marked(text)}</li>' for text in texts)}</ul>")
             case str():
                 body.append(f"<p>{html.marked(part)}</p>")
-    return html.page(title, "\n".join(body))
+    return "\n".join(body)
 
 
-def _markdown(title: str, found: Sequence[Part], path: Path) -> str:
-    lines = [f"# {title}"]
+def _markdown(found: Sequence[Part], path: Path) -> str:
+    lines = []
     for part in found:
         match part:
             case Heading(text, level):
                 lines.append(f"{'#' * level} {text}")
             case Picture(name, alt, draw):
-                picture = path.with_name(f"{path.stem}-{name}.png")
+                folder = path.with_name("images") if path.with_name("images").is_dir() else path.parent
+                picture = folder / f"{path.stem}-{name}.png"
                 save_figure(draw(), picture)
-                lines.append(f"![{alt}]({picture.name})")
+                lines.append(f"![{alt}]({picture.relative_to(path.parent).as_posix()})")
             case Table():
                 lines.append(to_markdown(part))
+            case Bullets(texts):
+                lines.append("\n".join(f"- {text}" for text in texts))
             case str():
                 lines.append(part)
-    return "\n\n".join(lines) + "\n"
+    return "\n\n".join(lines)

@@ -30,6 +30,12 @@ def normalisation(kind: Norm, groups: int, eps: float = 1e-5) -> Callable[[int],
     return make
 
 
+def check_widths(model: str, *widths: int) -> None:
+    """A layer without units is refused."""
+    if min(widths) < 1:
+        raise ConfigError(f"{model}: a layer of width {min(widths)}", expected="widths of 1 or more")
+
+
 def pool_and_relu() -> list[nn.Module]:
     """2×2 max pooling, then ReLU: the values and gradients of the other order for a quarter of its work."""
     return [nn.MaxPool2d(2), nn.ReLU()]

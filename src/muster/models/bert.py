@@ -166,7 +166,7 @@ def bert(
     encoder, vocabulary = pretrained_encoder(folder, length, pooling)
     layers = encoder.bert.config.num_hidden_layers
     if trained_layers is not None and not 0 <= trained_layers <= layers:
-        raise ConfigError(f"bert: trained_layers is {trained_layers}", expected=f"0 to {layers}: it has so many")
+        raise ConfigError(f"bert: trained_layers is {trained_layers}", expected=f"0 to {layers}, all layers")
     if lora_rank:
         first = 0 if trained_layers is None else layers - trained_layers
         chosen = range(first, layers)

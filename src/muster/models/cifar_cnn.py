@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import nn
 
 from muster.core.errors import ConfigError
-from muster.models._layers import pool_and_relu
+from muster.models._layers import check_widths, pool_and_relu
 from muster.models.base import image_size, models
 
 
@@ -37,22 +37,31 @@ def cifar10_cnn(input_shape: tuple[int, ...], classes: int, *, dropout: float = 
 
 
 @models.register("cifar100-cnn")
-def cifar100_cnn(input_shape: tuple[int, ...], classes: int) -> nn.Module:
+def cifar100_cnn(
+    input_shape: tuple[int, ...],
+    classes: int,
+    *,
+    filters: tuple[int, int] = (64, 128),
+    hidden: tuple[int, int] = (256, 128),
+) -> nn.Module:
     """Two unpadded 5×5 convolutions (64, 128) with pooling and dense layers of 256 and 128."""
+    check_widths("cifar100-cnn", *filters, *hidden)
     channels, height, width = image_size("cifar100-cnn", input_shape, smallest=16)
 
     def after(side: int) -> int:
         return ((side - 4) // 2 - 4) // 2
 
+    first, second = filters
+    wide, narrow = hidden
     return nn.Sequential(
-        nn.Conv2d(channels, 64, 5),
+        nn.Conv2d(channels, first, 5),
         *pool_and_relu(),
-        nn.Conv2d(64, 128, 5),
+        nn.Conv2d(first, second, 5),
         *pool_and_relu(),
         nn.Flatten(),
-        nn.Linear(128 * after(height) * after(width), 256),
+        nn.Linear(second * after(height) * after(width), wide),
         nn.ReLU(),
-        nn.Linear(256, 128),
+        nn.Linear(wide, narrow),
         nn.ReLU(),
-        nn.Linear(128, classes),
+        nn.Linear(narrow, classes),
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from torch import nn
 
 from muster.core.errors import ConfigError
-from muster.models._layers import pool_and_relu
+from muster.models._layers import check_widths, pool_and_relu
 from muster.models.base import image_size, models
 
 
@@ -19,8 +19,7 @@ def lenet(
     padding: int = 2,
 ) -> nn.Module:
     """Two 5×5 convolutions (64, 64) with pooling and dense layers of 384 and 192."""
-    if min(*filters, *hidden) < 1:
-        raise ConfigError(f"lenet: a layer of width {min(*filters, *hidden)}", expected="widths of 1 or more")
+    check_widths("lenet", *filters, *hidden)
     if padding not in (0, 2):
         raise ConfigError(f"lenet: padding is {padding}", expected="0 or 2")
     channels, height, width = image_size("lenet", input_shape, smallest=4 if padding else 16)

@@ -9,7 +9,8 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from muster.models._layers import Norm, Stem, initialise_convolutions, normalisation
+from muster.core.errors import ConfigError
+from muster.models._layers import Norm, Stem, check_widths, initialise_convolutions, normalisation
 from muster.models.base import image_size, models
 
 
@@ -131,12 +132,18 @@ def resnet20(
     shortcut: Literal["padded", "projection"] = "padded",
     norm: Norm = "batch",
     groups: int = 8,
+    width: int = 16,
+    blocks: int = 3,
 ) -> nn.Module:
-    """ResNet-20 for CIFAR: three stages of three blocks, 16 to 64 channels."""
+    """ResNet-20 for CIFAR: three stages of three blocks, 16 to 64 channels. n blocks make 6 n + 2 layers."""
+    check_widths("resnet20", width)
+    if blocks < 1:
+        raise ConfigError(f"resnet20: {blocks} blocks a stage", expected="1 or more")
     channels, _, _ = image_size("resnet20", input_shape, smallest=4)
     make_norm = normalisation(norm, groups)
     padded = shortcut == "padded"
-    return ResNet(channels, classes, widths=(16, 32, 64), blocks=3, stem="cifar", norm=make_norm, padded=padded)
+    widths = (width, 2 * width, 4 * width)
+    return ResNet(channels, classes, widths=widths, blocks=blocks, stem="cifar", norm=make_norm, padded=padded)
 
 
 @models.register("resnet18")

@@ -73,7 +73,7 @@ class Claim:
     order: tuple[str, ...] = ()
     #: Largest minus smallest is at most this many points.
     spread: float | None = None
-    #: By more than so many points.
+    #: By more than this many points.
     margin: float = 0.0
     #: Not each of the best above each other one, but their mean above the mean of the others.
     average: bool = False
@@ -101,7 +101,7 @@ class Scale:
     seeds: int = 3
     #: None: as the workload says.
     rounds: int | None = None
-    #: "final" is the mean of so many last evaluations.
+    #: "final" is the mean of this many last evaluations.
     last: int = 1
     #: Which cells and rows are run when nobody asks for others.
     cells: str = "*"

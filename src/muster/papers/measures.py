@@ -13,7 +13,7 @@ from muster.config.experiment import from_dict
 from muster.core.arrays import Floats
 from muster.data.federated import FederatedData
 from muster.data.partition.group_skew import named_tables
-from muster.experiment.runner import build_data
+from muster.experiment.components import build_data
 from muster.heterogeneity.metrics import summary
 from muster.papers.entries import Value
 from muster.papers.stand_ins import is_here

@@ -24,7 +24,7 @@ def reproduce(
     workers: int | None = None,
     observer: JobObserver | None = None,
 ) -> tuple[list[Reproduced], bool]:
-    """The comparisons of all plans, and whether everything was done before somebody asked to stop.
+    """The comparisons of all plans, and whether everything was done before a stop was requested.
 
     Runs that several plans share are run once, and what the store has is not run again.
     """

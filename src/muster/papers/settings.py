@@ -3,29 +3,16 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol, TypeAlias
 
-from muster.aggregation.base import aggregators
+from muster.config.defaults import COMPONENTS, taker
 from muster.config.identity import HABITS
 from muster.config.provenance import Kind, Provenance, Sources, leaves
-from muster.core.registry import Registry, parameters_of
-from muster.data.partition.base import schemes
-from muster.data.sources.base import sources
-from muster.models.base import models
-from muster.selection.base import selectors
-from muster.training.base import LocalTraining, algorithms
+from muster.core.registry import parameters_of
+from muster.training.base import LocalTraining
 
-#: How sections name the component that decides which other options there are, and where components are found.
-_NAMED: dict[str, tuple[str, Registry[Any]]] = {
-    "data": ("source", sources),
-    "partition": ("scheme", schemes),
-    "model": ("name", models),
-    "algorithm": ("method", algorithms),
-    "selection": ("method", selectors),
-    "aggregation": ("method", aggregators),
-}
 #: Sections whose methods are what rows compare: another one is another row, not a difference from the paper.
 METHODS = ("algorithm", "selection", "aggregation")
 #: What does not change what is learned.
@@ -37,6 +24,12 @@ _OF_TRAINING = ("optimizer", "schedule", "momentum", "nesterov", "weight_decay",
 #: Options that say where things are, not what is learned.
 _OF_THE_MACHINE = ("data_dir", "memory_limit_mb")
 
+#: Sizes that a network's name stands for: they are not left open where the name is given.
+_BY_NAME = {
+    "cifar100-cnn": ("filters", "hidden"),
+    "conv3": ("filters", "hidden"),
+    "resnet20": ("width", "blocks"),
+}
 #: Options that act on answers to an earlier model. The papers' experiments are synchronous: there are none.
 _OF_LATE_ANSWERS = ("staleness", "staleness_a", "staleness_b")
 
@@ -58,6 +51,7 @@ _ACTIVE_WITH: tuple[tuple[str, str, str, tuple[object, ...], tuple[str, ...]], .
     ("model", "text-classifier", "encoder", ("bag", "transformer"), ("vocabulary", "width")),
     ("model", "text-classifier", "encoder", ("transformer",), ("layers", "heads", "dropout")),
     ("training", "*", "optimizer", ("sgd",), ("momentum", "nesterov")),
+    ("selection", "diversity-score", "js", ("divergence",), ("unit",)),
     (
         "selection",
         "feddiverse",
@@ -120,7 +114,7 @@ def difference(published: Mapping[str, Any], ours: Mapping[str, Any], decided: D
         if section in IRRELEVANT or before == after:
             continue
         if _name(section, before) != _name(section, after):
-            key = _NAMED[section][0]
+            key = COMPONENTS[section][0]
             found.append(
                 _difference(
                     section, f"{section}.{key}", told(section, before, decided), told(section, after), decided
@@ -133,8 +127,9 @@ def difference(published: Mapping[str, Any], ours: Mapping[str, Any], decided: D
     return found
 
 
-def _name(section: str, values: Any) -> object:
-    return values.get(_NAMED[section][0]) if section in _NAMED else None
+def _name(section: str, values: Any) -> str | None:
+    named: str | None = values.get(COMPONENTS[section][0]) if section in COMPONENTS else None
+    return named
 
 
 def _options(
@@ -254,7 +249,7 @@ def options_told(runs: Sequence[tuple[Placed, Mapping[str, Any]]]) -> list[str]:
 
 def _options_of_method(section: str, having: Sequence[tuple[Placed, Mapping[str, Any]]]) -> list[str]:
     """The options of one method: those that are set, and its defaults. The size of cohorts is the federation's."""
-    own = (_NAMED[section][0], "clients_per_round")
+    own = (COMPONENTS[section][0], "clients_per_round")
     given = [(placed, _each({k: v for k, v in values.items() if k not in own})) for placed, values in having]
     defaults = [
         (placed, _each({k: v for k, v in left_open(section, values).items() if k not in own}))
@@ -290,23 +285,19 @@ def left_open(section: str, values: Mapping[str, Any]) -> dict[str, Any]:
         if chosen[option] not in active
         for name in names
     }
-    silent = {*values, *idle, *_OF_LATE_ANSWERS}
+    named = _BY_NAME.get(str(_name(section, values)), ()) if section == "model" else ()
+    silent = {*values, *idle, *named, *_OF_LATE_ANSWERS}
     return {name: value for name, value in defaults.items() if name not in silent}
 
 
 def defaults_of(section: str, values: Mapping[str, Any]) -> dict[str, Any]:
     """The options of a section's component that have a default, with it."""
-    component: Callable[..., Any]
-    if section == "training":
-        component = LocalTraining
-    elif section in _NAMED and _name(section, values) is not None:
-        key, registry = _NAMED[section]
-        component = registry.get(values[key])
-    else:
+    component = "" if section == "training" else _name(section, values)
+    if component is None:
         return {}
     return {
         name: parameter.default
-        for name, parameter in parameters_of(component).items()
+        for name, parameter in parameters_of(taker(section, component)).items()
         if parameter.default is not inspect.Parameter.empty and name not in _OF_THE_MACHINE
     }
 
@@ -336,7 +327,7 @@ def _suffix(having: Sequence[Placed], runs: Sequence[tuple[Placed, Any]]) -> str
 
 def told(section: str, values: Mapping[str, Any], decided: Decisions | None = None) -> str:
     """A component with the options that are set; those that we chose for a paper's component say so."""
-    key = _NAMED[section][0]
+    key = COMPONENTS[section][0]
     kinds = {name: provenance.kind for name, provenance in (decided or {}).items() if provenance is not None}
     guessed = "ours" if kinds.get(f"{section}.{key}") != "ours" else None
     options = [
@@ -353,7 +344,7 @@ def _listed(options: Mapping[str, Any]) -> str:
 
 def text(value: Any) -> str:
     """A setting for people."""
-    if value is None or value == {}:
+    if value is None or value in ({}, [], ()):
         return "none"
     if isinstance(value, bool):
         return "yes" if value else "no"

@@ -1,7 +1,7 @@
 """Noise that nobody can subtract: every number comes from the operating system, none from the experiment's seed.
 
 A generator that is seeded with good entropy once would be quicker, but those of NumPy are not made to withstand
-somebody who looks at what they give and computes what else they gave.
+an observer who computes from some of their numbers what the others were.
 """
 
 from __future__ import annotations

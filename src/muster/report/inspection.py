@@ -111,9 +111,22 @@ def inspection_text(inspection: Inspection) -> RenderableType:
         _rich_table(_SIZES, rows_of_sizes(inspection)),
         "[bold]Most unusual clients[/] (divergence from all data in bits)",
         _rich_table(_UNUSUAL, unusual) if unusual else f"{_NOBODY}\n",
-        "[bold]Advice[/] (from the rules in docs/inspect.md)",
+        "[bold]What stands out[/] (by the rules in docs/inspect.md)",
         *advice,
+        *_recommendation_text(inspection),
     )
+
+
+def _recommendation_text(inspection: Inspection) -> list[RenderableType]:
+    if (found := inspection.recommendation) is None:
+        return []
+    shown: list[RenderableType] = [
+        "[bold]What to try[/] (from the league, docs/league.md)",
+        Padding(f"[bold]{_rich(found.finding)}[/]\n{_rich(found.text)}", (0, 0, 1, 2)),
+    ]
+    if found.rows:
+        shown.append(Padding(_rich_table(found.header, [*map(list, found.rows)]), (0, 0, 0, 2)))
+    return shown
 
 
 def _rich_table(header: tuple[str, ...], rows: list[list[str]]) -> Padding:
@@ -308,8 +321,16 @@ def inspection_html(inspection: Inspection) -> str:
         f"{html.table(_METRICS, rows_of_metrics(inspection), numbers=(1, 2))}"
         f"{html.table(_DIVERGENCES, rows_of_divergences(inspection), numbers=(1, 2))}"
         f"<p>{html.marked(_note(inspection))}</p>"
-        f"{html.table(_SIZES, rows_of_sizes(inspection))}<dl>{advice}</dl></div>"
+        f"{html.table(_SIZES, rows_of_sizes(inspection))}<dl>{advice}</dl>"
+        f"{_recommendation_html(inspection)}</div>"
     )
+
+
+def _recommendation_html(inspection: Inspection) -> str:
+    if (found := inspection.recommendation) is None:
+        return ""
+    table = html.table(found.header, [*map(list, found.rows)]) if found.rows else ""
+    return f"<p><strong>{html.marked(found.finding)}</strong></p><p>{html.marked(found.text)}</p>{table}"
 
 
 def inspection_page(inspection: Inspection) -> str:
@@ -322,7 +343,8 @@ def inspection_page(inspection: Inspection) -> str:
     unusual = rows_of_unusual(inspection)
     body = f"""<h1>{html.marked(title(inspection))}</h1>
 <p class="quiet">How heterogeneous this federation is, from counts of its samples. Nothing was trained.</p>
-<h2>Advice</h2><div class="cards">{cards}</div>
+<h2>What stands out</h2><div class="cards">{cards}</div>
+{f"<h2>What to try</h2>{tried}" if (tried := _recommendation_html(inspection)) else ""}
 <h2>Numbers</h2>
 <div class="cards">{html.table(_METRICS, rows_of_metrics(inspection), numbers=(1, 2))}
 <div>{html.table(_DIVERGENCES, rows_of_divergences(inspection), numbers=(1, 2))}
@@ -332,7 +354,7 @@ def inspection_page(inspection: Inspection) -> str:
 <h2>Most unusual clients</h2>
 {html.table(_UNUSUAL, unusual, numbers=(1, 2)) if unusual else f"<p>{_NOBODY}</p>"}
 <p class="quiet">Those whose samples differ most from all data together (Jensen–Shannon divergence in bits).
-The advice comes from fixed rules, which docs/inspect.md lists with their thresholds.</p>"""
+What stands out is found by fixed rules, which docs/inspect.md lists with their thresholds.</p>"""
     return html.page(title(inspection), body)
 
 

@@ -19,7 +19,7 @@ from typing import IO, Any
 import numpy as np
 
 from muster.core.arrays import State
-from muster.core.errors import CheckpointError, OutputError
+from muster.core.errors import UNREADABLE, CheckpointError, OutputError
 
 FORMAT = 2
 #: Format 1 had every array in a separate member, even in small files.
@@ -31,7 +31,7 @@ _ARRAY = "__array__"
 _SCALARS = (str, int, float, bool)
 _TREE, _ALL_ARRAYS = "tree.json", "arrays.bin"
 #: What reading a damaged archive raises; the last two for headers that name encryption or an unknown method.
-_DAMAGE = (zipfile.BadZipFile, ValueError, KeyError, EOFError, OSError, NotImplementedError, RuntimeError)
+_DAMAGE = (zipfile.BadZipFile, *UNREADABLE, EOFError, OSError, NotImplementedError, RuntimeError)
 
 
 def save(path: Path, experiment: str, values: State, durable: bool = True) -> None:
@@ -116,10 +116,13 @@ def load(path: Path, experiment: str, keys: Collection[str] | None = None) -> St
     with file:
         try:
             archive = zipfile.ZipFile(file)
+            if any(member.compress_type != zipfile.ZIP_STORED for member in archive.infolist()):
+                raise ValueError("it is compressed")  # and could be of any size
             tree = json.loads(archive.read(_TREE))
+            found = tree.get("format"), tree["experiment"]
         except _DAMAGE as error:
             raise _damaged(path, error) from error
-        _check_header(path, tree, experiment)
+        _check_header(path, *found, experiment)
 
         try:
             read_array = _reader(archive, tree.get("layout"))
@@ -129,14 +132,14 @@ def load(path: Path, experiment: str, keys: Collection[str] | None = None) -> St
             raise _damaged(path, error) from error
 
 
-def _check_header(path: Path, tree: dict[str, Any], experiment: str) -> None:
-    if tree.get("format") not in READABLE:
+def _check_header(path: Path, format: object, of: object, experiment: str) -> None:
+    if format not in READABLE:
         raise CheckpointError(
-            f"the checkpoint {path} has format {tree.get('format')}",
+            f"the checkpoint {path} has format {format}",
             expected=f"format {FORMAT}",
             fix="continue it with the version of Muster that wrote it",
         )
-    if tree["experiment"] != experiment:
+    if of != experiment:
         raise CheckpointError(
             f"the checkpoint {path} belongs to another experiment (its config, seed or number of rounds differs)",
             fix="resume with the config that started it, or use another --out for the new experiment",

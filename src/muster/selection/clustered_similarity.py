@@ -48,6 +48,11 @@ class ClusteredSimilarity(Selector):
     def needs(self) -> tuple[Signal, ...]:
         return (signals.build(_SIGNALS[self.features], {}),)
 
+    def cautions(self, population: Population) -> list[str]:
+        if self.clients_per_round == 1:
+            return ["clustered-similarity is size-weighted sampling here: one client is drawn from one urn"]
+        return super().cautions(population)
+
     def gives_multiplicity(self) -> bool:
         return True
 

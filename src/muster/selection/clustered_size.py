@@ -27,6 +27,11 @@ class ClusteredSize(Selector):
     def check(self, population: Population) -> None:
         check_draws(self, self.clients_per_round)
 
+    def cautions(self, population: Population) -> list[str]:
+        if self.clients_per_round == 1:
+            return ["clustered-size is size-weighted sampling here: one client is drawn from one urn"]
+        return super().cautions(population)
+
     def gives_multiplicity(self) -> bool:
         return True
 

@@ -282,6 +282,14 @@ class LimitGap(Combinator):
                 expected=f"at least {-(-population.clients // count)} rounds",
             )
 
+    def cautions(self, population: Population) -> list[str]:
+        count = self.parts()[0].get_params().get("clients_per_round")
+        own = []
+        # Then the queue fits into the rounds that are left even if nobody has had a turn until the last round.
+        if count is not None and population.clients <= count * (self.rounds - population.rounds):
+            own = [f"limit-gap never acts here: nobody can wait for {self.rounds} of {population.rounds} rounds"]
+        return own + super().cautions(population)
+
     def round(self, fed: View) -> Plan:
         self.last = grown(self.last, fed.clients, fed.round - 1)
         plan = self.parts()[0].round(fed)

@@ -69,6 +69,8 @@ class Hics(Selector):
 
     def cautions(self, population: Population) -> list[str]:
         text = no_second_turn(self, population)
+        if not text and (self.groups or self.clients_per_round) == 1:
+            text = "hics makes no use of its estimates here: all clients are in one group; set more groups"
         return [text] if text else super().cautions(population)
 
     def needs_classes(self) -> bool:

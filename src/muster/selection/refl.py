@@ -86,6 +86,11 @@ class Refl(Selector):
                 fix="add a section [availability] with method = 'rhythm' or 'sessions', and a section [devices]",
             )
 
+    def cautions(self, population: Population) -> list[str]:
+        if self.candidates == self.clients_per_round and self.target == "fixed":
+            return ["refl is random selection here: all candidates are chosen; set more candidates, or none"]
+        return super().cautions(population)
+
     def round(self, fed: View) -> Plan:
         self.chosen_in = grown(self.chosen_in, fed.clients, NEVER)
         self.awaited = heard_of(self.awaited, fed.history, fed.available).awaited

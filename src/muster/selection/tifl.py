@@ -66,7 +66,7 @@ class TiFL(Selector):
     testers: int | None = 20
     #: Clients that take longer than this many seconds have no tier; None: no limit.
     max_latency: float | None = None
-    #: Tiers are formed again every so many rounds, by measured durations where there are any; None: never.
+    #: Tiers are formed again every this many rounds, by measured durations where there are any; None: never.
     retier: int | None = None
 
     #: Seconds to (receive, compute, send), as each client reports.
@@ -103,7 +103,9 @@ class TiFL(Selector):
                 raise ConfigError(f"tifl: {key} is {value}", expected="a positive number, or nothing")
 
     def cautions(self, population: Population) -> list[str]:
-        """None: it selects within the round's tier, however many clients it may take."""
+        """Few: it selects within the round's tier, however many clients it may take."""
+        if self.tiers == 1:
+            return ["tifl is random selection here: all clients are in one tier; set more tiers"]
         return []
 
     def depends_on_length(self) -> str:

@@ -50,7 +50,7 @@ class Conversation:
         self.server, self.population, self.books, self.record = server, population, books, record
         self.round, self.iteration, self.exchange = round, 0, 0
         self.lr = server.engine.training.learning_rate(round, population.rounds, server.losses)
-        #: Samples of its training that a probe has done for each client already, in this round.
+        #: Samples of its training that are done with a probe for each client already, in this round.
         self._probed: Ints = np.zeros(0, dtype=np.int64)
         #: No client counts as more samples than this in this round; None: all that are stated count.
         self._most_samples = server.limits.most_samples(server.engine.population.sizes)
@@ -186,7 +186,7 @@ class Conversation:
         probes = tuple(signal for signal in signals if PROBE in signal.client_state)
         if probes:
             self._probed = grown(self._probed, self.population.clients, 0)
-            self._probed[clients] = self.books.passes(clients, probes)
+            self._probed[clients] = self.books.spared(clients, probes)
 
     def probed(self, clients: Ints) -> Ints:
         """Samples of its training that each client has done already."""

@@ -98,13 +98,16 @@ class Flights:
         return list(np.unique(self.dispatch).tolist())
 
     def rows(self, which: Ints | Bools) -> Flights:
-        return Flights(*(getattr(self, f.name)[which] for f in fields(self)))
+        return Flights(*(getattr(self, name)[which] for name in _COLUMNS))
 
     def and_also(self, others: Flights) -> Flights:
         if not len(self):
             return others
-        pairs = ((getattr(self, f.name), getattr(others, f.name)) for f in fields(self))
+        pairs = ((getattr(self, name), getattr(others, name)) for name in _COLUMNS)
         return Flights(*(np.concatenate(pair) for pair in pairs))
+
+
+_COLUMNS = tuple(column.name for column in fields(Flights))
 
 
 class Airspace:
@@ -130,7 +133,7 @@ class Airspace:
         return number
 
     def staleness(self, flights: Flights, version: int) -> Ints:
-        """How many aggregations each of these flights has missed when the model has so many behind it."""
+        """How many aggregations each of these flights has missed by this version of the model."""
         numbers = flights.requests
         behind = np.array([version - self._dispatches[number].version for number in numbers], dtype=np.int64)
         return behind[np.searchsorted(numbers, flights.dispatch)]

@@ -74,7 +74,10 @@ class Landing:
 
     def _by_request(self, which: Bools) -> list[Dispatch]:
         """The requests that some of the flights belong to, each with their clients alone."""
-        return self.talk.server.airspace.parts(self.flights.rows(which)) if which.any() else []
+        if not which.any():
+            return []
+        flights = self.flights if which.all() else self.flights.rows(which)
+        return self.talk.server.airspace.parts(flights)
 
     def carry_out(self, request: Train | None = None) -> Replies:
         """What the clients reported whose updates count; `request`: the training that has waited."""

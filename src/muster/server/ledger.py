@@ -64,6 +64,9 @@ class Ledger:
     disclosed: list[dict[str, int]] = field(default_factory=list)
     #: What was disclosed with noise, and the guarantee that is left.
     privacy: PrivacyAccount = field(default_factory=PrivacyAccount)
+    #: The sums of the rounds that are not in the lists any more.
+    _before: Costs = field(default_factory=Costs)
+    _disclosed_before: dict[str, int] = field(default_factory=dict)
 
     def open_round(self) -> None:
         self.rounds.append(Costs())
@@ -74,14 +77,16 @@ class Ledger:
         return self.rounds[-1]
 
     def total(self) -> Costs:
-        return sum(self.rounds, Costs())
+        return sum(self.rounds, self._before)
 
     def total_disclosed(self) -> dict[str, int]:
-        total: dict[str, int] = {}
-        for row in self.disclosed:
-            for kind, times in row.items():
-                total[kind] = total.get(kind, 0) + times
-        return total
+        return _summed([self._disclosed_before, *self.disclosed])
+
+    def forget(self, count: int) -> None:
+        """Keep only the sums of the first `count` rounds: somebody else has the rounds themselves."""
+        self._before = sum(self.rounds[:count], self._before)
+        self._disclosed_before = _summed([self._disclosed_before, *self.disclosed[:count]])
+        del self.rounds[:count], self.disclosed[:count]
 
     def disclose(self, kind: str, times: int) -> None:
         if times:
@@ -99,6 +104,14 @@ class Ledger:
         self.rounds = [Costs(**row) for row in values["rounds"]]
         self.disclosed = [dict(row) for row in values["disclosed"]]
         self.privacy.load_state_dict(values.get("privacy", {}))
+
+
+def _summed(rows: Sequence[dict[str, int]]) -> dict[str, int]:
+    total: dict[str, int] = {}
+    for row in rows:
+        for kind, times in row.items():
+            total[kind] = total.get(kind, 0) + times
+    return total
 
 
 class Load(NamedTuple):
@@ -216,6 +229,10 @@ class Bookkeeper:
                 + sum(signal.samples(size, batch) for signal in alone)
             ),
         )
+
+    def spared(self, clients: Ints, signals: tuple[Signal, ...]) -> Ints:
+        """Samples that each client need not train on, because measuring the signals has done so."""
+        return self._by_size(clients, lambda size: sum(signal.spares(size, self.training) for signal in signals))
 
     def planned(self, clients: Ints, algorithm: LocalAlgorithm) -> Ints:
         """Samples that each client will train on."""

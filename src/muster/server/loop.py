@@ -6,16 +6,18 @@ import copy
 import logging
 import math
 import time
-from collections.abc import Iterator, Sequence
+from array import array
+from collections import deque
+from collections.abc import Sequence
 from dataclasses import replace
-from itertools import islice, takewhile
+from itertools import takewhile
 
 import numpy as np
 
 from muster.aggregation.base import Aggregator
 from muster.core.arrays import Ints, State, Vector, read_only
 from muster.core.component import Population
-from muster.core.errors import CheckpointError, ConfigError, TrainingError
+from muster.core.errors import UNREADABLE, CheckpointError, ConfigError, TrainingError
 from muster.core.randomness import generator
 from muster.engine.base import Engine, Failed
 from muster.pacing import Pacing, Synchronous
@@ -31,7 +33,7 @@ from muster.server.flights import Airspace, Flights
 from muster.server.ledger import Bookkeeper, Ledger
 from muster.server.limits import ClientLimits
 from muster.server.metrics import NAN, client_accuracies, group_table, summarise_metrics
-from muster.server.persistence import Persistence, Saved, Stage
+from muster.server.persistence import Persistence, Rounds, Saved, Stage
 from muster.server.real_time import RealClock
 from muster.server.record import RoundRecord, TrainingRecord
 from muster.server.result import Result
@@ -66,6 +68,8 @@ class Observer:
 
 #: Larger federations keep the accuracy of every single client for the last round only.
 MANY_CLIENTS = 2000
+#: Where a store keeps the rounds, this many of the newest stay in memory.
+ROUNDS_IN_MEMORY = 100
 #: The metrics of a round that is not evaluated.
 UNMEASURED = {"accuracy": NAN, "loss": NAN}
 
@@ -119,41 +123,52 @@ class Server:
         #: Who could be reached at the last look: (round, clients, time), who was at work then, and ids.
         self._reached: tuple[tuple[int, int, float], Flights, Ints] | None = None
         self.ledger = Ledger()
+        #: How many rounds are done, and what they left: all of them, or the newest where a store keeps the others.
+        self.done = 0
         self.records: list[RoundRecord] = []
+        self._persistence: Persistence | None = None
+        #: What evaluations have measured so far, on validation data where there are, for schedules to follow.
+        self.losses = array("d")
+        #: The last rounds in which a training ended.
+        self._ended: deque[RoundRecord] = deque(maxlen=max(1, self.guard.max_failed_rounds))
 
     def run(self, rounds: int, persistence: Persistence | None = None) -> Result:
         """Run until `rounds` rounds are done, counting those that an earlier process has left."""
         self._begin(rounds)
+        self._persistence = persistence
         if persistence is not None and (saved := persistence.load()) is not None:
             self._restore(saved)
         for observer in self.observers:
-            observer.started(self, rounds, len(self.records))
-        stopped, failure = False, self._nothing_works() if len(self.records) >= rounds else None
-        while len(self.records) < rounds and not stopped and failure is None:
+            observer.started(self, rounds, self.done)
+        stopped, failure = False, self._nothing_works() if self.done >= rounds else None
+        while self.done < rounds and not stopped and failure is None:
             start = time.perf_counter()
-            record = self._round(len(self.records), rounds)
+            record = self._round(self.done, rounds)
             self.ledger.current.seconds = time.perf_counter() - start
-            self.records.append(record)
+            self._remember(record)
             stopped, failure = any(observer.wants_stop() for observer in self.observers), self._nothing_works()
             if persistence is not None:
-                complete = len(self.records) == rounds and failure is None
+                complete = self.done == rounds and failure is None
                 stage: Stage = "complete" if complete else "stopped" if stopped else "running"
                 persistence.round_ended(record, self.ledger.current, self.ledger.disclosed[-1], self._state, stage)
             for observer in self.observers:
                 observer.round_ended(record, self.ledger)
+            self._forget()
         if failure is not None:
             raise failure
-        return self.result(complete=len(self.records) >= rounds)
+        return self.result(complete=self.done >= rounds)
 
     def result(self, complete: bool = False) -> Result:
         """What there is so far; later rounds do not change it."""
-        ledger, done = copy.deepcopy(self.ledger), len(self.records)
+        forgotten = self.done - len(self.records)
+        first = self._persistence.first(forgotten) if self._persistence is not None and forgotten else Rounds()
         # A round that was broken off has costs, but no record.
-        del ledger.rounds[done:], ledger.disclosed[done:]
+        costs, disclosed = (each[: len(self.records)] for each in (self.ledger.rounds, self.ledger.disclosed))
+        own = copy.deepcopy((costs, disclosed, self.ledger.privacy))
         return Result(
             parameters=self.parameters,
-            records=list(self.records),
-            ledger=ledger,
+            records=[*first.records, *self.records],
+            ledger=Ledger([*first.costs, *own[0]], [*first.disclosed, *own[1]], own[2]),
             history=self.history.snapshot(),
             spec=self.engine.population.spec,
             complete=complete,
@@ -211,7 +226,9 @@ class Server:
     def cautions(self, rounds: int) -> list[str]:
         """What a user should know before round 1: options that reduce a method to a simpler one."""
         cohort = self.selector.get_params().get("clients_per_round")
-        population = replace(self.engine.population, rounds=rounds, cohort=cohort)
+        population = replace(
+            self.engine.population, rounds=rounds, cohort=cohort, late_answers=self.pacing.late_count
+        )
         if self.engine.training.centralised:
             return []
         parts = (self.selector, self.aggregator, self.engine.algorithm, self.pacing)
@@ -291,11 +308,24 @@ class Server:
             late_answers=self.pacing.late_count,
         )
 
-    @property
-    def losses(self) -> Iterator[float]:
-        """What evaluations have measured so far, on validation data where there are, for schedules to follow."""
-        measured = (row.get("validation_loss", row["loss"]) for row in (record.metrics for record in self.records))
-        return (loss for loss in measured if not math.isnan(loss))
+    def _remember(self, record: RoundRecord) -> None:
+        self.done += 1
+        self.records.append(record)
+        loss = record.metrics.get("validation_loss", record.metrics.get("loss", NAN))
+        if not math.isnan(loss):
+            self.losses.append(loss)
+        # A round in which no training ended has not failed: those under way may still answer.
+        if not record.only_waited:
+            self._ended.append(record)
+
+    def _forget(self) -> None:
+        """Leave older rounds to the store, so that long runs need no more memory than short ones."""
+        if self._persistence is None or len(self.records) < 2 * ROUNDS_IN_MEMORY:
+            return
+        kept = self._persistence.kept - (self.done - len(self.records))
+        if (count := min(kept, len(self.records) - ROUNDS_IN_MEMORY)) > 0:
+            del self.records[:count]
+            self.ledger.forget(count)
 
     def _measure(self, record: RoundRecord, rounds: int) -> None:
         last = record.round == rounds
@@ -316,9 +346,7 @@ class Server:
     def _nothing_works(self) -> TrainingError | None:
         """The error to stop with, when too many rounds in a row had no valid update."""
         limit = self.guard.max_failed_rounds
-        # A round in which no training ended has not failed: those under way may still answer.
-        ended = (record for record in reversed(self.records) if not record.only_waited)
-        recent = list(takewhile(lambda record: record.failed, islice(ended, limit)))
+        recent = list(takewhile(lambda record: record.failed, reversed(self._ended)))
         if len(recent) < limit:
             return None
         last = recent[0].trainings[-1] if recent[0].trainings else TrainingRecord([], [])
@@ -347,7 +375,8 @@ class Server:
 
     def _restore(self, saved: Saved) -> None:
         state = saved.state
-        if state.get("spec", {}).get("frozen", "") != self.engine.population.spec.frozen:
+        spec = state.get("spec")
+        if (spec.get("frozen", "") if isinstance(spec, dict) else "") != self.engine.population.spec.frozen:
             raise CheckpointError(
                 "the frozen parts of the model are not those with which the run began",
                 fix="bring the pretrained weights of that time back, or start the run anew",
@@ -366,13 +395,16 @@ class Server:
                 self.version = time["version"]
                 self.airspace.load_state_dict(time["airspace"], self.engine.population.classes)
                 self.clock.go_on(time["now"], self.airspace)
-        except (KeyError, TypeError, ValueError) as error:
+            if np.shape(self.parameters) != (self.engine.population.spec.size,):
+                raise ValueError(f"a model of shape {np.shape(self.parameters)}")
+        except UNREADABLE as error:
             raise CheckpointError(
                 f"the checkpoint does not fit this version's components ({error!r})",
                 fix="continue it with the version of Muster that wrote it",
             ) from error
         self.ledger.rounds, self.ledger.disclosed = list(saved.costs), list(saved.disclosed)
-        self.records = list(saved.records)
+        for record in saved.records:
+            self._remember(record)
 
 
 def _clock(engine: Engine, devices: Devices | None, availability: Availability | None, seed: int) -> ServerClock:

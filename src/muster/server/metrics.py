@@ -32,7 +32,7 @@ _ABOUT = re.compile(
 
 
 def lower_is_better(metric: str) -> bool:
-    """Whether less of a metric is better: as objectives declare it, for whoever it is measured on."""
+    """Whether less of a metric is better: as objectives declare it, whatever it is measured on."""
     if metric in LOWER_IS_BETTER or (metric.startswith("client_") and metric.endswith("_std")):
         return True
     about = _ABOUT.fullmatch(metric)

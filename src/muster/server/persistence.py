@@ -15,15 +15,21 @@ from muster.server.record import RoundRecord
 Stage: TypeAlias = Literal["running", "stopped", "complete"]
 
 
-@dataclass(frozen=True)
-class Saved:
-    """The rounds that are done, and the state that the next one starts from."""
+@dataclass(frozen=True, kw_only=True)
+class Rounds:
+    """What rounds have left."""
 
-    state: State
     records: list[RoundRecord] = field(default_factory=list)
     costs: list[Costs] = field(default_factory=list)
     #: For each round: kind of information → number of times that a client sent it.
     disclosed: list[dict[str, int]] = field(default_factory=list)
+
+
+@dataclass(frozen=True)
+class Saved(Rounds):
+    """The rounds that are done, and the state that the next one starts from."""
+
+    state: State
 
 
 class Persistence(ABC):
@@ -43,3 +49,12 @@ class Persistence(ABC):
         stage: Stage,
     ) -> None:
         """A round is done. `state()` makes what a checkpoint must hold; it is costly, so call it only when due."""
+
+    @property
+    def kept(self) -> int:
+        """How many rounds, from the first, it has and can give back: the server need not remember those."""
+        return 0
+
+    def first(self, count: int) -> Rounds:
+        """The first `count` rounds, at most `kept`."""
+        raise NotImplementedError

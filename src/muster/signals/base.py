@@ -16,6 +16,7 @@ from muster.training.context import ClientContext, Trainings
 
 if TYPE_CHECKING:
     from muster.data.federated import FederatedData
+    from muster.training.base import LocalTraining
 
 signals: Registry[Signal] = Registry("signal", "muster.signals", "muster.signals")
 
@@ -150,6 +151,10 @@ class Signal(ABC):
     def samples(self, size: int, batch_size: int) -> int:
         """How many samples a client with `size` samples runs through the model when asked."""
         return size if self.uses_model else 0
+
+    def spares(self, size: int, training: LocalTraining) -> int:
+        """How many samples of a training that follows in the same round are done, or count as done, with it."""
+        return 0
 
     def unavailable(self, population: Population) -> str | None:
         """Why this population cannot provide the signal; None when it can."""

@@ -13,7 +13,7 @@ from torch import nn
 from muster.core.arrays import Floats, Ints, Vector
 from muster.core.component import Population
 from muster.signals.base import NOT_NEGATIVE, Range, Signal, signals
-from muster.training.base import batches
+from muster.training.base import LocalTraining, batches
 from muster.training.context import PROBE, PROBE_VELOCITY, PROBES, ClientContext
 
 
@@ -46,6 +46,15 @@ class ProbeNorm(Signal):
     def samples(self, size: int, batch_size: int) -> int:
         return self.steps * min(size, self.batches * batch_size)
 
+    def spares(self, size: int, training: LocalTraining) -> int:
+        return training.samples_in(self._left_out(size, training), size)
+
+    def _left_out(self, size: int, training: LocalTraining) -> int:
+        """Mini-batches that the training leaves out: no more than it has."""
+        epoch = training.epoch_for(size)
+        credited = epoch if self.credit == "epoch" else self.steps * min(self.batches, epoch)
+        return min(credited, training.steps_for(size))
+
     def allowed(self, population: Population) -> Range:
         return NOT_NEGATIVE
 
@@ -60,7 +69,7 @@ class ProbeNorm(Signal):
         velocity = _train_on(client, taken)
         probed = client.model.vector()
         client.model.load(client.origin)
-        skip = len(taken) if self.credit == "batches" else min(epoch, client.training.steps_for(client.size))
+        skip = self._left_out(client.size, client.training)
         client.state[PROBE] = np.append(probed, np.array([len(taken), skip], dtype=np.float32))
         if self.optimizer_state == "kept" and velocity is not None:
             client.state[PROBE_VELOCITY] = velocity

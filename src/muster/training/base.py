@@ -89,7 +89,11 @@ class LocalTraining(Schedule):
 
     def samples_for(self, size: int) -> int:
         """How many samples that is."""
-        full, rest = divmod(self.steps_for(size), self.epoch_for(size))
+        return self.samples_in(self.steps_for(size), size)
+
+    def samples_in(self, steps: int, size: int) -> int:
+        """How many samples the first `steps` mini-batches of a client with `size` samples have."""
+        full, rest = divmod(steps, self.epoch_for(size))
         return full * self.epoch_samples(size) + rest * self.batch_size
 
     def check_accumulates(self, method: str) -> None:

@@ -53,6 +53,9 @@ class Moon(LocalAlgorithm):
         # Raises where the model has no classification layer to take representations from.
         _ = population.spec.final_weight
 
+    def cautions(self, population: Population) -> list[str]:
+        return ["moon is plain training here: mu is 0"] if self.mu == 0 else []
+
     def begin(self, job: LocalRun) -> None:
         previous = job.context.state.get(PREVIOUS)
         if previous is None or self.mu == 0:

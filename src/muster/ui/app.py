@@ -225,7 +225,7 @@ def make_app(page: Page) -> Guard:
 
     @contextlib.asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
-        # Thousands of runs take a second to read for the first time: before somebody waits for them.
+        # Thousands of runs take a second to read for the first time: before a page waits for them.
         tasks = [
             asyncio.create_task(asyncio.to_thread(views.watcher.look)),
             asyncio.create_task(views.watcher.watch()),

@@ -13,7 +13,7 @@ from muster.results.cases import flat
 
 #: Rounds whose mean length tells how long the rest will take.
 _PACE_ROUNDS = 20
-#: SQLite takes so many values in a statement, and more would not be quicker.
+#: Values in one statement: SQLite limits them, and more would not be quicker.
 _CHUNK = 500
 
 _FACTS = "id, fingerprint, name, seed, rounds, done, status, error, created, started, ended, pid, host"

@@ -1,4 +1,4 @@
-"""Tells pages what has changed: one look at the store for all of them, and only while somebody watches."""
+"""Tells pages what has changed: one look at the store for all of them, and only while a page is open."""
 
 from __future__ import annotations
 
@@ -159,7 +159,7 @@ def plain_json(content: Any) -> str:
 
 
 def _signature(folder: Path) -> tuple[Any, ...]:
-    """Changes whenever somebody commits to the store: a WAL file is written to, or folded into the database."""
+    """Changes with every commit to the store: a WAL file is written to, or folded into the database."""
     facts = []
     for name in (DATABASE, f"{DATABASE}-wal"):
         try:

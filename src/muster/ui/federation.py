@@ -14,6 +14,7 @@ from muster.core.errors import ConfigError
 from muster.experiment.inspection import inspect_experiment
 from muster.heterogeneity.divergences import to_pooled
 from muster.heterogeneity.inspection import Inspection, compared
+from muster.league.evidence import recommended
 from muster.report.inspection import (
     rows_of_divergences,
     rows_of_metrics,
@@ -52,7 +53,7 @@ class Federations:
 
 def _inspected(config: dict[str, Any]) -> Inspection:
     try:
-        return inspect_experiment(from_dict(config))
+        return recommended(inspect_experiment(from_dict(config)))
     except (KeyError, TypeError, ValueError, AttributeError) as error:  # parts that were objects made in Python
         raise ConfigError(
             f"what the clients of this run have cannot be made again here ({error})",
@@ -66,6 +67,9 @@ def as_data(inspection: Inspection) -> dict[str, Any]:
     places, matrix = compared(counts)
     histograms = counts.histograms
     shown = histograms[:MOST_CLIENTS]
+    advised = [*inspection.advice]
+    if inspection.recommendation is not None:
+        advised.append(inspection.recommendation)
     return {
         "title": title(inspection),
         "metrics": rows_of_metrics(inspection),
@@ -73,7 +77,7 @@ def as_data(inspection: Inspection) -> dict[str, Any]:
         "sizes": rows_of_sizes(inspection),
         "unusual": rows_of_unusual(inspection),
         "chance": inspection.chance,
-        "advice": [{"finding": advice.finding, "text": advice.text} for advice in inspection.advice],
+        "advice": [{"finding": advice.finding, "text": advice.text} for advice in advised],
         "classes": [counts.class_name(label) for label in range(counts.table.shape[1])],
         "clients": {
             "names": [counts.client(client) for client in range(len(shown))],

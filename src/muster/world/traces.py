@@ -73,7 +73,7 @@ def _version(file: str) -> tuple[Path, int, int]:
 def _entries(path: Path, changed: int, size: int) -> tuple[Mapping[str, Any], ...]:
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:  # no JSON, no text, numbers too long, lists too deep
         problem = "is empty" if not size else f"is not JSON: {error}"
         raise DataError(f"the trace file {path} {problem}", expected=LAYOUT) from error
     if not isinstance(found, list) or not all(isinstance(entry, dict) for entry in found):

@@ -11,7 +11,7 @@ from muster.data.federated import Dataset, FederatedData
 from muster.data.partition import schemes
 from muster.data.sources.base import sources
 from muster.experiment import from_dict
-from muster.experiment.runner import build_data
+from muster.experiment.components import build_data
 
 pytestmark = [
     pytest.mark.realdata,

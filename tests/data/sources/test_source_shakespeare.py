@@ -13,7 +13,7 @@ from muster.data.sources import sources
 from muster.data.sources._leaf_plays import speaker_of
 from muster.data.sources._plays import is_play, speeches
 from muster.data.sources.shakespeare import VOCABULARY, encode, windows
-from muster.experiment.runner import build_data
+from muster.experiment.components import build_data
 
 PLAY = """THE PLAY
 

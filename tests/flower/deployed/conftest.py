@@ -18,7 +18,8 @@ import pytest
 pytest.importorskip("flwr")
 from muster.engine.base import Engine, Failed, TrainOrder
 from muster.engine.wrapped import WrappedEngine
-from muster.experiment.runner import Ingredients, local_engine, run
+from muster.experiment.parts import Ingredients, local_engine
+from muster.experiment.runner import run
 from muster.flower.deploy.driver import Task
 from muster.flower.deploy.federation import LocalFederation, LocalNode
 from muster.flower.deploy.link import Link

@@ -1,6 +1,6 @@
-"""Flower's private interfaces are still those that `flower_internals.py` was written for.
+"""Flower's private interfaces are still those that the package `flower_internals` was written for.
 
-When this fails after an update of flwr: look at what changed, adapt `flower_internals.py`, run `make flower`, and
+When this fails after an update of flwr: look at what changed, adapt the package, run `make flower`, and
 then raise `version.SUPPORTED`. Until then users of the new version get a clear message, and stock nodes.
 """
 
@@ -10,6 +10,7 @@ import importlib.metadata
 import inspect
 import time
 from types import SimpleNamespace
+from typing import Any
 
 import httpx
 import numpy as np
@@ -30,7 +31,10 @@ from flwr.superlink.grid import http_grid
 from flwr.supernode.fleet_http_connection import http_request_response
 
 from muster.core.errors import EngineError
-from muster.flower.deploy import flower_internals, version
+from muster.flower.deploy import version
+from muster.flower.deploy.flower_internals import control, driving, node, objects
+from muster.flower.deploy.flower_internals import grid as grids
+from muster.flower.deploy.flower_internals.grid import PatientGrid
 from muster.flower.deploy.link import Link
 from muster.flower.deploy.pki import make_authority
 from muster.flower.signing import digest
@@ -87,28 +91,33 @@ MEMBERS = {
 }
 
 
+def used(name: str) -> Any:
+    """What a module of the package has imported under a name."""
+    return next(
+        getattr(module, name) for module in (control, objects, grids, driving, node) if hasattr(module, name)
+    )
+
+
 @pytest.mark.parametrize("name", SIGNATURES)
 def test_functions_take_what_we_give_them(name):
-    found = inspect.signature(getattr(flower_internals, name)).parameters
+    found = inspect.signature(used(name)).parameters
     assert list(found) == SIGNATURES[name].split()
 
 
 @pytest.mark.parametrize("name", FIELDS)
 def test_messages_of_the_protocol_have_the_fields(name):
-    found = {field.name for field in getattr(flower_internals, name).DESCRIPTOR.fields}
+    found = {field.name for field in used(name).DESCRIPTOR.fields}
     assert set(FIELDS[name].split()) <= found
 
 
 @pytest.mark.parametrize("name", MEMBERS)
 def test_classes_have_the_members(name):
-    assert [
-        member for member in MEMBERS[name].split() if not hasattr(getattr(flower_internals, name), member)
-    ] == []
+    assert [member for member in MEMBERS[name].split() if not hasattr(used(name), member)] == []
 
 
 def test_the_grid_can_be_made_patient(tmp_path):
     (tmp_path / "ca.crt").write_bytes(b"")
-    grid = flower_internals.PatientGrid(Link("localhost:1", tmp_path / "ca.crt"), "token", 1000)
+    grid = PatientGrid(Link("localhost:1", tmp_path / "ca.crt"), "token", 1000)
     assert isinstance(grid._retry_invoker, RetryInvoker)
     assert {"max_time", "max_tries", "should_giveup"} <= set(vars(grid._retry_invoker))
     assert grid._addr == "localhost:1"
@@ -134,7 +143,7 @@ def pulled(tmp_path):
 
     def pull(size: int, limit: int, *, stated: bool = True):
         (tmp_path / "ca.crt").write_text(make_authority(tmp_path / str(size)).certificate.read_text())
-        grid = flower_internals.PatientGrid(Link("localhost:1", tmp_path / "ca.crt"), "token", limit)
+        grid = PatientGrid(Link("localhost:1", tmp_path / "ca.crt"), "token", limit)
         answer = PullObjectResponse(object_found=True, object_available=True, object_content=b"x" * size)
         body = Body(answer.SerializeToString())
         headers = {"content-length": str(len(body.content))} if stated else {}
@@ -167,8 +176,8 @@ def test_an_object_is_refused_before_it_is_downloaded(pulled):
 def test_a_message_of_countless_objects_is_refused_before_any_is_asked_for():
     leaves = [ObjectTree(object_id=str(number)) for number in range(200)]
     with pytest.raises(ObjectPullError, match="more than 100 objects"):
-        flower_internals._object_ids(ObjectTree(object_id="message", children=leaves), 10)
-    assert len(flower_internals._object_ids(ObjectTree(object_id="message", children=leaves), 2**24)) == 201
+        objects.object_ids(ObjectTree(object_id="message", children=leaves), 10)
+    assert len(objects.object_ids(ObjectTree(object_id="message", children=leaves), 2**24)) == 201
 
 
 def test_objects_that_weigh_too_much_together_are_not_pulled_on():
@@ -178,7 +187,7 @@ def test_objects_that_weigh_too_much_together_are_not_pulled_on():
         asked.append(object_id)
         return b"x" * 40
 
-    limited = flower_internals._Limited(pull, 100)
+    limited = objects.Limited(pull, 100)
     for number in range(3):
         limited(str(number))
     with pytest.raises(ObjectPullError, match="120 bytes and more"):
@@ -196,9 +205,9 @@ def test_a_piece_that_is_listed_many_times_is_weighed_as_often():
     zeros = np.zeros(10_000_000, dtype=np.float32)
     _, contents = in_pieces(zeros)
     assert sum(map(len, contents.values())) < 15_000_000
-    flower_internals._check_inflated(contents, zeros.nbytes + 10_000)
+    objects.check_inflated(contents, zeros.nbytes + 10_000)
     with pytest.raises(ObjectPullError, match=r"vectors of 40,\d+,\d+ bytes, where a message may have 20,000,000"):
-        flower_internals._check_inflated(contents, 20_000_000)
+        objects.check_inflated(contents, 20_000_000)
 
 
 @pytest.fixture
@@ -207,7 +216,7 @@ def answering(tmp_path, monkeypatch):
     (tmp_path / "ca.crt").write_bytes(b"")
 
     def make(pull, *trees: ObjectTree):
-        grid = flower_internals.PatientGrid(Link("localhost:1", tmp_path / "ca.crt"), "token", 10**6)
+        grid = PatientGrid(Link("localhost:1", tmp_path / "ca.crt"), "token", 10**6)
         answer = SimpleNamespace(
             messages_list=[SimpleNamespace(metadata=proto_metadata(tree.object_id)) for tree in trees],
             message_object_trees=trees,
@@ -215,9 +224,9 @@ def answering(tmp_path, monkeypatch):
         client = SimpleNamespace(
             PullMessages=lambda _: answer, PullObject=None, ConfirmMessageReceived=lambda _: None
         )
-        monkeypatch.setattr(flower_internals.PatientGrid, "_runtime_client", client)
-        monkeypatch.setattr(flower_internals.PatientGrid, "run", SimpleNamespace(run_id=1))
-        monkeypatch.setattr(flower_internals, "make_pull_object_fn_protobuf", lambda *_: pull)
+        monkeypatch.setattr(PatientGrid, "_runtime_client", client)
+        monkeypatch.setattr(PatientGrid, "run", SimpleNamespace(run_id=1))
+        monkeypatch.setattr(grids, "make_pull_object_fn_protobuf", lambda *_: pull)
         return grid
 
     return make
@@ -229,7 +238,7 @@ def proto_metadata(name: str) -> ProtoMetadata:
 
 def test_objects_that_never_come_are_not_waited_for_until_the_deadline(answering, monkeypatch):
     """Several such replies wait together, not one after the other."""
-    monkeypatch.setattr(flower_internals, "_LEAST_PATIENCE", 0.05)
+    monkeypatch.setattr(grids, "_LEAST_PATIENCE", 0.05)
 
     def pull(object_id: str) -> bytes:
         raise ObjectUnavailableError(object_id)

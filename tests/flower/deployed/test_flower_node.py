@@ -16,8 +16,9 @@ from flwr.supercore.inflatable.inflatable_utils import ObjectPullError
 from flwr.supercore.run import Run, RunNotRunningException
 
 from muster.core.errors import EngineError
-from muster.flower.deploy import flower_internals, node
-from muster.flower.deploy.flower_internals import NodeConnection
+from muster.flower.deploy import node
+from muster.flower.deploy.flower_internals import node as connections
+from muster.flower.deploy.flower_internals.node import NodeConnection
 from muster.flower.deploy.link import Link
 
 pytestmark = pytest.mark.flower
@@ -116,7 +117,7 @@ def test_a_run_that_has_ended_is_no_trouble():
 
 
 def test_clients_remember_within_a_series_of_runs(monkeypatch):
-    monkeypatch.setattr(flower_internals, "get_fused_config_from_fab", lambda fab, run: {})
+    monkeypatch.setattr(connections, "get_fused_config_from_fab", lambda fab, run: {})
 
     class Bundle:
         content = b""
@@ -144,7 +145,16 @@ def test_a_message_that_is_larger_than_the_owner_has_room_for_is_not_downloaded_
     with pytest.raises(ObjectPullError, match="a message may have 3,000 bytes"):
         NodeConnection(callbacks, {}, 3000).receive()
     assert len(asked) < 10
-    assert issubclass(ObjectPullError, flower_internals.TROUBLE)
+    assert issubclass(ObjectPullError, connections.TROUBLE)
+
+
+@pytest.mark.parametrize("content", [b"", b"no object", b"Message \x00", b"ArrayChunk 3\x00abc"])
+def test_bytes_that_are_no_message_are_lost_and_the_node_goes_on(monkeypatch, content):
+    monkeypatch.setattr(NodeConnection, "_context", lambda self, run: None)
+    tree = ObjectTree(object_id="message")
+    callbacks = (7, lambda: (message("m"), tree), None, None, None, lambda *_: content, None, lambda *_: None)
+    with pytest.raises(connections.TROUBLE):
+        NodeConnection(callbacks, {}).receive()
 
 
 @pytest.mark.parametrize(("given", "found"), [({}, ""), ({"allow-modules": "mylosses"}, "mylosses")])
@@ -155,7 +165,7 @@ def test_a_node_allows_no_modules_unless_its_owner_does(monkeypatch, tmp_path, g
         seen.update(config)
         raise SystemExit(1)
 
-    monkeypatch.setattr("muster.flower.deploy.flower_internals.connect_node", connect)
+    monkeypatch.setattr("muster.flower.deploy.flower_internals.node.connect_node", connect)
     with pytest.raises(EngineError, match="did not admit this node"):
         node.run_node(Link("localhost:1", tmp_path / "ca.crt"), tmp_path / "key", ClientApp(), given)
     assert seen["allow-modules"] == found

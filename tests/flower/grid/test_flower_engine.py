@@ -15,10 +15,12 @@ import muster
 from muster.core.errors import ConfigError, EngineError
 from muster.data.federated import FederatedData, Index, Samples
 from muster.engine.base import Failed
-from muster.experiment.runner import Ingredients, build_data, local_engine, run
+from muster.experiment.components import build_data
+from muster.experiment.parts import Ingredients, local_engine
+from muster.experiment.runner import run
 from muster.flower import presence, wire
 from muster.flower.client_app import experiment_of, make_client_app
-from muster.flower.engine import FlowerEngine
+from muster.flower.exchange import Exchanges
 from muster.flower.presence import Presence
 from muster.flower.server_app import run_on_grid
 from muster.models import build_model
@@ -225,14 +227,14 @@ def test_an_answer_over_which_judging_breaks_is_one_clients_failure(everybody, g
     """Whatever a client finds to send next: the others train on."""
     experiment = everybody(rounds=1)
     grid = grid_of(experiment)
-    judge = FlowerEngine._check_whose
+    judge = Exchanges._check_whose
 
     def break_over_client_1(engine, client, content, asked):
         if client == 1:
             raise broken("utf-8", "x", 0, 1, "?") if broken is UnicodeEncodeError else broken("boom")
         judge(engine, client, content, asked)
 
-    monkeypatch.setattr(FlowerEngine, "_check_whose", break_over_client_1)
+    monkeypatch.setattr(Exchanges, "_check_whose", break_over_client_1)
     result = run_on_grid(grid, experiment)
     assert result.rejected == [(1, 1, f"its answer was refused: it cannot be judged ({broken.__name__})")]
 

@@ -12,7 +12,7 @@ from muster.config.flower import FlowerOptions
 from muster.core.arrays import Vector
 from muster.engine.base import Engine, Failed, TrainOrder
 from muster.engine.task import Place
-from muster.experiment.runner import build_ingredients
+from muster.experiment.parts import build_ingredients
 from muster.flower.engine import FlowerEngine
 from muster.flower.mail import Letter, Mail, NoAnswer
 from muster.flower.strategy import RecordsEngine

@@ -13,8 +13,8 @@ from flwr.app import Array, ArrayRecord, Error, Message
 
 import muster
 from muster.core.errors import ConfigError
+from muster.experiment.parts import build_ingredients
 from muster.experiment.repetition import replay
-from muster.experiment.runner import build_ingredients
 from muster.flower import wire
 from muster.flower.allowlist import add_client
 from muster.flower.client_app import make_client_app

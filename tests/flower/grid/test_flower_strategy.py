@@ -18,12 +18,18 @@ from muster.aggregation.scaffold import Scaffold
 from muster.core.errors import ConfigError, EngineError
 from muster.flower import MusterStrategy
 from muster.flower.records import spec_of_arrays, to_arrays, to_vector
+from muster.pacing import Synchronous
+from muster.pacing.buffered import Buffered
 from muster.selection.base import Ask, Plan, Selector, Train, View
 from muster.selection.power_of_choice import PowerOfChoice
 from muster.selection.random import RandomSelection
 from muster.selection.terraform import Terraform
 from muster.server.loop import Observer
 from muster.signals.losses import Loss
+from muster.updates.attacks.ipm import InnerProductManipulation
+from muster.updates.attacks.sign_flip import SignFlip
+from muster.updates.clip import Clip
+from muster.updates.guard import Guard
 
 CLIENTS = 5
 FEATURES, LABELS = load_digits(return_X_y=True)
@@ -182,6 +188,48 @@ def test_a_signal_that_clients_answer_can_be_used(grid, initial):
 def test_aggregation_that_needs_another_client_is_refused(grid, initial):
     with pytest.raises(ConfigError, match="needs clients that run scaffold"):
         MusterStrategy(RandomSelection(clients_per_round=2), Scaffold()).start(grid, initial)
+
+
+def test_filters_of_the_server_act_on_updates(grid, initial):
+    start = to_vector(initial, spec := spec_of_arrays(initial))
+    strategy = MusterStrategy(RandomSelection(clients_per_round=CLIENTS), FedAvg(), filters=[Clip(norm=0.01)])
+    end = strategy.start(grid, initial, num_rounds=1, train_config=CONFIG)
+    (training,) = end.result.records[0].trainings
+    assert training.filtered == {"clip": {"seen": CLIENTS, "changed": CLIENTS, "refused": 0}}
+    moved = (to_vector(end.arrays, spec) - start)[spec.trainable]
+    assert 0 < np.linalg.norm(moved) <= 0.01 * (1 + 1e-5)
+
+
+def test_the_guard_refuses_updates_that_are_too_long(grid, initial):
+    strategy = MusterStrategy(RandomSelection(clients_per_round=CLIENTS), guard=Guard(max_norm=1e-3))
+    end = strategy.start(grid, initial, num_rounds=1, train_config=CONFIG)
+    assert [client for _, client, reason in end.result.rejected if "beyond the bound" in reason] == [
+        *range(CLIENTS)
+    ]
+
+
+def test_attackers_that_act_together_are_drawn_among_the_nodes(grid, initial):
+    attack = InnerProductManipulation(share=0.4)
+    strategy = MusterStrategy(RandomSelection(clients_per_round=CLIENTS), Median(), filters=[attack])
+    end = strategy.start(grid, initial, num_rounds=1, train_config=CONFIG)
+    assert end.result.records[0].trainings[0].filtered["ipm"] == {"seen": CLIENTS, "changed": 2, "refused": 0}
+
+
+@pytest.mark.parametrize("step", [Clip(norm=1.0, side="client"), SignFlip(clients=(0,))], ids=["clip", "attack"])
+def test_filters_of_the_client_are_refused_before_round_1(grid, initial, step):
+    strategy = MusterStrategy(RandomSelection(clients_per_round=2), filters=[step], min_nodes=CLIENTS + 1)
+    with pytest.raises(ConfigError, match="acts on clients, and your own client app does not run it"):
+        strategy.start(grid, initial)
+    assert not grid.log
+
+
+def test_only_the_synchronous_pacing_is_kept(grid, initial):
+    select = RandomSelection(clients_per_round=2)
+    with pytest.raises(ConfigError, match="cannot keep the pacing 'buffered'"):
+        MusterStrategy(select, pacing=Buffered(in_flight=2), min_nodes=CLIENTS + 1).start(grid, initial)
+    assert not grid.log
+    end = MusterStrategy(select, pacing=Synchronous()).start(grid, initial, 1, train_config=CONFIG)
+    assert end.result.complete
 
 
 def test_the_server_may_evaluate(grid, initial):

@@ -22,7 +22,7 @@ from muster.data.sources.base import sources
 DIGITS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine")
 #: Samples a second as recorded, and as they are looked at.
 RATE, LOOKED_AT = 48_000, 8_000
-#: A spectrogram has so many bands and moments.
+#: Bands and moments of a spectrogram.
 SIZE = 64
 #: Samples of a window and from one to the next: 64 windows cover a second.
 _WINDOW, _HOP = 256, 125

@@ -16,7 +16,8 @@ from muster.config.experiment import Experiment, load
 from muster.config.flower import FlowerOptions
 from muster.core.errors import EngineError
 from muster.core.registry import build
-from muster.experiment.runner import Ingredients, checked_folder, run
+from muster.experiment.parts import Ingredients
+from muster.experiment.runner import checked_folder, run
 from muster.flower.deploy.link import Link
 from muster.flower.deploy.version import check_version
 from muster.flower.engine import FlowerEngine
@@ -25,7 +26,7 @@ from muster.server.loop import Observer
 from muster.server.result import Result
 
 if TYPE_CHECKING:
-    from muster.flower.deploy.flower_internals import DrivenRun
+    from muster.flower.deploy.flower_internals.driving import DrivenRun
 
 #: Where a run's folder remembers which Flower run it was.
 NOTES = "flower.json"
@@ -101,7 +102,8 @@ def _numbers(module: nn.Module) -> int:
 @contextmanager
 def _driven(task: Task, link: Link, notes: Path) -> Iterator[DrivenRun]:
     check_version()
-    from muster.flower.deploy.flower_internals import drive_run, stop_run
+    from muster.flower.deploy.flower_internals.control import stop_run
+    from muster.flower.deploy.flower_internals.driving import drive_run
 
     series = None
     if task.resume and (earlier := _read(notes)).get("superlink") == link.address:

@@ -112,7 +112,7 @@ class LocalFederation:
 
     def sign_off(self, node: LocalNode) -> None:
         """Tell the SuperLink that a node has died, which otherwise takes a minute to notice."""
-        from muster.flower.deploy.flower_internals import sign_off
+        from muster.flower.deploy.flower_internals.control import sign_off
 
         sign_off(self.link, node.key.private, node.node_id)
 
@@ -210,7 +210,7 @@ class LocalFederation:
         if self.stock:
             answer = self.flwr("supernode", "register", str(key.public), "--name", name, "--format", "json")
             return int(json.loads(answer)["node-id"])
-        from muster.flower.deploy.flower_internals import register_node
+        from muster.flower.deploy.flower_internals.control import register_node
 
         return register_node(self.link, key.public, name)
 

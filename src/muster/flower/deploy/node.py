@@ -25,7 +25,7 @@ from muster.flower.signing import IDENTITY_KEY
 if TYPE_CHECKING:
     from flwr.app import Context, Message
 
-    from muster.flower.deploy.flower_internals import NodeConnection
+    from muster.flower.deploy.flower_internals.node import NodeConnection
     from muster.flower.deploy.link import Link
 
 log = logging.getLogger("muster.node")
@@ -55,7 +55,7 @@ def load_app(reference: str) -> ClientApp:
 def run_node(link: Link, private_key: Path, app: ClientApp, node_config: Mapping[str, Any]) -> None:
     """Serve until SIGTERM or Ctrl-C, then sign off."""
     check_version()
-    from muster.flower.deploy.flower_internals import connect_node
+    from muster.flower.deploy.flower_internals.node import connect_node
 
     failure: Exception | None = None
     try:
@@ -83,7 +83,7 @@ def run_node(link: Link, private_key: Path, app: ClientApp, node_config: Mapping
 
 
 def _serve(connection: NodeConnection, app: Callable[[Message, Context], Message]) -> None:
-    from muster.flower.deploy.flower_internals import TROUBLE
+    from muster.flower.deploy.flower_internals.node import TROUBLE
 
     busy = time.monotonic()
     while True:
@@ -101,7 +101,7 @@ def _serve(connection: NodeConnection, app: Callable[[Message, Context], Message
 def _work(
     connection: NodeConnection, app: Callable[[Message, Context], Message], message: Message, context: Context
 ) -> None:
-    from muster.flower.deploy.flower_internals import error_reply
+    from muster.flower.deploy.flower_internals.node import error_reply
 
     started = time.monotonic()
     try:

@@ -6,7 +6,7 @@ import importlib.metadata
 
 from muster.core.errors import EngineError
 
-#: The version whose private interfaces `flower_internals.py` was written and tested for.
+#: The version whose private interfaces the package `flower_internals` was written and tested for.
 SUPPORTED = "1.41"
 
 

@@ -159,6 +159,6 @@ def _notes(methods: Sequence[str], found: Ranking | None, baseline: str, short: 
 
 
 def problems_needed(methods: int) -> int:
-    """The fewest problems in which the best and the worst of so many methods can be told apart."""
+    """The fewest problems in which the best and the worst of this many methods can be told apart."""
     # The critical difference falls with the root of the number of problems.
     return math.ceil((critical_difference(methods, 1) / (methods - 1)) ** 2)

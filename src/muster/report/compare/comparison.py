@@ -56,13 +56,13 @@ class Options:
     metric: str = "accuracy"
     #: Other metrics that the scores show beside it.
     also: tuple[str, ...] = ()
-    #: Mean of so many last evaluations: one round depends much on whose turn it was.
+    #: Mean of this many last evaluations: a single round depends much on who was selected.
     last: int = 1
     #: Scores and tests after an amount of work: "round=20"; without a number after the smallest total of all runs.
     at: str = ""
     #: Values of the metric to be reached; none: the baseline's mean at the end.
     targets: tuple[float, ...] = ()
-    #: So many evaluations in a row have to reach a target.
+    #: A target counts as reached when this many evaluations in a row reach it.
     sustain: int = 1
     #: Name of the case that others are tested against; empty: random selection, else the first case.
     baseline: str = ""

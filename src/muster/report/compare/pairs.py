@@ -93,7 +93,7 @@ def verdicts(tests: Sequence[PairedTest], decisive: Floats, correct: bool) -> li
 
 
 def seeds_needed(comparisons: int) -> int:
-    """The fewest pairs with which one of so many comparisons can be significant at all."""
+    """The fewest pairs with which one of this many comparisons can be significant at all."""
     return next(n for n in range(1, 1000) if comparisons * smallest_p(n) <= LEVEL)
 
 

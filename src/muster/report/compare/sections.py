@@ -294,7 +294,7 @@ def _score_notes(columns: Sequence[tuple[Column, Sequence[Cell]]]) -> list[str]:
     several = any(cell.spread is not None for _, cells in columns for cell in cells)
     notes = [SPREAD_NOTE] if several else []
     if any(title.startswith("after ") for title in titles):
-        notes.append("After so many client trainings: at equal work, as many as the cheapest run has in all.")
+        notes.append("At equal work: after as many client trainings as the cheapest run has in all.")
     if "participants only" in titles:
         notes.append(
             "Accuracy: global test set; clients' own data: mean over every client's test data; participants only: "

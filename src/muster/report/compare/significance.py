@@ -26,7 +26,7 @@ class PairedTest:
     differences: Floats
     #: Two-sided p of Wilcoxon's signed-rank test, exact.
     p: float
-    #: The smallest p that so many seeds can give.
+    #: The smallest p that this many seeds can give.
     smallest_p: float
     #: Bootstrap interval (BCa) of the mean difference over seeds.
     interval: tuple[float, float]

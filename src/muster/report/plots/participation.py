@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 #: A map of more clients or rounds than this shows means over neighbours …
 MOST_CLIENTS, MOST_ROUNDS = 200, 300
-#: … in so many rows and columns: few enough that single selections add up to something visible.
+#: … in this many rows and columns: few enough that single selections add up to something visible.
 _ROWS, _COLUMNS = 100, 150
 #: Whole numbers up to this get a shade each; more are a scale.
 _MOST_LEVELS = 12

@@ -45,7 +45,7 @@ def plot_weights(results: Sequence[Result], *, title: str = "") -> Figure:
 
 
 def _shares(result: Result) -> tuple[Floats, Floats]:
-    """Rounds in which somebody was aggregated, and rounds × (smallest, largest) weight times clients."""
+    """Rounds that aggregated at least one update, and rounds × (smallest, largest) weight times clients."""
     rounds, ends = [], []
     for record in result.records:
         shares = [len(training.weights) * np.array(training.weights) for training in record.trainings]

@@ -10,12 +10,14 @@ import json
 import math
 import zlib
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, fields
 from typing import Any
 
 import numpy as np
 
 from muster.core.arrays import Ints, Vector
+from muster.core.errors import UNREADABLE, StoreError
 from muster.server.ledger import Costs
 from muster.server.record import OUTCOMES, Flown, GroupAccuracy, Observed, Report, RoundRecord, TrainingRecord
 
@@ -24,6 +26,8 @@ COST_COLUMNS = tuple(field.name for field in fields(Costs))
 _LATER_COSTS = ("wasted_trainings", "wasted_bytes", "wasted_seconds")
 _FIRST_COSTS = tuple(name for name in COST_COLUMNS if name not in _LATER_COSTS)
 _COLUMNS_BYTES = 2
+#: Bytes of the accuracies of all clients: a damaged blob must not fill the memory.
+_LARGEST = 2**28
 
 
 def pack_ids(ids: Ints | list[int]) -> bytes:
@@ -70,7 +74,16 @@ def pack_accuracies(values: Vector) -> bytes:
 
 def unpack_accuracies(blob: bytes) -> Vector:
     # One number per client: what is not compressed begins with a zero, what is compressed never does.
-    return unpack_values(blob if blob[0] == 0 else zlib.decompress(blob))
+    if blob[0] == 0:
+        return unpack_values(blob)
+    packed = zlib.decompressobj()
+    try:
+        values = packed.decompress(blob, _LARGEST)
+    except zlib.error as error:
+        raise ValueError(str(error)) from error
+    if packed.unconsumed_tail or not packed.eof:
+        raise ValueError("accuracies that are damaged, or of more clients than there can be")
+    return unpack_values(values)
 
 
 def rows_of(record: RoundRecord, costs: Costs, disclosed: dict[str, int], ended: float) -> dict[str, list[Any]]:
@@ -157,17 +170,38 @@ def _json(content: Any) -> str | None:
     return json.dumps(content) if content else None
 
 
+@contextmanager
+def readable() -> Iterator[None]:
+    """Within, rows that somebody or something has changed are a StoreError."""
+    try:
+        yield
+    except UNREADABLE as error:
+        raise StoreError(
+            f"the store holds a row that cannot be read ({type(error).__name__}: {str(error)[:100]})",
+            expected="rows as Muster wrote them",
+            fix="restore the store from a backup, or delete the run (`muster runs delete`) and start it again",
+        ) from error
+
+
+def _typed(value: Any, *kinds: type) -> Any:
+    if not isinstance(value, kinds):
+        raise TypeError(f"a {type(value).__name__} instead of a {kinds[0].__name__}")
+    return value
+
+
 class RecordReader:
     """Puts rows of several tables, each in the order of its rounds, together again."""
 
     def __init__(self, rows: dict[str, list[Any]]) -> None:
         self._rows = rows
 
+    @readable()
     def records(self) -> list[RoundRecord]:
-        records = {row["round"]: _bare_record(row) for row in self._rows["rounds"]}
+        records = {_typed(row["round"], int): _bare_record(row) for row in self._rows["rounds"]}
         for row in self._rows["metrics"]:
             value = row["value"]
-            records[row["round"]].metrics[row["name"]] = math.nan if value is None else value
+            measured = math.nan if value is None else _typed(value, float, int)
+            records[row["round"]].metrics[_typed(row["name"], str)] = measured
         for row in self._rows["selections"]:
             records[row["round"]].trainings.append(_training(row))
         for row in self._rows["flights"]:
@@ -179,15 +213,19 @@ class RecordReader:
                 _apply_event(records[row["round"]], row)
         return list(records.values())
 
+    @readable()
     def ended(self) -> list[float]:
         """When each round ended, in seconds since 1970."""
-        return [row["ended"] for row in self._rows["rounds"]]
+        return [_typed(row["ended"], float, int) for row in self._rows["rounds"]]
 
+    @readable()
     def costs(self) -> list[Costs]:
-        return [Costs(*(row[name] for name in COST_COLUMNS)) for row in self._rows["ledger"]]
+        return [Costs(*(_typed(row[name], float, int) for name in COST_COLUMNS)) for row in self._rows["ledger"]]
 
+    @readable()
     def disclosed(self) -> list[dict[str, int]]:
-        return [json.loads(row["disclosed"]) for row in self._rows["ledger"]]
+        rows = [json.loads(row["disclosed"]) for row in self._rows["ledger"]]
+        return [{kind: _typed(times, int) for kind, times in row.items()} for row in rows]
 
     def _reports(self) -> Iterator[tuple[int, Report]]:
         """One report per exchange: neighbouring rows that differ only in their signal."""
@@ -203,10 +241,14 @@ class RecordReader:
 
 
 def _bare_record(row: Any) -> RoundRecord:
-    record = RoundRecord(row["round"], began=row["virtual_began"], ended=row["virtual_ended"])
-    record.asks = [(names, asked, answered) for names, asked, answered in json.loads(row["asks"] or "[]")]
+    began, ended = (_typed(row[name], float, int) for name in ("virtual_began", "virtual_ended"))
+    record = RoundRecord(row["round"], began=began, ended=ended)
+    record.asks = [
+        ([_typed(name, str) for name in names], _typed(asked, int), _typed(answered, int))
+        for names, asked, answered in json.loads(row["asks"] or "[]")
+    ]
     record.groups = [GroupAccuracy(*group) for group in json.loads(row["groups"] or "[]")]
-    record.notes = json.loads(row["notes"] or "{}")
+    record.notes = _typed(json.loads(row["notes"] or "{}"), dict)
     if row["observed"] is not None:
         record.observed = Observed(**json.loads(row["observed"]))
     if row["client_accuracy"] is not None:
@@ -220,15 +262,15 @@ def _training(row: Any) -> TrainingRecord:
         unpack_ids(row["clients"]).tolist(),
         unpack_weights(row["weights"]),
         left_out=left_out,
-        filtered=json.loads(row["filtered"] or "{}"),
+        filtered=_typed(json.loads(row["filtered"] or "{}"), dict),
     )
 
 
 def _apply_event(record: RoundRecord, row: Any) -> None:
     match row["kind"]:
         case "rejected":
-            record.trainings[row["training"]].rejected[row["client"]] = row["detail"]
+            record.trainings[row["training"]].rejected[_typed(row["client"], int)] = _typed(row["detail"], str)
         case "client failed":
-            record.trainings[row["training"]].failed[row["client"]] = row["detail"]
+            record.trainings[row["training"]].failed[_typed(row["client"], int)] = _typed(row["detail"], str)
         case "noted":
-            record.events.append(row["detail"])
+            record.events.append(_typed(row["detail"], str))

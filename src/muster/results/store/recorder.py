@@ -25,10 +25,10 @@ from typing import TYPE_CHECKING, Any
 from muster.core.arrays import State
 from muster.core.errors import CheckpointError, ConfigError, MusterError
 from muster.results import checkpoint
-from muster.results.store.codec import events_of, rows_of
+from muster.results.store.codec import events_of, readable, rows_of
 from muster.results.store.schema import transaction, translated
 from muster.server.ledger import Costs
-from muster.server.persistence import Persistence, Saved, Stage
+from muster.server.persistence import Persistence, Rounds, Saved, Stage
 from muster.server.record import RoundRecord
 
 if TYPE_CHECKING:
@@ -68,7 +68,10 @@ class Recorder(Persistence):
         self._folder = store.checkpoint_folder(fingerprint)
         self._waiting: list[tuple[RoundRecord, Costs, dict[str, int], float]] = []
         self._durable_at = float("-inf")
-        self._durable = int(self._row()["durable"])
+        with readable():
+            self._durable = int(self._row()["durable"])
+        #: Rounds that are in the database.
+        self._kept = 0
 
     def load(self) -> Saved | None:
         row = self._row()
@@ -78,8 +81,16 @@ class Recorder(Persistence):
         if done < row["done"]:
             self._forget_after(done)
         self._tidy(keep={done})
-        rows = self._store.rows_of_run(self.run, done)
-        return Saved(state, rows.records(), rows.costs(), rows.disclosed())
+        self._kept = done
+        return Saved(state, **vars(self.first(done)))
+
+    @property
+    def kept(self) -> int:
+        return self._kept
+
+    def first(self, count: int) -> Rounds:
+        rows = self._store.rows_of_run(self.run, count)
+        return Rounds(records=rows.records(), costs=rows.costs(), disclosed=rows.disclosed())
 
     def round_ended(
         self,
@@ -136,6 +147,7 @@ class Recorder(Persistence):
             path.unlink(missing_ok=True)
             raise
         self._waiting.clear()
+        self._kept = done
         if durable:
             self._durable_at, self._durable = time.monotonic(), done
         self._tidy(keep={done, self._durable})

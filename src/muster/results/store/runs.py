@@ -6,7 +6,7 @@ import json
 import sqlite3
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, get_args
 
 from muster.config.defaults import with_defaults
 from muster.server.origin import Provenance
@@ -15,6 +15,14 @@ from muster.server.origin import Provenance
 Status: TypeAlias = Literal["planned", "running", "interrupted", "stopped", "complete", "failed"]
 
 _MISSING = object()
+_KINDS: tuple[tuple[str, type | tuple[type, ...]], ...] = (
+    *((name, str) for name in ("fingerprint", "name", "error", "code_version", "host")),
+    *((name, int) for name in ("id", "seed", "rounds", "done", "pid")),
+    *((name, (int, float)) for name in ("created", "started", "seconds")),
+    ("ended", (int, float, type(None))),
+    ("config", dict),
+    ("environment", dict),
+)
 
 
 @dataclass(frozen=True)
@@ -83,8 +91,13 @@ def run_from(row: sqlite3.Row, alive: bool, sweeps: list[str], name: str | None)
     if values["status"] == "running" and not alive:
         values["status"] = "interrupted"
     values["name"] = name or values["name"]
-    config, environment = json.loads(row["config"]), json.loads(row["environment"])
-    return Run(config=config, environment=environment, sweeps=sweeps, **values)
+    values |= {key: json.loads(row[key]) for key in ("config", "environment")}
+    for key, kind in _KINDS:
+        if not isinstance(values[key], kind):
+            raise TypeError(f"a {type(values[key]).__name__} in the list of runs")
+    if values["status"] not in get_args(Status) or not 0 <= values["done"] <= values["rounds"]:
+        raise ValueError(f"a run that is {values['status']!r} after {values['done']} rounds")
+    return Run(sweeps=sweeps, **values)
 
 
 def fits(config: Mapping[str, Any], where: Mapping[str, Any]) -> bool:

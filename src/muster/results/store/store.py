@@ -16,16 +16,17 @@ from typing import Any
 import numpy as np
 
 from muster.config.experiment import CheckpointOptions, Experiment
-from muster.core.errors import CheckpointError, ConfigError, OutputError, StoreError
+from muster.core.errors import UNREADABLE, CheckpointError, ConfigError, OutputError, StoreError
 from muster.core.parameters import ParameterSpec
 from muster.core.registry import build
 from muster.results import checkpoint
 from muster.results.store.claims import Claims
-from muster.results.store.codec import RecordReader
+from muster.results.store.codec import RecordReader, readable
 from muster.results.store.environment import code_version, environment
 from muster.results.store.recorder import ROUND_TABLES, Recorder
 from muster.results.store.runs import Event, Run, Status, fits, run_from
 from muster.results.store.schema import open_database, transaction, translated
+from muster.results.store.watch import Watch
 from muster.selection.history import History
 from muster.server.ledger import Ledger
 from muster.server.result import Result
@@ -35,8 +36,6 @@ CLAIMS = "muster.claims"
 CHECKPOINTS = "checkpoints"
 WORKSPACE_VARIABLE = "MUSTER_WORKSPACE"
 
-#: The first bytes of a database file.
-_MAGIC = b"SQLite format 3\0"
 #: Comes after every other character.
 _LAST = "\U0010ffff"
 
@@ -65,16 +64,11 @@ class Store:
             )
         self.connection = open_database(self.path)
         self.claims = Claims(self.folder / CLAIMS)
-        self._inode = self.path.stat().st_ino
+        self._watch = Watch(self.path)
 
     def check_present(self) -> None:
         """Refuse to continue if the database was deleted or overwritten: SQLite would write into the void."""
-        try:
-            with self.path.open("rb") as file:
-                sound = os.fstat(file.fileno()).st_ino == self._inode and file.read(len(_MAGIC)) == _MAGIC
-        except OSError:
-            sound = False
-        if not sound:
+        if not self._watch.sound():
             raise StoreError(
                 f"the store {self.path} was deleted, replaced or overwritten while it was written to",
                 fix="restore it from a backup and continue with --resume, or run the experiment again",
@@ -88,6 +82,7 @@ class Store:
 
     def close(self) -> None:
         self.connection.close()
+        self._watch.close()
         self.claims.close()
 
     def checkpoint_folder(self, fingerprint: str) -> Path:
@@ -170,14 +165,21 @@ class Store:
         )
         rows = self.rows_of_run(run.id, run.done)
         history, ledger = History(0), Ledger(rows.costs(), rows.disclosed())
-        history.load_state_dict(state["history"])
-        ledger.privacy.load_state_dict(state["privacy"])
+        try:
+            history.load_state_dict(state["history"])
+            ledger.privacy.load_state_dict(state["privacy"])
+            spec = ParameterSpec.from_state(state["spec"])
+        except UNREADABLE as error:
+            raise CheckpointError(
+                f"the last checkpoint of run {run.fingerprint[:8]} holds something else than a run ({error!r})",
+                fix="restore it from a backup, or delete the run (`muster runs delete`) and start it again",
+            ) from error
         return Result(
             parameters=state.get("parameters", np.empty(0, dtype=np.float32)),
             records=rows.records(),
             ledger=ledger,
             history=history,
-            spec=ParameterSpec.from_state(state["spec"]),
+            spec=spec,
             complete=run.status == "complete",
             name=run.name,
             config=run.config,
@@ -211,6 +213,10 @@ class Store:
                 }
             finally:
                 self.connection.execute("COMMIT")
+        with readable():
+            for table in ("rounds", "ledger"):
+                if [row["round"] for row in rows[table]] != list(range(1, done + 1)):
+                    raise ValueError(f"{len(rows[table])} of {done} rounds are in the table '{table}'")
         return RecordReader(rows)
 
     # --- writing -----------------------------------------------------------------------------------------
@@ -306,7 +312,8 @@ class Store:
         for row in rows:
             alive = row["status"] == "running" and self.claims.taken(row["id"])
             sweeps = names[row["id"]]
-            found.append(run_from(row, alive, list(sweeps), sweeps.get(sweep or "")))
+            with readable():
+                found.append(run_from(row, alive, list(sweeps), sweeps.get(sweep or "")))
         return found
 
     def _ensure(self, fingerprint: str, description: Mapping[str, Any]) -> sqlite3.Row:

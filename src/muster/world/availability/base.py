@@ -60,7 +60,7 @@ class Availability(Component):
         return moment
 
 
-#: For so many looks at everybody's state it is noted beforehand whose may change.
+#: Looks ahead for which it is noted in advance whose state may change.
 LOOKS_AHEAD = 16
 
 

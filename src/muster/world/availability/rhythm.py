@@ -33,7 +33,7 @@ CYCLES = 16
 _DRAWS = 1 << 16
 #: In 68 years from time 0: until then, what has been played is kept in 32 bits.
 _KEPT_UNTIL = 1 << 31
-#: Openings in the table, as bits: so many of a client's key say which is its own.
+#: Openings in the table, as bits: this many bits of a client's key say which one is its own.
 _OPENING_BITS = 15
 
 

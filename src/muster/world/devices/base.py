@@ -138,9 +138,14 @@ def check_positive(key: str, value: float, *, or_zero: bool = False) -> None:
         raise ConfigError(f"bad value for 'devices.{key}': {value}", expected=expected)
 
 
-def cost_of_a_sample(declared: float | None, count: CountFlops) -> float:
-    """FLOPs of a training sample: as declared, or counted."""
-    if declared is None:
-        return count()
-    check_positive("flops_per_sample", declared)
-    return declared
+def training_speeds(milliseconds: Floats, reference: float, per_sample: float | None, count: CountFlops) -> Floats:
+    """Training samples a second of devices on which an inference of `reference` FLOPs takes these milliseconds.
+
+    `per_sample`: FLOPs of a training sample; None: counted.
+    """
+    check_positive("reference_flops", reference)
+    if per_sample is not None:
+        check_positive("flops_per_sample", per_sample)
+    cost = count() if per_sample is None else per_sample
+    speeds: Floats = reference / (milliseconds / 1000) / cost
+    return speeds

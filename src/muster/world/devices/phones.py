@@ -25,8 +25,8 @@ from muster.world.devices.base import (
     Devices,
     Jitter,
     check_positive,
-    cost_of_a_sample,
     device_models,
+    training_speeds,
 )
 
 #: A forward pass of MobileNetV2 on one picture of 224 × 224, which we assume the published times refer to
@@ -86,11 +86,9 @@ class Phones(DeviceModel):
 
     def draw(self, clients: int, seed: int, flops: CountFlops) -> Devices:
         check_positive("jitter", self.jitter, or_zero=True)
-        check_positive("reference_flops", self.reference_flops)
         known = tables()
         phones = self._phones(known)
-        cost = cost_of_a_sample(self.flops_per_sample, flops)
-        rates = self.reference_flops / (known.milliseconds[phones] / 1000)
+        rates = training_speeds(known.milliseconds[phones], self.reference_flops, self.flops_per_sample, flops)
         phone = Drawn(clients, seed, len(phones), word=0)
         network = Drawn(clients, seed, len(known.networks), word=1)
         means, spreads = known.networks[:, [0, 2]], known.networks[:, [1, 3]]
@@ -103,9 +101,7 @@ class Phones(DeviceModel):
             jitter = Jitter(seed, (down, self.jitter, up))
         elif self.jitter:
             jitter = Jitter(seed, (0.0, self.jitter, 0.0))
-        return Devices(
-            ByKind(rates / cost, phone), ByKind(speeds[:, 0], network), ByKind(speeds[:, 1], network), jitter
-        )
+        return Devices(ByKind(rates, phone), ByKind(speeds[:, 0], network), ByKind(speeds[:, 1], network), jitter)
 
     def _phones(self, known: Tables) -> list[int]:
         """The rows of the phones to draw from: some names have several, with different chips."""
@@ -118,7 +114,7 @@ class Phones(DeviceModel):
 
 @dataclass(frozen=True)
 class Drawn:
-    """Which of so many kinds each client has, equally likely, from its own stream (seed, "devices", client).
+    """Which kind each client has, all equally likely, from its own stream (seed, "devices", client).
 
     Of very many clients most are never looked at: kinds are drawn when they are asked for, until a good part of
     all is asked for at once.

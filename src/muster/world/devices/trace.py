@@ -14,8 +14,8 @@ from muster.world.devices.base import (
     Devices,
     Jitter,
     check_positive,
-    cost_of_a_sample,
     device_models,
+    training_speeds,
 )
 from muster.world.devices.phones import KILOBIT, REFERENCE_FLOPS
 
@@ -36,13 +36,12 @@ class Trace(DeviceModel):
 
     def draw(self, clients: int, seed: int, flops: CountFlops) -> Devices:
         check_positive("jitter", self.jitter, or_zero=True)
-        check_positive("reference_flops", self.reference_flops)
         milliseconds, kilobits = traces.speeds(self.file)
-        cost = cost_of_a_sample(self.flops_per_sample, flops)
+        rates = training_speeds(milliseconds, self.reference_flops, self.flops_per_sample, flops)
         kinds, _ = traces.devices_of(np.arange(clients), len(milliseconds), seed)
         connection = ByKind(kilobits * KILOBIT, kinds)
         return Devices(
-            speed=ByKind(self.reference_flops / (milliseconds / 1000) / cost, kinds),
+            speed=ByKind(rates, kinds),
             down=connection,
             up=connection,
             jitter=Jitter(seed, (self.jitter,) * 3) if self.jitter else None,
