@@ -26,6 +26,7 @@ import numpy as np
 import psutil
 
 from muster.config.experiment import from_dict
+from muster.core.arrays import Floats
 from muster.results.store import DATABASE, Store
 from muster.results.store.codec import rows_of
 from muster.server.ledger import Costs
@@ -228,7 +229,7 @@ def _look_at_the_run(server: Server, until: float) -> None:
         time.sleep(max(0.0, min(0.5, until - time.monotonic())))
 
 
-def watched_against_alone(rounds: np.ndarray, switches: np.ndarray) -> dict[str, Any]:
+def watched_against_alone(rounds: Floats, switches: Floats) -> dict[str, Any]:
     """Rounds (when each ended, processor time by then) and the moments at which watching began, ended, began, …
 
     A round belongs to a stretch if it began and ended in it. Each watched stretch is compared with the mean of its

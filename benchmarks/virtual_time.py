@@ -64,6 +64,7 @@ CASES = (
     Case("synchronous", 20_000_000, 10_000, sessions="", rounds=8),
     # The slowest of 10,000 phones decides: with little to compute, a round lasts about a minute and a half.
     Case("synchronous with sessions", 20_000_000, 10_000, sessions="rhythm", rounds=6, flops=2e8),
+    Case("synchronous, recorded sessions", 20_000_000, 10_000, sessions="sessions", rounds=6, flops=2e8),
 )
 
 
