@@ -2,7 +2,8 @@
 
     python studies/attacks/tables.py [WORKSPACE [PICTURE.png]]
 
-Shown are the seeds whose runs without an attack are complete, and the attacks that are complete with all of these.
+Shown are the aggregators that have every run that FedAvg has, the seeds whose runs without an attack are complete,
+and the attacks that are complete with all of these.
 """
 
 from __future__ import annotations
@@ -40,10 +41,18 @@ def study(results: Iterable[Result]) -> Study:
         if result.complete:
             attack, aggregator, selector = result.name.split(", ")
             found.setdefault((attack, aggregator, selector), {})[int(result.config["seed"])] = result
-    attacks, aggregators, selectors = (list(dict.fromkeys(names)) for names in zip(*found, strict=True))
+    first = {(attack, selector): set(runs) for (attack, one, selector), runs in found.items() if one == "fedavg"}
+    full = [
+        name
+        for name in names(found, 1)
+        if all(
+            set(found.get((attack, name, selector), {})) >= seeds for (attack, selector), seeds in first.items()
+        )
+    ]
+    found = {key: runs for key, runs in found.items() if key[1] in full}
     shared = {
-        attack: set.intersection(*(set(found.get((attack, a, s), {})) for a in aggregators for s in selectors))
-        for attack in attacks
+        attack: set.intersection(*(set(found.get((attack, a, s), {})) for a in full for s in names(found, 2)))
+        for attack in names(found, 0)
     }
     seeds = shared["none"]
     return {
@@ -178,18 +187,17 @@ def heat_map(runs: Study) -> Figure:
 def main(workspace: Path, file: Path | None) -> None:
     with Store(workspace, create=False) as store:
         runs = study(store.results(sweep=SWEEP, parameters=False))
+    if file is not None:
+        save_figure(heat_map(runs), file)
     seeds = len(next(iter(runs.values())))
     print(f"{len(names(runs, 0))} attacks ({', '.join(names(runs, 0))}), {seeds} seeds\n")
     for title, rows in (
         ("Accuracy in the last round, %", scores(runs)),
         ("Points lost, in the mean over aggregators", worse_than_random(runs)),
         ("Attackers among those that trained", participation(runs)),
+        ("Marked pictures taken for the attackers' class, %", backdoors(runs, workspace)),
     ):
-        print(f"## {title}\n\n{markdown(rows)}\n")
-    if "backdoor" in names(runs, 0):
-        print(f"## Marked pictures taken for the attackers' class, %\n\n{markdown(backdoors(runs, workspace))}\n")
-    if file is not None:
-        save_figure(heat_map(runs), file)
+        print(f"## {title}\n\n{markdown(rows)}\n", flush=True)
 
 
 if __name__ == "__main__":
