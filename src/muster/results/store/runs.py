@@ -15,7 +15,8 @@ from muster.server.origin import Provenance
 Status: TypeAlias = Literal["planned", "running", "interrupted", "stopped", "complete", "failed"]
 
 _MISSING = object()
-_KINDS = (
+#: Columns and the types that their values have.
+_KINDS: tuple[tuple[str, type | tuple[type, ...]], ...] = (
     *((name, str) for name in ("fingerprint", "name", "error", "code_version", "host")),
     *((name, int) for name in ("id", "seed", "rounds", "done", "pid")),
     *((name, (int, float)) for name in ("created", "started", "seconds")),
@@ -90,9 +91,11 @@ def run_from(row: sqlite3.Row, alive: bool, sweeps: list[str], name: str | None)
         values["status"] = "interrupted"
     values["name"] = name or values["name"]
     config, environment = json.loads(row["config"]), json.loads(row["environment"])
-    for value, kind in ((config, dict), (environment, dict), *((values[name], kind) for name, kind in _KINDS)):
-        if not isinstance(value, kind):
-            raise TypeError(f"a {type(value).__name__} in the list of runs")
+    if not (isinstance(config, dict) and isinstance(environment, dict)):
+        raise TypeError("a config or environment that is none")
+    for column, kind in _KINDS:
+        if not isinstance(values[column], kind):
+            raise TypeError(f"a {type(values[column]).__name__} as '{column}'")
     if values["status"] not in get_args(Status) or not 0 <= values["done"] <= values["rounds"]:
         raise ValueError(f"a run that is {values['status']!r} after {values['done']} rounds")
     return Run(config=config, environment=environment, sweeps=sweeps, **values)
