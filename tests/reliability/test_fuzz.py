@@ -14,10 +14,13 @@ import pytest
 
 import muster
 from muster.config.experiment import load
-from muster.core.errors import CheckpointError, ConfigError, StoreError
+from muster.core.errors import CheckpointError, ConfigError, DataError, StoreError
+from muster.data.own import from_arrays
 from muster.results import checkpoint
 from muster.results.store import Store, codec
+from muster.results.store.schema import translated
 from muster.server.loop import Observer
+from muster.world import traces
 
 QUICK = ("experiment-files", "sweep-files", "traces", "own-tables")
 
@@ -180,6 +183,32 @@ def test_a_row_that_somebody_has_changed_is_one_message(stopped: Any, cell: str)
     assert "row that cannot be read" in caught.value.problem
     with pytest.raises(StoreError):
         muster.run(experiment, workers=0, out=folder, resume=True)
+
+
+def test_a_database_whose_names_are_no_text_is_damaged(tmp_path: Path) -> None:
+    with pytest.raises(StoreError, match="is damaged"), translated(tmp_path / "muster.db"):
+        b"\x9f".decode()
+
+
+@pytest.mark.flower
+def test_a_list_of_signals_that_is_too_deep_is_refused() -> None:
+    from muster.flower.wire import WireError, signals_from_text
+
+    with pytest.raises(WireError, match="cannot be understood"):
+        signals_from_text("[" * 2000 + "]" * 2000, 10)
+
+
+def test_clients_of_several_types_are_refused() -> None:
+    clients = np.array(["a", ["b"], 3, "d"] * 5, dtype=object)
+    with pytest.raises(DataError, match="of several types"):
+        from_arrays(np.ones((20, 2)), [0, 1] * 10, clients=clients)
+
+
+def test_a_trace_that_is_too_deep_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "trace.json"
+    path.write_text("[" * 100_000)
+    with pytest.raises(DataError, match="is not JSON"):
+        traces.speeds(str(path))
 
 
 def test_accuracies_that_would_fill_the_memory_are_refused(monkeypatch: Any) -> None:

@@ -77,11 +77,11 @@ def run_episode(rng: random.Random, folder: Path, counts: Counts) -> None:
     config.write_text(to_toml(BASE | KINDS[kind]), encoding="utf-8")
     with small_disk(folder / "disk") as disk:
         out = disk.folder / "out"
-        workers = lambda: str(rng.choice((0, 1, 2)))  # noqa: E731 (another number each time: the bits are the same)
 
         def start(*options: str) -> Command:
             counts.starts += 1
-            return Command(folder / "log", "run", str(config), "--out", str(out), "--workers", workers(), *options)
+            workers = str(rng.choice((0, 1, 2)))  # another number each time: the bits are the same
+            return Command(folder / "log", "run", str(config), "--out", str(out), "--workers", workers, *options)
 
         command, done = start(), 0
         for _ in range(FAULTS):

@@ -72,7 +72,7 @@ class Command:
         except SystemExit as left:
             code = left.code if isinstance(left.code, int) else int(left.code is not None)
         except BaseException:
-            sys.excepthook(*sys.exc_info())  # type: ignore[arg-type]
+            sys.excepthook(*sys.exc_info())
         finally:
             with suppress(Exception):
                 sys.stdout.flush(), sys.stderr.flush()

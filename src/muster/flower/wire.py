@@ -196,7 +196,7 @@ def signals_from_text(text: str, classes: int) -> tuple[Signal, ...]:
     """The signals that a server asks for, built from the registry: nothing else can be named."""
     try:
         return tuple(rebuilt(entry, classes) for entry in json.loads(text))
-    except (ValueError, TypeError, KeyError) as error:
+    except (ValueError, TypeError, KeyError, RecursionError) as error:
         raise WireError(f"the list of signals cannot be understood: {_short(text)} ({error!r})") from error
     except MusterError as error:
         raise WireError(f"the server asks for a signal that this client does not have: {error}") from error

@@ -38,11 +38,11 @@ def reading(folder: Path) -> Iterator[sqlite3.Connection]:
             yield connection
         finally:
             connection.close()
-    except sqlite3.Error as error:
+    except (sqlite3.Error, UnicodeDecodeError) as error:  # the latter: names in a damaged file are no text
         raise _explained(path, error) from error
 
 
-def _explained(path: Path, error: sqlite3.Error) -> StoreError:
+def _explained(path: Path, error: Exception) -> StoreError:
     text = str(error)
     if "locked" in text:
         return StoreError(

@@ -15,6 +15,7 @@ from muster.server.origin import Provenance
 Status: TypeAlias = Literal["planned", "running", "interrupted", "stopped", "complete", "failed"]
 
 _MISSING = object()
+#: Columns and the types that their values have.
 _KINDS: tuple[tuple[str, type | tuple[type, ...]], ...] = (
     *((name, str) for name in ("fingerprint", "name", "error", "code_version", "host")),
     *((name, int) for name in ("id", "seed", "rounds", "done", "pid")),
@@ -94,7 +95,7 @@ def run_from(row: sqlite3.Row, alive: bool, sweeps: list[str], name: str | None)
     values |= {key: json.loads(row[key]) for key in ("config", "environment")}
     for key, kind in _KINDS:
         if not isinstance(values[key], kind):
-            raise TypeError(f"a {type(values[key]).__name__} in the list of runs")
+            raise TypeError(f"a {type(values[key]).__name__} as '{key}'")
     if values["status"] not in get_args(Status) or not 0 <= values["done"] <= values["rounds"]:
         raise ValueError(f"a run that is {values['status']!r} after {values['done']} rounds")
     return Run(sweeps=sweeps, **values)

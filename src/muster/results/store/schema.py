@@ -251,11 +251,11 @@ def translated(path: Path) -> Iterator[None]:
     """The database's own errors as ones that a user can act on."""
     try:
         yield
-    except sqlite3.Error as error:
+    except (sqlite3.Error, UnicodeDecodeError) as error:  # the latter: names in a damaged file are no text
         raise _explained(path, error) from error
 
 
-def _explained(path: Path, error: sqlite3.Error) -> MusterError:
+def _explained(path: Path, error: Exception) -> MusterError:
     text = str(error)
     if "full" in text:
         return OutputError(
@@ -269,7 +269,7 @@ def _explained(path: Path, error: sqlite3.Error) -> MusterError:
         )
     if "readonly" in text or "unable to open" in text:
         return OutputError(f"cannot write to the store {path}: {text}", fix="choose another workspace")
-    if "malformed" in text or "not a database" in text:
+    if "malformed" in text or "not a database" in text or isinstance(error, UnicodeDecodeError):
         return StoreError(
             f"the store {path} is damaged ({text})", fix="restore it from a backup, or start a new one"
         )
