@@ -248,34 +248,55 @@ def test_a_league_from_end_to_end(league, tmp_path, guest):
     whole = write_page(outcome, tmp_path / "page.html", "muster league").read_text()
     assert whole.count("<img") >= 2
     assert "Selection: alpha 1.0" in whole
-    _assert_gains_are_differences(outcome)
-    _assert_words_of_people_stay(outcome, tmp_path)
     with pytest.raises(ConfigError, match=r"unknown format of .*page\.txt"):
         write_page(outcome, tmp_path / "page.txt", "")
 
 
-def _assert_gains_are_differences(outcome):
-    """The evidence has the differences of mean accuracies, and profiles of every problem."""
-    found = evidence_of(outcome)
+@pytest.fixture
+def told(league, made, monkeypatch, tmp_path):
+    """The outcome of a league whose results are made up: terraform gains 0.1 with every seed."""
+    planned = plan(league, "smoke")
+    reached = {"random": 0.5, "terraform": 0.6, "fedcs": 0.4}
+    results = {
+        run.experiment.fingerprint: made(
+            run.method, seed := run.experiment.seed, [0.2, reached[run.method] + seed / 50]
+        )
+        for run in planned.runs({})
+    }
+    monkeypatch.setattr("muster.league.outcome._run", lambda *_, **__: (results, {}, True))
+    with Store(tmp_path / "store") as store:
+        return run_league(planned, store)
+
+
+def test_the_evidence_has_differences_to_the_baseline_and_every_federation(told):
+    found = evidence_of(told)
     assert [problem.name for problem in found.problems] == ["alpha 0.5", "alpha 1.0"]
     assert found.problems[0].profile["log10 of clients"] == pytest.approx(math.log10(12))
-    judged = outcome.tables[0].comparison.judged[0]
-    scores = judged.tables["scores"]
-    mean = dict(zip((cell.value for cell in scores.column("case")), scores.column("accuracy"), strict=True))
-    for method, gain in found.problems[0].gains.items():
-        assert gain.value == pytest.approx(mean[method].value - mean["random"].value)
+    assert found.problems[0].profile["cohort, share of clients"] == pytest.approx(4 / 12)
+    assert found.problems[0].gains["terraform"].value == pytest.approx(0.1)
+    assert found.problems[0].gains["terraform"].clearly_better
+    assert found.problems[1].gains["fedcs"].clearly_worse
 
 
-def _assert_words_of_people_stay(outcome, folder):
-    (folder / "images").mkdir()
-    page = folder / "docs.md"
+def test_the_page_says_first_what_follows(told, tmp_path):
+    page = write_page(told, tmp_path / "page.md", "muster league").read_text()
+    answer = page.split("## Selection")[0]
+    assert "above zero: `terraform` +10.0" in answer
+    assert "clearly worse in none: `terraform` (2 of 2)" in answer
+    assert "| alpha 1.0 | 12 × " in answer
+    assert "fedcs" in page.split("Without a rank")[1].split(".")[0]
+
+
+def test_words_of_people_stay(told, tmp_path):
+    (tmp_path / "images").mkdir()
+    page = tmp_path / "docs.md"
     page.write_text(f"# Mine\n\nbefore\n\n{BEGIN}\nold\n{END}\n\nafter\n")
-    text = write_page(outcome, page, "muster league").read_text()
+    text = write_page(told, page, "muster league").read_text()
     assert text.startswith("# Mine\n\nbefore\n")
     assert text.endswith("after\n")
     assert "old" not in text.split()
     assert "](images/docs-selection-ranks.png)" in text
-    assert (folder / "images" / "docs-selection-gains.png").exists()
+    assert (tmp_path / "images" / "docs-selection-gains.png").exists()
 
 
 def test_the_best_point_is_chosen_at_equal_work_and_only_with_all_of_its_seeds(league, made):

@@ -140,7 +140,9 @@ def recommend(inspection: Inspection, evidence: Evidence) -> Recommendation:
     own = profile(inspection)
     tried = [problem for problem in evidence.problems if problem.compares == "selection"]
     if not tried:
-        return Recommendation("No selection method is recommended", "The league has compared none.")
+        return Recommendation(
+            "No selection method is recommended", "There are no results of a league: run one with `muster league`."
+        )
     ordered = sorted(tried, key=lambda problem: distance(own, problem.profile))
     near = [problem for problem in ordered if distance(own, problem.profile) <= NEAR][:MOST_PROBLEMS]
     source = f"league of {len(tried)} problems, {evidence.seeds} seeds, scale {evidence.scale!r}"
