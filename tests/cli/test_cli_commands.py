@@ -128,7 +128,7 @@ def test_resume_says_when_there_is_nothing_to_go_on_with(here):
 
 def test_quickstart_compares_and_draws(here):
     text = call("quickstart", "--rounds", "2", "--out", "q")
-    assert "at equal work" in text
+    assert "At equal work" in text
     assert "terraform" in text
     assert Path("q/comparison.png").read_bytes().startswith(b"\x89PNG")
     assert "muster ui --workspace q --open" in text
