@@ -15,7 +15,8 @@ import pytest
 import muster
 from muster.config.experiment import load
 from muster.core.errors import CheckpointError, ConfigError, DataError, StoreError
-from muster.data.own import from_arrays
+from muster.data.own import from_arrays, from_folder
+from muster.data.sources._pictures import picture
 from muster.results import checkpoint
 from muster.results.store import Store, codec
 from muster.results.store.schema import translated
@@ -202,6 +203,26 @@ def test_clients_of_several_types_are_refused() -> None:
     clients = np.array(["a", ["b"], 3, "d"] * 5, dtype=object)
     with pytest.raises(DataError, match="of several types"):
         from_arrays(np.ones((20, 2)), [0, 1] * 10, clients=clients)
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"\x93NUMPY\x01\x00v\x00{'descr': (", b"\x93NUMPY\x01\x00\x06\x00{'a': ", b"\x93NUMPY"]
+)
+def test_a_damaged_sample_is_named(tmp_path: Path, content: bytes) -> None:
+    for client in "ab":
+        for label in "xy":
+            place = tmp_path / client / label
+            place.mkdir(parents=True)
+            for number in range(3):
+                np.save(place / f"{number}.npy", np.zeros((3, 4, 4), dtype=np.float32))
+    (tmp_path / "a" / "x" / "0.npy").write_bytes(content)
+    with pytest.raises(DataError, match=r"0\.npy"):
+        from_folder(tmp_path)
+
+
+def test_a_damaged_picture_is_named(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="cannot decode"):
+        picture(b"\x89PNG\r\n\x1a\n\x00\x00\x00\x02IHDR\x00\x00", "RGB")
 
 
 def test_a_trace_that_is_too_deep_is_refused(tmp_path: Path) -> None:

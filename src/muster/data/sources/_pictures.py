@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
-from PIL import Image, UnidentifiedImageError
+from PIL import Image
 
 from muster.core.errors import DataError
 
@@ -31,7 +31,7 @@ def picture(
     try:
         with Image.open(io.BytesIO(content) if isinstance(content, bytes) else content) as image:
             converted = image.convert(mode)
-    except (OSError, UnidentifiedImageError) as problem:
+    except Exception as problem:  # decoders raise what they like for damaged files
         where = "a picture" if isinstance(content, bytes) else str(content)
         raise DataError(f"cannot decode {where}: {problem}", fix="fetch the data set again") from problem
     if size is not None and (converted.size != (size, size) or margin != 1.0):

@@ -133,7 +133,7 @@ def _samples(
 
 
 def _check_sizes(paths: list[Path], shape: tuple[int, ...], size: int | None) -> None:
-    from PIL import Image, UnidentifiedImageError
+    from PIL import Image
 
     if size is not None:
         return
@@ -141,7 +141,7 @@ def _check_sizes(paths: list[Path], shape: tuple[int, ...], size: int | None) ->
         try:
             with Image.open(path) as image:
                 width, height = image.size
-        except (OSError, UnidentifiedImageError) as problem:
+        except Exception as problem:  # decoders raise what they like for damaged files
             raise DataError(f"cannot decode {path}: {problem}", fix="remove or repair the file") from problem
         if (height, width) != shape[1:]:
             raise DataError(
@@ -162,7 +162,7 @@ def _check_numbers(features: npt.NDArray[Any], paths: list[Path]) -> None:
 def _loaded(file: Path) -> npt.NDArray[Any]:
     try:
         sample: npt.NDArray[Any] = np.load(file, allow_pickle=False)
-    except (OSError, ValueError) as problem:
+    except Exception as problem:  # NumPy reads the header as Python text: it may hold anything
         raise DataError(f"cannot read {file}: {problem}", expected="one sample as a NumPy array") from problem
     if sample.dtype.kind not in "biuf":
         raise DataError(f"{file} is of type {sample.dtype}", expected="numbers")
