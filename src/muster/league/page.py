@@ -87,10 +87,11 @@ def _of_table(table: LeagueTable) -> Iterator[Part]:
         yield Picture(f"{slug}-ranks", alt, partial(draw_ranks, comparison.ranking, title))
         yield found
     yield gain_table(table, gains)
-    title = f"points of accuracy over {table.table.baseline}, equal client trainings"
-    alt = f"Gains over {table.table.baseline}, methods × problems; bold: the interval does not contain zero"
-    yield Picture(f"{slug}-gains", alt, partial(draw_gains, gains, by_gain(table, gains), title))
-    yield "Bold: the 95 % interval over seeds does not contain zero. Rows are ordered by the mean over problems."
+    if methods := by_gain(table, gains):
+        title = f"points of accuracy over {table.table.baseline}, equal client trainings"
+        alt = f"Gains over {table.table.baseline}, methods × problems; bold: the interval does not contain zero"
+        yield Picture(f"{slug}-gains", alt, partial(draw_gains, gains, methods, title))
+        yield "Bold: the 95 % interval over seeds does not contain zero. Rows are ordered by the mean over problems."
     yield beside(table)
 
 
