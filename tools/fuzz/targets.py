@@ -192,11 +192,10 @@ def store_rows(folder: Path) -> Attempt:
             table = rng.choice([name for name in tables if not name.startswith("sqlite_")])
             columns = [row[1] for row in database.execute(f"PRAGMA table_info({table})")]
             column, value = rng.choice(columns), rng.choice(texts)
+            rows = [row[0] for row in database.execute(f"SELECT rowid FROM {table} ORDER BY rowid")]
             try:
                 database.execute(
-                    f"UPDATE {table} SET {column} = ? WHERE rowid IN (SELECT rowid FROM {table} "
-                    "ORDER BY random() LIMIT 1)",
-                    (value,),
+                    f"UPDATE {table} SET {column} = ? WHERE rowid = ?", (value, rng.choice(rows or [0]))
                 )
             except sqlite3.Error:
                 return  # the database itself refuses it
