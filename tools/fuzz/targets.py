@@ -190,14 +190,14 @@ def store_rows(folder: Path) -> Attempt:
         with sqlite3.connect(path) as database:
             database.execute("PRAGMA ignore_check_constraints = ON")
             table = rng.choice([name for name in tables if not name.startswith("sqlite_")])
-            columns = [row[1] for row in database.execute(f"PRAGMA table_info({table})")]
+            described = database.execute(f"PRAGMA table_info({table})").fetchall()
+            columns, keys = [row[1] for row in described], [row[1] for row in described if row[5]]
             column, value = rng.choice(columns), rng.choice(texts)
+            rows = database.execute(f"SELECT {', '.join(keys)} FROM {table} ORDER BY {', '.join(keys)}").fetchall()
+            where = " AND ".join(f"{key} = ?" for key in keys)
             try:
-                database.execute(
-                    f"UPDATE {table} SET {column} = ? WHERE rowid IN (SELECT rowid FROM {table} "
-                    "ORDER BY random() LIMIT 1)",
-                    (value,),
-                )
+                if rows:
+                    database.execute(f"UPDATE {table} SET {column} = ? WHERE {where}", (value, *rng.choice(rows)))
             except sqlite3.Error:
                 return  # the database itself refuses it
         database.close()
