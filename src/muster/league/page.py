@@ -91,7 +91,7 @@ def _of_table(table: LeagueTable) -> Iterator[Part]:
         title = f"points of accuracy over {table.table.baseline}, equal client trainings"
         alt = f"Gains over {table.table.baseline}, methods × problems; bold: the interval does not contain zero"
         yield Picture(f"{slug}-gains", alt, partial(draw_gains, gains, methods, title))
-        yield "Bold: the 95 % interval over seeds does not contain zero. Rows are ordered by the mean over problems."
+        yield "Bold: the 95 % interval over seeds does not contain zero. Rows are ordered by mean gain."
     yield beside(table)
 
 
