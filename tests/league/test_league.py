@@ -192,8 +192,17 @@ def test_choices_that_are_none(league):
         plan(league, "huge")
     with pytest.raises(ConfigError, match="no problem 'beta'"):
         plan(league, problems=["beta"], scale="smoke")
+    with pytest.raises(ConfigError, match="no table 'gamma'"):
+        plan(league, tables=["gamma"], scale="smoke")
     with pytest.raises(ConfigError, match="reach into those for tuning"):
         plan(league, "smoke", seeds=101)
+
+
+def test_one_table_alone():
+    league = load_league()
+    alone = plan(league, "smoke", tables=["Aggregation"])
+    assert {run.table for run in alone.runs({})} == {"Aggregation"}
+    assert {run.table for run in plan(league, "smoke").runs({})} == {"Selection", "Aggregation"}
 
 
 # --- runs --------------------------------------------------------------------------------------------------------

@@ -28,6 +28,10 @@ def league(  # noqa: PLR0917 (the options are what they are)
     problem: Annotated[
         list[str] | None, typer.Option(metavar="NAME", help="Only this problem; may be repeated.")
     ] = None,
+    table: Annotated[
+        list[str] | None,
+        typer.Option(metavar="NAME", help="Only this table (Selection, Aggregation); may be repeated."),
+    ] = None,
     seeds: Annotated[int | None, typer.Option(help="How many seeds, from 0.", min=1)] = None,
     workspace: Workspace = None,
     jobs: Annotated[int | None, typer.Option("--jobs", "-j", help="Runs side by side. Default: cores.")] = None,
@@ -62,7 +66,8 @@ def league(  # noqa: PLR0917 (the options are what they are)
     from muster.results.store import Store
     from muster.results.store import workspace as workspace_folder
 
-    planned = plan(load_league(file), scale, guests=guest or (), problems=problem or (), seeds=seeds)
+    chosen = {"problems": problem or (), "tables": table or ()}
+    planned = plan(load_league(file), scale, guests=guest or (), **chosen, seeds=seeds)
     if dry_run:
         _show(planned)
         return
@@ -78,6 +83,7 @@ def league(  # noqa: PLR0917 (the options are what they are)
     words = ["muster", "league", *([str(file)] if file else []), "--scale", scale]
     words += [word for name in guest or () for word in ("--with", name)]
     words += [word for name in problem or () for word in ("--problem", name)]
+    words += [word for name in table or () for word in ("--table", name)]
     words += ["--seeds", str(seeds)] if seeds is not None else []
     found = evidence_of(outcome)
     pages = write_page(outcome, found, page, shlex.join(words))

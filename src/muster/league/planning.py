@@ -6,9 +6,9 @@ import importlib
 import itertools
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from muster.config.experiment import Experiment, from_dict, merged
 from muster.core.errors import ConfigError
@@ -19,6 +19,8 @@ from muster.selection.base import Selector
 
 #: Option → value: one point of a grid; empty: the defaults.
 Point = Mapping[str, Any]
+
+_Entry = TypeVar("_Entry", MethodTable, ProblemEntry)
 
 
 @dataclass(frozen=True)
@@ -104,17 +106,13 @@ def plan(
     *,
     guests: Sequence[str] = (),
     problems: Sequence[str] = (),
+    tables: Sequence[str] = (),
     seeds: int | None = None,
 ) -> LeaguePlan:
-    """The league at a scale. `guests` are users' selectors as `module:Class`; `problems`: only these."""
+    """The league at a scale. `guests` are users' selectors as `module:Class`; `problems`, `tables`: only these."""
     size = league.scale(scale)
-    wanted = league.chosen_problems(size)
-    if problems:
-        known = {problem.name: problem for problem in league.problems}
-        for name in problems:
-            if name not in known:
-                raise ConfigError(f"the league has no problem '{name}'", expected=", ".join(known))
-        wanted = [known[name] for name in dict.fromkeys(problems)]
+    wanted = _chosen("problem", league.problems, problems) or league.chosen_problems(size)
+    league = replace(league, tables=tuple(_chosen("table", league.tables, tables) or league.tables))
     absent = {
         problem.name: f"the data '{problem.sections['data']['source']}' are not on this machine"
         for problem in wanted
@@ -130,6 +128,15 @@ def plan(
         )
     known_guests = {guest_name(word): guest_class(word) for word in guests}
     return LeaguePlan(league, scale, tuple(range(count)), here, known_guests, absent)
+
+
+def _chosen(what: str, entries: Sequence[_Entry], names: Sequence[str]) -> list[_Entry]:
+    """The entries with these names, in the order of the names."""
+    known = {entry.name: entry for entry in entries}
+    for name in names:
+        if name not in known:
+            raise ConfigError(f"the league has no {what} '{name}'", expected=", ".join(known))
+    return [known[name] for name in dict.fromkeys(names)]
 
 
 def points(grid: Mapping[str, Sequence[Any]]) -> list[Point]:
