@@ -13,7 +13,15 @@ from muster.report.compare.ranking import LEVEL, Ranking, nemenyi_p
 from muster.report.intervals import FEW_VALUES, mean_interval
 
 #: Methods of the five papers that Muster began with: how they fared is said wherever they are placed.
-FIVE_PAPERS = ("terraform", "astrafl", "feddiverse", "feddiverse-qp", "probe-fairness", "simprox")
+FIVE_PAPERS = (
+    "terraform",
+    "astrafl",
+    "probe-fairness",
+    "diversity-score",
+    "feddiverse",
+    "feddiverse-qp",
+    "simprox",
+)
 
 
 def conclusions(table: LeagueTable, gains: Gains, seeds: int) -> list[str]:
@@ -21,8 +29,8 @@ def conclusions(table: LeagueTable, gains: Gains, seeds: int) -> list[str]:
     found = [*_ranks(table), *_over_problems(table, gains), *_most_often(table, gains), *_papers(table, gains)]
     if seeds < FEW_VALUES:
         found.append(
-            f"With {seeds} seed{'s' * (seeds != 1)}, intervals within a problem are narrower than they say: take "
-            "what a single problem shows as a hint."
+            f"{seeds} seed{'s' * (seeds != 1)}: intervals within a problem are wide (Student's), and what is not "
+            "clear here may still be so."
         )
     return found
 

@@ -103,7 +103,7 @@ def gain_table(table: LeagueTable, gains: Gains) -> Table:
     ]
     notes = [
         f"Points of accuracy over {baseline} at equal client trainings, pairs of the same seed. Mean gain: over "
-        "problems, with its 95 % interval over problems. Clearly: the 95 % interval over seeds (BCa bootstrap), "
+        "problems, with its 95 % interval over problems. Clearly: the 95 % interval over seeds (Student's), "
         "in brackets beside most and least, does not contain zero; one in twenty would not by chance.",
     ]
     return with_intervals(from_columns(f"Gains over {baseline}", columns, notes))

@@ -1,4 +1,4 @@
-"""Confidence intervals of means over seeds: SciPy's BCa bootstrap, the same for the same values."""
+"""Confidence intervals of means over seeds, the same for the same values: SciPy's BCa bootstrap, and Student's."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import math
 from functools import lru_cache
 
 import numpy as np
+from scipy import stats
 from scipy.stats import bootstrap
 
 from muster.core.arrays import Floats
@@ -35,6 +36,15 @@ def _interval(values: tuple[float, ...], level: float) -> tuple[float, float]:
         return (math.nan, math.nan)
     low, high = _bootstrapped(np.array(values)[:, None], level, _RESAMPLES)
     return float(low[0]), float(high[0])
+
+
+def student_interval(values: Floats, level: float = CONFIDENCE) -> tuple[float, float]:
+    """Student's interval of the mean, for values so few that a bootstrap is too narrow; NaN for fewer than two."""
+    if len(values) < 2 or np.isnan(values).any():
+        return (math.nan, math.nan)
+    mean = float(values.mean())
+    half = float(stats.t.ppf((1 + level) / 2, len(values) - 1) * values.std(ddof=1) / math.sqrt(len(values)))
+    return (mean - half, mean + half)
 
 
 def mean_band(values: Floats, level: float = CONFIDENCE) -> tuple[Floats, Floats]:

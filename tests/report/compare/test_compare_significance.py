@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from itertools import product
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy.stats import bootstrap, rankdata, wilcoxon
+from scipy.stats import bootstrap, rankdata, ttest_1samp, wilcoxon
 
 from muster.report.compare.pairs import pairs, seeds_needed, significance, verdicts
 from muster.report.compare.significance import (
@@ -17,7 +18,7 @@ from muster.report.compare.significance import (
     signed_rank_p,
     smallest_p,
 )
-from muster.report.intervals import mean_band, mean_interval
+from muster.report.intervals import mean_band, mean_interval, student_interval
 from muster.results.cases import Case
 
 differences = st.lists(st.integers(-6, 6), min_size=1, max_size=8).map(lambda values: np.array(values) / 100)
@@ -172,3 +173,11 @@ def test_less_loss_is_better(run_of):
     ]
     table = significance(cases, cases[0], "loss")
     assert (table.column("better")[0].value, table.column("worse")[0].value) == (2, 0)
+
+
+def test_students_interval_is_scipys_and_is_not_fooled_by_three_equal_signs():
+    values = np.array([0.5, 1.0, 3.0])
+    oracle = ttest_1samp(values, 0.0).confidence_interval(0.95)
+    np.testing.assert_allclose(student_interval(values), [oracle.low, oracle.high])
+    assert mean_interval(values)[0] > 0 > student_interval(values)[0]
+    assert all(map(math.isnan, student_interval(np.array([1.0]))))
