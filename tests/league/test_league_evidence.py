@@ -64,7 +64,7 @@ def test_methods_are_named_that_helped_nearby_with_their_numbers():
             tried("first", 0.5, hics=GOOD, terraform=GOOD, fedcbs=UNSURE, oort=BAD),
         ),
     )
-    assert found.finding == "On federations like this, `hics` beat random"
+    assert found.finding == "On the federation most like this, `hics` beat random"
     assert found.header == ("method", "first", "second"), "the nearest first, and none that is far"
     assert found.rows == (("hics", "+2.0 [+1.0, +3.0]", "+1.0 [−1.0, +3.0]"),)
     assert "first (0.5 steps away); second (1.0 steps away)" in found.text

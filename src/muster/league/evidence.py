@@ -185,9 +185,9 @@ def _from_near(own: dict[str, float], near: Sequence[Tried], source: str) -> Rec
         return Recommendation(f"No selection method clearly beat {baseline} on federations like this", text + said)
     rows = tuple((method, *(str(problem.gains[method]) for problem in near)) for method in better[:MOST_METHODS])
     return Recommendation(
-        f"On federations like this, {', '.join(f'`{method}`' for method in better[:3])} beat {baseline}",
+        f"On the federation most like this, {', '.join(f'`{method}`' for method in better[:3])} beat {baseline}",
         f"{text} Methods are named that are clearly better in the nearest problem and clearly worse in none of "
-        "these; one interval in twenty would exclude zero by chance.",
+        f"these. {len(nearest.gains)} methods were tried there: one in forty would be named by chance alone.",
         ("method", *(problem.name for problem in near)),
         rows,
     )
