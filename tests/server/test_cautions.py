@@ -141,7 +141,7 @@ def test_late_answers_make_the_difference(tiny):
     ("aggregation", "words"),
     [
         ({"method": "bulyan", "attackers": 1}, "4f + 3 = 7"),
-        ({"method": "dnc", "attackers": 4}, "4 are to be left out"),
+        ({"method": "dnc", "attackers": 6}, "6 are to be left out"),
     ],
     ids=lambda options: options["method"] if isinstance(options, dict) else "",
 )
@@ -158,7 +158,9 @@ def test_without_its_term_it_is_plain_training(tiny, method):
     changes = {"algorithm": {"method": method, "mu": 0.0}}
     assert cautions(tiny(**changes)) == [f"{method} is plain training here: mu is 0"]
     same, other = muster.run(tiny(**changes), workers=0), muster.run(tiny(), workers=0)
-    np.testing.assert_array_equal(same.parameters, other.parameters)
+    # MOON computes features and outputs apart, which rounds differently.
+    rounding = {"fedprox": 0.0, "moon": 1e-6}[method]
+    np.testing.assert_allclose(same.parameters, other.parameters, rtol=0, atol=rounding)
 
 
 # --- options without effect --------------------------------------------------------------------------------------

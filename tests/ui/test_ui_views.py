@@ -12,6 +12,7 @@ from muster.core.errors import DataError
 from muster.experiment.inspection import inspect_experiment
 from muster.heterogeneity.inspection import inspect
 from muster.heterogeneity.tables import Counts
+from muster.league.evidence import recommended
 from muster.report.compare import compare
 from muster.report.render import cell_text
 from muster.results.store import Store
@@ -175,7 +176,11 @@ def test_the_federation(page, results, make_experiment):
     found = page.ask(f"run/{key}/federation")
     counts = Counts.of(build_data(make_experiment()))
     assert found["labels"] == counts.histograms.tolist()
-    assert len(found["advice"]) == len(inspect(counts, 4).advice)
+    expected = recommended(inspect(counts, 4))
+    assert [advice["finding"] for advice in found["advice"]] == [
+        *(advice.finding for advice in expected.advice),
+        expected.recommendation.finding,
+    ]
     assert found["clients"]["size"] == counts.sizes.tolist()
 
 
