@@ -439,7 +439,7 @@ def test_ctrl_c_while_libraries_are_loaded(here):
             text=True,
         )
         message = ended(process)
-        assert message.splitlines()[-1] == "stopped" or "go on with:" in message
+        assert message.splitlines()[-1] == "stopped" or "continue with:" in message
 
 
 @pytest.mark.slow
