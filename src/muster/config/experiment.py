@@ -155,6 +155,8 @@ class Experiment:
             if name in ("seed", "rounds"):
                 if isinstance(value, bool) or not isinstance(value, int | np.integer):
                     raise ConfigError(f"bad value for '{name}': {value!r}", expected="an integer")
+                if name == "rounds" and value < 1:
+                    raise ConfigError(f"rounds is {value}", expected="at least 1")
                 if name == "seed":
                     _check_seed(int(value))
             if name == "filters":

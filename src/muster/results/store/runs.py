@@ -96,7 +96,7 @@ def run_from(row: sqlite3.Row, alive: bool, sweeps: list[str], name: str | None)
     for key, kind in _KINDS:
         if not isinstance(values[key], kind):
             raise TypeError(f"a {type(values[key]).__name__} as '{key}'")
-    if values["status"] not in get_args(Status) or not 0 <= values["done"] <= max(values["rounds"], 0):
+    if values["status"] not in get_args(Status) or not 0 <= values["done"] <= values["rounds"]:
         raise ValueError(f"a run that is {values['status']!r} after {values['done']} rounds")
     return Run(sweeps=sweeps, **values)
 
