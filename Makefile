@@ -37,8 +37,9 @@ types: $(STAMP)
 unit: $(STAMP)
 	$(TESTS)
 
+# Those of the documentation are run by `make docs`.
 slow: $(STAMP) ## The tests that take longer (kill and resume, chaos, every method end to end)
-	$(TESTS) -m slow
+	$(TESTS) -m slow --ignore tests/docs
 
 smoke: $(STAMP) ## Every table and figure of the five papers, as small as can be (minutes)
 	rm -rf build/smoke
@@ -78,9 +79,10 @@ study: $(STAMP) ## Run what is missing of a study in studies/ (NAME=…; needs i
 studies: $(STAMP) ## Run what is missing of all studies (hours)
 	@set -e; for sweep in studies/*/*.toml; do $(BIN)/muster sweep "$$sweep"; done
 
-docs: $(STAMP) ## Build the documentation site (build/site) without a warning, run its tutorials and examples, check links and pages
-	$(BIN)/python -m sphinx -b html -W --keep-going -q docs build/site
-	OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests/docs -m "slow or not slow"
+# Tests first: they leave the tutorials that they ran for the site, which then runs none of them again.
+docs: $(STAMP) ## Run the tutorials and every example of the pages, check links, build the site (build/site) without a warning
+	$(TESTS) tests/docs -m "slow or not slow"
+	OMP_NUM_THREADS=1 $(BIN)/python -m sphinx -j 2 -b html -W --keep-going -q docs build/site
 	$(BIN)/python tools/doc_blocks.py
 
 notebooks: $(STAMP) ## Run the four tutorials and keep them as notebooks (build/notebooks)
@@ -102,7 +104,7 @@ lowest: $(STAMP) ## Tests with the lowest versions of libraries that are allowed
 	  tests/core tests/config tests/data tests/heterogeneity tests/results tests/report
 
 MUTANTS := build/mutants
-mutants: $(STAMP) ## Plant random bugs and count those that tests notice (an hour at most)
+mutants: $(STAMP) ## Plant random bugs and count those that tests notice (75 minutes at most)
 	$(BIN)/python -m venv --clear $(MUTANTS)
 	$(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))' > \
 	  $$($(MUTANTS)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/libraries.pth

@@ -40,12 +40,16 @@ from muster.config.experiment import Experiment
 from muster.core.arrays import Vector
 from muster.engine.base import Evaluation, Failed
 from muster.engine.wrapped import WrappedEngine
-from muster.experiment.parts import Ingredients, local_engine
 from muster.experiment.runner import run
 from muster.experiment.sweep import load_sweep
 from muster.results.store import Store
 from muster.server.result import Result
 from muster.updates.table import Updates
+
+try:
+    from muster.experiment.parts import Ingredients, local_engine
+except ImportError:  # earlier states have them elsewhere
+    from muster.experiment.runner import Ingredients, local_engine  # type: ignore[attr-defined, no-redef]
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 #: Of Linux: orphans of our children become ours, so that their time is counted.
@@ -264,7 +268,7 @@ def kills(source: Path, runs: int, compared: int) -> Killed:
 
 def _wait_for(workspace: Path, complete: int, process: subprocess.Popen[bytes]) -> None:
     while process.poll() is None:
-        time.sleep(0.2)
+        time.sleep(1.0)  # looking takes time from the sweep
         if (workspace / "muster.db").exists():
             with Store(workspace) as store:
                 if len(store.runs(status="complete")) >= complete:

@@ -1,9 +1,10 @@
 """The live page's speed: the list of 10,000 runs, a run of 10,000 rounds × 100 clients, idling, and watching.
 
-    python benchmarks/ui.py [--runs 10000] [--rounds 10000] [--only list,run,idle,watch] [--out results/ui.json]
+    python benchmarks/ui.py [--runs 10000] [--rounds 10000] [--only list,run,idle,page,watch] [--out FILE]
 
-Processor time of the server is what counts: a busy machine measures it as well as a quiet one. Wall time is told
-beside it. Watching: one run, with a page that watches it in every second stretch of its time.
+`list`, `run` and `idle` ask the server; processor time is told beside wall time, for a busy machine measures it as
+well as a quiet one. `page` looks at the same in Chromium, until it is drawn (left out where there is none).
+`watch`: one run, with a page that watches it in every second stretch of its time.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -93,7 +95,8 @@ class Server:
         command = [sys.executable, "-m", "muster.cli.main", "ui", "--workspace", str(folder)]
         self._process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
         assert self._process.stdout is not None
-        self._base, _, self._token = self._process.stdout.readline().strip().partition("/?token=")
+        self.address = self._process.stdout.readline().strip()
+        self._base, _, self._token = self.address.partition("/?token=")
         self._facts = psutil.Process(self._process.pid)
 
     def open(self, path: str) -> Any:
@@ -133,18 +136,23 @@ def served(folder: Path) -> Iterator[Server]:
 
 
 def measure_list(folder: Path, runs: int) -> dict[str, Any]:
-    """The list, cold (the first answer reads everything) and warm."""
-    fill(folder, runs, rounds=20, clients=1000, cohort=10)
+    """The list: the first answer after the start, later ones, and what the start takes, which reads everything."""
+    begun = time.perf_counter()
     with served(folder) as server:
-        server.measured("about")
-        cold = server.measured("runs")
-        warm = [server.measured("runs") for _ in range(5)]
-    return {"runs": runs, "cold": cold, "warm": sorted(warm, key=lambda one: one["processor_ms"])[2]}
+        ready = time.perf_counter() - begun
+        first = server.measured("runs")
+        later = sorted((server.measured("runs") for _ in range(5)), key=lambda one: one["wall_ms"])[2]
+        spent = server.spent()
+    return {
+        "runs": runs,
+        "first": first,
+        "later": later,
+        "start": {"wall_ms": round(1000 * ready), "processor_ms": round(1000 * spent)},
+    }
 
 
 def measure_run(folder: Path, rounds: int) -> dict[str, Any]:
     """Everything that opening a run asks for, and what its other parts ask for."""
-    fill(folder, 1, rounds, clients=1000, cohort=100)
     key, found = f"run/{0:016x}", {}
     with served(folder) as server:
         server.measured("runs")
@@ -166,6 +174,87 @@ def measure_idle(folder: Path, seconds: float) -> dict[str, Any]:
             time.sleep(seconds)
             spent = server.spent() - before
     return {"seconds": seconds, "share_of_a_core": round(spent / seconds, 5)}
+
+
+#: Milliseconds until something can be seen in a browser, from now or, without a place, from the navigation.
+_SEEN = """([place, sign]) => new Promise((done) => {
+  const start = place === null ? 0 : performance.now();
+  if (place !== null) location.hash = place;
+  const look = () => document.querySelector(sign)
+    ? requestAnimationFrame(() => setTimeout(() => done(performance.now() - start))) : requestAnimationFrame(look);
+  look();
+})"""
+#: Scrolls the table by so many pixels a frame, for 300 frames, and tells how long they took.
+_SCROLLED = """(step) => new Promise((done) => {
+  const box = document.querySelector(".grid"), frames = [];
+  box.scrollTop = 0;
+  let last = performance.now();
+  const next = (now) => {
+    frames.push(now - last);
+    last = now;
+    box.scrollTop += step;
+    if (frames.length < 300) requestAnimationFrame(next); else done(frames.slice(1));
+  };
+  requestAnimationFrame(next);
+})"""
+
+
+def measure_page(many: Path, long: Path, seconds: float) -> dict[str, Any]:
+    """The same in a browser: until it is drawn, how smoothly it scrolls, and what the browser spends on idling."""
+    from playwright.sync_api import sync_playwright
+
+    found: dict[str, Any] = {}
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(
+            executable_path=shutil.which("chromium"), args=["--no-sandbox", "--disable-gpu"]
+        )
+        for name, folder in (("many", many), ("long", long)):
+            with served(folder) as server:
+                page = browser.new_page(viewport={"width": 1280, "height": 900})
+                page.goto(server.address)
+                page.locator(
+                    ".grid tbody a"
+                ).first.wait_for()  # a browser that has just begun is not what is measured
+                page.reload(wait_until="commit")
+                found[f"{name}: page opened until the list is drawn"] = page.evaluate(
+                    _SEEN, [None, ".grid tbody a"]
+                )
+                if name == "many":
+                    for speed, pixels in (("wheel", 60), ("scroll bar", 1200)):
+                        frames = np.array(page.evaluate(_SCROLLED, pixels))
+                        found[f"scrolling by the {speed}, milliseconds a frame"] = {
+                            "median": float(np.median(frames)),
+                            "99 %": float(np.quantile(frames, 0.99)),
+                            "longest": float(frames.max()),
+                        }
+                    found["idle, share of a core"] = _spent_by_browser(seconds) / seconds
+                    page.goto("about:blank")
+                    found["blank page, share of a core"] = _spent_by_browser(seconds) / seconds
+                else:
+                    place = f"#/run/{0:016x}"
+                    for part, sign in (("", ".chart canvas"), ("/map", ".cells canvas[aria-label]")):
+                        found[f"run{part} until it is drawn"] = page.evaluate(_SEEN, [f"{place}{part}", sign])
+                page.close()
+        browser.close()
+    rounded: dict[str, Any] = json.loads(json.dumps(found), parse_float=lambda text: round(float(text), 4))
+    return rounded
+
+
+def _spent_by_browser(seconds: float) -> float:
+    """Processor time of all of Chromium's processes while nothing happens."""
+
+    def spent() -> float:
+        times = [
+            process.cpu_times()
+            for process in psutil.Process().children(recursive=True)
+            if "chrom" in process.name()
+        ]
+        return sum(own.user + own.system for own in times)
+
+    time.sleep(15.0)  # what is left of what came before has been cleared away by then
+    before = spent()
+    time.sleep(seconds)
+    return spent() - before
 
 
 _RUN = """
@@ -262,25 +351,34 @@ def main() -> None:
     parser.add_argument("--idle-seconds", type=float, default=20.0)
     parser.add_argument("--watched-rounds", type=int, default=10_000)
     parser.add_argument("--stretch-seconds", type=float, default=1.0)
-    parser.add_argument("--only", default="list,run,idle,watch")
+    parser.add_argument("--only", default="list,run,idle,page,watch")
+    parser.add_argument("--stores", type=Path, help="a folder for the made-up stores; what is there is used again")
     parser.add_argument("--out", type=Path)
     wanted = parser.parse_args()
     found: dict[str, Any] = {}
     with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        for part in wanted.only.split(","):
+        stores = wanted.stores or Path(name)
+        many, long = stores / f"runs-{wanted.runs}", stores / f"rounds-{wanted.rounds}"
+        parts = wanted.only.split(",")
+        if {"list", "idle", "page"} & {*parts} and not many.exists():
+            fill(many, wanted.runs, rounds=20, clients=1000, cohort=10)
+        if {"run", "page"} & {*parts} and not long.exists():
+            fill(long, 1, wanted.rounds, clients=1000, cohort=100)
+        for part in parts:
             match part:
                 case "list":
-                    found[part] = measure_list(folder / "many", wanted.runs)
+                    found[part] = measure_list(many, wanted.runs)
                 case "run":
-                    found[part] = measure_run(folder / "long", wanted.rounds)
+                    found[part] = measure_run(long, wanted.rounds)
                 case "idle":
-                    if not (folder / "many").exists():
-                        fill(folder / "many", 10, rounds=20, clients=100, cohort=10)
-                    found[part] = measure_idle(folder / "many", wanted.idle_seconds)
+                    found[part] = measure_idle(many, wanted.idle_seconds)
+                case "page":
+                    if shutil.which("chromium") is None:
+                        continue
+                    found[part] = measure_page(many, long, wanted.idle_seconds)
                 case "watch":
                     found[part] = measure_watching(
-                        folder / "watched", wanted.watched_rounds, wanted.stretch_seconds
+                        Path(name, "watched"), wanted.watched_rounds, wanted.stretch_seconds
                     )
             print(json.dumps({part: found[part]}, indent=1), flush=True)
     if wanted.out:

@@ -10,9 +10,9 @@ HERE = Path(__file__).resolve().parent
 
 
 def _code() -> str:
-    """Identifies the package's source."""
-    digest = hashlib.sha256()
-    for path in sorted((HERE.parent / "src").rglob("*.py")):
+    """Identifies what tutorials are run with: the package's source, libraries, Python."""
+    digest = hashlib.sha256(sys.version.encode())
+    for path in (HERE.parent / "constraints.txt", *sorted((HERE.parent / "src").rglob("*.py"))):
         digest.update(path.read_bytes())
     return digest.hexdigest()[:16]
 
@@ -45,8 +45,9 @@ myst_heading_anchors = 4
 # Tables that `muster compare --markdown` wrote have headings of the third level: pages keep them as they are.
 suppress_warnings = ["myst.header"]
 
-# Tutorials are run unless neither they nor the package have changed, each in a folder that is thrown away; a cell
-# that fails, fails the build. What they show is made by this very code, so nothing of it is in the repository.
+# Tutorials are run unless neither they nor what they run with has changed, each in a folder that is thrown away; a
+# cell that fails, fails the build. Their tests leave what they ran in this cache: `make docs` runs each once. What
+# they show is made by this very code, so nothing of it is in the repository.
 nb_execution_mode = "cache"
 nb_execution_cache_path = str(HERE.parent / "build" / "notebook-cache" / _code())
 nb_execution_in_temp = True

@@ -1,12 +1,20 @@
 """Changes single places of the source at random, one at a time, and looks whether the package's tests notice.
 
-    python tools/mutants.py                              # 20 mutants of each of five packages, one hour at most
-    python tools/mutants.py --sample 50 --minutes 120
+    python tools/mutants.py                              # 22 mutants of each of five packages
+    python tools/mutants.py --sample 50 --minutes 240
     python tools/mutants.py --packages privacy --seed 1
+    python tools/mutants.py --files selection/oort.py    # of the same sample, those of some files
+    python tools/mutants.py --near                       # quick: only the test files next to the module
 
-The changes are those of Cosmic Ray (`pip install cosmic-ray`). Places are drawn with the seed, then one change of
-each. Tests run in the order "those of the module, then those of its package", and stop at the first failure.
-Survivors are printed as a diff; `tools/mutants.toml` lists those that change nothing, with the reason.
+The changes are those of Cosmic Ray (`pip install cosmic-ray`). Which places are changed follows from the seed and
+from each place itself, so that work on one part of the source leaves the sample of the others as it was.
+
+A package's tests are run once without a mutant, to learn which of them reach which lines and how long they take.
+A mutant is shown to the tests that reach its statement, quick ones first, then to the others of the same files;
+one whose statement is executed by imports, or reached by none, to all of the package. With `--near` nothing is
+learnt: a mutant is shown to the package's test files that carry the name of its module or import it, and to all of
+the package only where there are none; the score is then a lower bound. Survivors are printed as a diff;
+`tools/mutants.toml` lists those that change nothing, with the reason.
 """
 
 from __future__ import annotations
@@ -15,7 +23,8 @@ import argparse
 import ast
 import compileall
 import difflib
-import itertools
+import hashlib
+import json
 import os
 import resource
 import shutil
@@ -24,14 +33,18 @@ import tempfile
 import time
 import tomllib
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
+from typing import Any
 
-import numpy as np
+import coverage
+import hypothesis
 import pytest
-import sklearn.cluster  # noqa: F401  imported once, here, instead of in every process that runs tests
+import scipy.stats  # noqa: F401  imported once, here, instead of in every process that runs tests
+import sklearn.cluster  # noqa: F401
 import torch  # noqa: F401
 from cosmic_ray.ast import ast_nodes, get_ast
 from cosmic_ray.mutating import mutate_code
@@ -41,10 +54,12 @@ ROOT = Path(__file__).resolve().parent.parent
 SOURCE = ROOT / "src" / "muster"
 PACKAGES = ("selection", "aggregation", "updates", "server", "privacy")
 EQUIVALENT = ROOT / "tools" / "mutants.toml"
-#: Processor seconds that a mutant's tests may take: a mutant that loops forever counts as noticed.
-PATIENCE = 240
 #: Operators without options; the others need names of variables.
 OPERATORS = {name: get_operator(name)() for name in operator_names() if not get_operator(name).arguments()}
+#: A mutant that makes a test hang counts as noticed: after so many times what its slowest test takes without it, …
+SLOWER = 10
+#: … and after this many seconds at least, of the clock for one test, of the processor for all.
+PATIENCE = 60
 
 
 @dataclass(frozen=True)
@@ -67,26 +82,57 @@ class Place:
 
     file: Path
     line: int
+    #: What stands there, with a number where the same stands in several places.
+    text: str
     changes: list[tuple[str, int]]
 
 
+# --- which mutants there are -----------------------------------------------------------------------------------
+
+
 def places(file: Path) -> list[Place]:
-    counts: Counter[str] = Counter()
+    source = file.read_text(encoding="utf-8")
+    lines, counts, alike = source.splitlines(), Counter[str](), Counter[str]()
     found: dict[tuple[int, int], list[tuple[str, int]]] = defaultdict(list)
-    for node in ast_nodes(get_ast(file.read_text(encoding="utf-8"))):
+    for node in ast_nodes(get_ast(source)):
         for name, operator in OPERATORS.items():
             for start, _ in operator.mutation_positions(node):
                 found[start].append((name, counts[name]))
                 counts[name] += 1
-    return [Place(file, line, changes) for (line, _), changes in sorted(found.items())]
+    result = []
+    for (line, _), changes in sorted(found.items()):
+        text = lines[line - 1].strip()
+        alike[text] += 1
+        result.append(Place(file, line, f"{text} {alike[text]}", changes))
+    return result
 
 
-def changed(place: Place, rng: np.random.Generator) -> Mutant | None:
+def lot(seed: int, place: Place, more: str = "") -> str:
+    """What decides whether a place is drawn: as good as random, and the same as long as the place is the same."""
+    words = f"{seed} {place.file.relative_to(SOURCE)} {place.text} {more}"
+    return hashlib.sha256(words.encode()).hexdigest()
+
+
+def drawn(package: str, sample: int, seed: int) -> list[Mutant]:
+    """A random sample of a package's mutants."""
+    files = [path for path in sorted((SOURCE / package).rglob("*.py")) if path.name != "__init__.py"]
+    every = sorted((place for file in files for place in places(file)), key=lambda place: lot(seed, place))
+    made: list[Mutant] = []
+    for place in every:
+        mutant = changed(place, seed)
+        if mutant is not None:
+            made.append(mutant)
+        if len(made) == sample:
+            break
+    return made
+
+
+def changed(place: Place, seed: int) -> Mutant | None:
     """One random change of a place; None where it changes only annotations."""
     before = place.file.read_text(encoding="utf-8")
-    name, occurrence = place.changes[rng.integers(len(place.changes))]
+    name, occurrence = min(place.changes, key=lambda change: lot(seed, place, change[0]))
     after = mutate_code(before, OPERATORS[name], occurrence)
-    if after is None or meaning(after) == meaning(before):
+    if after is None or meaning(after) in (None, meaning(before)):
         return None
     file = str(place.file.relative_to(SOURCE))
     return Mutant(file, place.line, diff(before, after, file), after)
@@ -113,25 +159,162 @@ def diff(before: str, after: str, name: str) -> str:
     return "\n".join(lines)
 
 
-def drawn(package: str, sample: int, seed: int) -> list[Mutant]:
-    """A random sample of a package's mutants, the same for the same seed and source."""
-    rng = np.random.default_rng([seed, PACKAGES.index(package)])
-    files = [path for path in sorted((SOURCE / package).rglob("*.py")) if path.name != "__init__.py"]
-    every = [place for file in files for place in places(file)]
-    made = (changed(every[number], rng) for number in rng.permutation(len(every)))
-    return list(itertools.islice((mutant for mutant in made if mutant is not None), sample))
+def statement(source: str, line: int) -> range:
+    """The lines of the innermost statement around a line; of one with a body, those of its head."""
+    around = range(line, line + 1)
+    for node in ast.walk(ast.parse(source)):  # outer ones come first
+        if isinstance(node, ast.stmt):
+            first = min([node.lineno, *(each.lineno for each in getattr(node, "decorator_list", []))])
+            if first <= line <= (node.end_lineno or first):
+                body = getattr(node, "body", None)
+                end = body[0].lineno if body else (node.end_lineno or first) + 1
+                around = range(first, max(end, first + 1)) if line < end or not body else around
+    return around
 
 
-def stages(mutant: Mutant) -> list[list[str]]:
-    """The test files that carry the module's name, if there are any, and then all of the package."""
-    tests = ROOT / "tests" / mutant.package
-    named = sorted(tests.glob(f"test_*{Path(mutant.file).stem.strip('_')}*.py"))
-    return [[str(path) for path in named], [str(tests)]] if named else [[str(tests)]]
+# --- which tests see them --------------------------------------------------------------------------------------
 
 
-def is_noticed(mutant: Mutant, folder: Path) -> bool:
+@dataclass
+class Tests:
+    """The tests of a package: how long they take, and which lines of the package they execute."""
+
+    seconds: dict[str, float] = field(default_factory=dict)
+    #: File of the package → line → tests; the empty name stands for imports.
+    reached: dict[str, dict[int, list[str]]] = field(default_factory=dict)
+
+    def stages(self, mutant: Mutant) -> list[list[str]]:
+        """Which tests to run, in which order."""
+        lines = self.reached.get(mutant.file, {})
+        around = statement((SOURCE / mutant.file).read_text(encoding="utf-8"), mutant.line)
+        reaching = {test for line in around for test in lines.get(line, ())}
+        stem = Path(mutant.file).stem.strip("_")
+
+        def quick_first(tests: Iterable[str]) -> list[str]:
+            own = {test: stem in test.partition("::")[0] for test in tests}
+            return sorted(own, key=lambda test: (not own[test], self.seconds.get(test, 0.0)))
+
+        if not reaching or "" in reaching:
+            return [quick_first(self.seconds)]
+        files = {test.partition("::")[0] for test in reaching}
+        rest = [test for test in self.seconds if test not in reaching and test.partition("::")[0] in files]
+        return [quick_first(reaching), *([quick_first(rest)] if rest else [])]
+
+
+class Near(Tests):
+    """The same without having learnt anything: files that carry the module's name, then those that import it."""
+
+    def stages(self, mutant: Mutant) -> list[list[str]]:
+        module = Path(mutant.file).with_suffix("").as_posix().replace("/", ".")
+        files = sorted((ROOT / "tests" / mutant.package).glob("test_*.py"))
+        named = [path for path in files if Path(mutant.file).stem.strip("_") in path.stem]
+        importing = [p for p in files if p not in named and f"muster.{module} " in p.read_text(encoding="utf-8")]
+        stages = [[str(path.relative_to(ROOT)) for path in some] for some in (named, importing) if some]
+        return stages or [[str(path.relative_to(ROOT)) for path in files]]
+
+
+class Watch:
+    """Notes for every test how long it takes, whether it passes, and what it executes."""
+
+    def __init__(self, measured: coverage.Coverage) -> None:
+        self.measured, self.seconds, self.failed = measured, Counter[str](), set[str]()
+
+    def pytest_runtest_logstart(self, nodeid: str) -> None:
+        self.measured.switch_context(nodeid)
+
+    def pytest_runtest_logfinish(self, nodeid: str) -> None:
+        self.measured.switch_context("")
+
+    def pytest_runtest_logreport(self, report: Any) -> None:
+        self.seconds[report.nodeid] += report.duration
+        if not report.passed:
+            self.failed.add(report.nodeid)
+
+
+class Chosen:
+    """Runs some tests in a given order."""
+
+    def __init__(self, tests: Sequence[str]) -> None:
+        self.rank = {test: number for number, test in enumerate(tests)}
+
+    def pytest_collection_modifyitems(self, items: list[Any]) -> None:
+        if any("::" in test for test in self.rank):  # names of files stand for all that is in them
+            kept = [item for item in items if item.nodeid in self.rank]
+            items[:] = sorted(kept, key=lambda item: self.rank[item.nodeid])
+
+
+def learnt(package: str, folder: Path) -> Tests:
+    """Run a package's tests on the source as it is."""
+    note = folder / f"{package}.json"
+    mine = folder / "src" / "muster" / package
+
+    def watched() -> int:
+        measured = coverage.Coverage(data_file=None, config_file=False, include=[f"{mine}/*"])
+        watch = Watch(measured)
+        measured.start()
+        tested([f"tests/{package}"], watch)
+        measured.stop()
+        data = measured.get_data()
+        reached = {
+            str(Path(file).relative_to(folder / "src" / "muster")): data.contexts_by_lineno(file)
+            for file in data.measured_files()
+        }
+        found = {"seconds": watch.seconds, "failed": sorted(watch.failed), "reached": reached}
+        note.write_text(json.dumps(found), encoding="utf-8")
+        return 0
+
+    if forked(watched, folder, 3600) != 0:
+        raise SystemExit(f"the tests of {package} cannot be run")
+    known = json.loads(note.read_text(encoding="utf-8"))
+    # Whoever fails without a mutant (a measurement of speed on a busy machine) can judge none.
+    useless = set(known["failed"])
+    print(
+        f"{package}: {len(known['seconds'])} tests, without {', '.join(sorted(useless)) or 'exception'}",
+        flush=True,
+    )
+    seconds = {test: n for test, n in known["seconds"].items() if test not in useless}
+    reached = {
+        file: {int(n): [test for test in tests if test not in useless] for n, tests in lines.items()}
+        for file, lines in known["reached"].items()
+    }
+    return Tests(seconds, reached)
+
+
+def tested(arguments: list[str], plugin: object, *options: str) -> int:
+    # A failing example is enough: nobody reads the smallest one, and what was found must not help the next mutant.
+    quick = [phase for phase in hypothesis.Phase if phase.name in ("explicit", "generate")]
+    hypothesis.settings.register_profile("mutants", phases=quick, database=None, derandomize=True)
+    hypothesis.settings.load_profile("mutants")
+    return int(pytest.main(["-q", "-p", "no:cacheprovider", *options, *arguments], plugins=[plugin]))
+
+
+def forked(work: Callable[[], int], folder: Path, seconds: float) -> int:
+    """0 where `work` returns 0, in a fork of this process, which has imported everything but Muster already."""
+    child = os.fork()
+    if child == 0:
+        limit = int(seconds)
+        resource.setrlimit(resource.RLIMIT_CPU, (limit, limit))
+        silent = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(silent, 1)
+        os.dup2(silent, 2)
+        os.chdir(ROOT)
+        sys.path.insert(0, str(folder / "src"))
+        os.environ["PYTHONPATH"] = str(folder / "src")
+        os._exit(work())
+    return os.waitpid(child, 0)[1]
+
+
+def is_noticed(mutant: Mutant, tests: Tests, folder: Path) -> bool:
     with planted(mutant, folder / "src" / "muster" / mutant.file):
-        return any(outcome(tests, folder) != 0 for tests in stages(mutant))
+        for stage in tests.stages(mutant):
+            files = sorted({test.partition("::")[0] for test in stage})
+            known = [tests.seconds.get(test, PATIENCE) for test in stage]
+            one = PATIENCE + SLOWER * max(known)
+            options = ("-x", f"--timeout={one:.0f}")
+            work = partial(tested, files, Chosen(stage), *options)
+            if forked(work, folder, one + sum(known)) != 0:
+                return True
+    return False
 
 
 @contextmanager
@@ -146,35 +329,31 @@ def planted(mutant: Mutant, path: Path) -> Iterator[None]:
         os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
 
 
-def outcome(tests: list[str], folder: Path) -> int:
-    """0 where all tests pass, in a fork of this process, which has imported all but the mutant already."""
-    child = os.fork()
-    if child == 0:
-        resource.setrlimit(resource.RLIMIT_CPU, (PATIENCE, PATIENCE))
-        silent = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(silent, 1)
-        os.dup2(silent, 2)
-        os.chdir(ROOT)
-        sys.path.insert(0, str(folder / "src"))
-        os.environ["PYTHONPATH"] = str(folder / "src")
-        os._exit(int(pytest.main(["-q", "-x", "-p", "no:cacheprovider", *tests])))
-    return os.waitpid(child, 0)[1]
+# --- the score ---------------------------------------------------------------------------------------------------
 
 
 def equivalents() -> set[str]:
-    """Diffs of survivors that change nothing."""
-    return {entry["diff"].strip() for entry in tomllib.loads(EQUIVALENT.read_text(encoding="utf-8"))["mutant"]}
+    """Diffs of survivors that change nothing, without the line numbers."""
+    listed = tomllib.loads(EQUIVALENT.read_text(encoding="utf-8"))["mutant"]
+    return {without_numbers(entry["diff"]) for entry in listed}
+
+
+def without_numbers(diff: str) -> str:
+    return "\n".join(line for line in diff.strip().splitlines() if not line.startswith("@@"))
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--packages", nargs="+", choices=PACKAGES, default=PACKAGES)
-    parser.add_argument("--sample", type=int, default=20, help="mutants of each package")
+    parser.add_argument("--sample", type=int, default=22, help="mutants of each package")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--minutes", type=float, default=60.0)
+    parser.add_argument("--minutes", type=float, default=75.0)
+    parser.add_argument("--files", nargs="+", default=[], help="only mutants of these files")
+    parser.add_argument("--near", action="store_true", help="only test files next to the module")
     chosen = parser.parse_args()
     end = time.monotonic() + 60 * chosen.minutes
-    samples = [drawn(package, chosen.sample, chosen.seed) for package in chosen.packages]
+    sample = [mutant for package in chosen.packages for mutant in drawn(package, chosen.sample, chosen.seed)]
+    sample = [mutant for mutant in sample if not chosen.files or mutant.file in chosen.files]
     counts: Counter[tuple[str, str]] = Counter()
     sys.dont_write_bytecode = True
     os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
@@ -182,25 +361,36 @@ def main() -> int:
         folder = Path(name)
         shutil.copytree(ROOT / "src", folder / "src", ignore=shutil.ignore_patterns("__pycache__"))
         compileall.compile_dir(folder / "src", quiet=1)
-        for sample in samples:
-            if outcome(stages(sample[0])[0], folder) != 0:
-                raise SystemExit(f"the tests of {sample[0].file} fail without a mutant")
-        # One of each package in turn: where the time ends, all have equally many.
-        for mutant in (one for turn in zip(*samples, strict=False) for one in turn):
+        known = equivalents()
+        tests: dict[str, Tests] = {}
+        for mutant in in_turns(sample):
+            if mutant.package not in tests:
+                tests[mutant.package] = Near() if chosen.near else learnt(mutant.package, folder)
             if time.monotonic() > end:
                 break
-            verdict = judged(mutant, folder)
+            start = time.monotonic()
+            verdict = (
+                "equivalent"
+                if without_numbers(mutant.diff) in known
+                else "noticed"
+                if is_noticed(mutant, tests[mutant.package], folder)
+                else "SURVIVED"
+            )
             counts[mutant.package, verdict] += 1
-            print(f"{verdict:10} {mutant.file}:{mutant.line}", flush=True)
+            print(f"{verdict:10} {mutant.file}:{mutant.line} ({time.monotonic() - start:.0f} s)", flush=True)
             if verdict == "SURVIVED":
                 print(mutant.diff, flush=True)
     return summed_up(counts)
 
 
-def judged(mutant: Mutant, folder: Path) -> str:
-    if mutant.diff.strip() in equivalents():
-        return "equivalent"
-    return "noticed" if is_noticed(mutant, folder) else "SURVIVED"
+def in_turns(sample: list[Mutant]) -> list[Mutant]:
+    """One of each package in turn: where the time ends, all have equally many."""
+    seen: Counter[str] = Counter()
+    turns = []
+    for mutant in sample:
+        turns.append((seen[mutant.package], mutant))
+        seen[mutant.package] += 1
+    return [mutant for _, mutant in sorted(turns, key=lambda turn: turn[0])]
 
 
 def summed_up(counts: Counter[tuple[str, str]]) -> int:

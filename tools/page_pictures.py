@@ -93,8 +93,8 @@ def main() -> None:
             Picture("ui-phone.png", f"#/compare?sweep={SWEEP}", ".problem canvas", PHONE, dark=True),
         ):
             picture.take(browser, address)
-        Picture("report.png", "", "h1", TABLET, dark=False).take(browser, report.as_uri())
-        Picture("report-phone.png", "", "h1", PHONE, dark=True).take(browser, report.as_uri())
+        Picture("report.png", "", "h1", TABLET, dark=False).take(browser, report.resolve().as_uri())
+        Picture("report-phone.png", "", "h1", PHONE, dark=True).take(browser, report.resolve().as_uri())
 
 
 if __name__ == "__main__":

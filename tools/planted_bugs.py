@@ -104,8 +104,8 @@ BUGS = (
     Bug(
         "refused answers cost no privacy",
         "server/training.py",
-        "books.released(answered, report)",
-        "books.released(np.array(self.record.clients, dtype=np.int64), report)",
+        "books.released(answered, report, filters)",
+        "books.released(np.array(self.record.clients, dtype=np.int64), report, filters)",
         word="spent",
     ),
     Bug(

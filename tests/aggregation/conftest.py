@@ -78,9 +78,10 @@ def population() -> Callable[..., Population]:
 def advance(population) -> Callable[..., Aggregated]:
     """`advance(aggregator, current, movements, sizes=…)`: one aggregation of a model without buffers."""
 
-    def run(aggregator: Aggregator, current, movements, **more) -> Aggregated:
+    def run(aggregator: Aggregator, current, movements, seed: int = 0, **more) -> Aggregated:
         updates = _cohort(movements, **more)
         aggregator.prepare(population(max(20, len(updates))))
+        aggregator.draw_from(np.random.default_rng(seed))
         parameters = np.asarray(current, dtype=np.float32)
         return aggregator.aggregate(parameters, updates, _layout([len(parameters)]))
 

@@ -37,6 +37,7 @@ def run(layout, cohort, population):
         current = np.zeros(spec.size, dtype=np.float32) if current is None else current
         # As if the server's own data were everybody's.
         aggregator.trust(np.sort(np.asarray(movements, dtype=np.float32), axis=0).mean(axis=0))
+        aggregator.draw_from(np.random.default_rng(0))
         return aggregator.aggregate(current, cohort(movements, **more), spec)
 
     return aggregate

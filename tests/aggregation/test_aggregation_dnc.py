@@ -1,16 +1,19 @@
-"""DnC: scores are those of a singular value decomposition, outliers are left out, resumed draws are the same."""
+"""DnC: scores are those of a singular value decomposition, outliers are left out, draws follow the run's seed."""
 
 from __future__ import annotations
-
-import copy
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import muster
 from muster.aggregation.dnc import DivideAndConquer, inconspicuous, outlier_scores
 from muster.core.errors import ConfigError, TrainingError
+from muster.engine.trial import TrialEngine
+from muster.selection.random import RandomSelection
+from muster.server import Server
+from muster.server.loop import Observer
 
 
 @settings(max_examples=40, deadline=None)
@@ -37,15 +40,69 @@ def test_equal_scores_stay_or_go_together():
     assert inconspicuous(np.array([0.1, 0.2, 0.3, 0.9]), 3).tolist() == [True, True, True, False]
 
 
-def test_every_aggregation_draws_other_coordinates_and_a_resumed_one_the_same(advance):
+def test_coordinates_come_from_the_generator_that_is_passed_in(advance):
     movements = np.random.default_rng(2).normal(size=(9, 40))
-    one = DivideAndConquer(attackers=3, iterations=1, dimensions=2)
-    first = advance(one, np.zeros(40), movements)
-    other = DivideAndConquer(attackers=3, iterations=1, dimensions=2)
-    other.load_state_dict(copy.deepcopy(one.state_dict()))
-    second, resumed = advance(one, np.zeros(40), movements), advance(other, np.zeros(40), movements)
-    np.testing.assert_array_equal(second.parameters, resumed.parameters)
-    assert not np.array_equal(first.weights, second.weights)
+    results = [
+        advance(DivideAndConquer(attackers=3, iterations=1, dimensions=2), np.zeros(40), movements, seed=seed)
+        for seed in (5, 5, 6)
+    ]
+    np.testing.assert_array_equal(results[0].weights, results[1].weights)
+    assert not np.array_equal(results[0].weights, results[2].weights)
+
+
+def test_without_a_generator_it_says_so_and_one_is_used_once(advance, cohort, layout):
+    one, updates = DivideAndConquer(attackers=1), cohort(np.eye(4))
+    advance(one, np.zeros(4), np.eye(4))
+    with pytest.raises(TrainingError, match="nothing to draw from"):
+        one.aggregate(np.zeros(4, dtype=np.float32), updates, layout([4]))
+
+
+def weights_of(result):
+    return [training.weights for record in result.records for training in record.trainings]
+
+
+class Stop(Observer):
+    """Stops after a round."""
+
+    def wants_stop(self) -> bool:
+        return True
+
+
+def test_every_seed_and_every_round_has_its_own_coordinates(monkeypatch):
+    """In a run they follow from the seed, the round and the number of aggregations; nothing else."""
+    drawn = []
+    monkeypatch.setattr(DivideAndConquer, "draw_from", lambda self, rng: drawn.append(rng.bit_generator.state))
+    monkeypatch.setattr(
+        DivideAndConquer,
+        "aggregate",
+        lambda self, current, updates, spec: self.averaged(
+            current, updates, np.full(len(updates), 1 / len(updates)), spec
+        ),
+    )
+
+    def run(seed, rounds):
+        drawn.clear()
+        Server(RandomSelection(clients_per_round=4), DivideAndConquer(), TrialEngine(8), seed=seed).run(rounds)
+        return [state["state"]["state"] for state in drawn]
+
+    first = run(3, 4)
+    assert len(set(first)) == 4, "every round draws others"
+    assert run(3, 2) == first[:2]
+    assert not set(run(4, 4)) & set(first), "and so does every seed"
+
+
+def test_runs_draw_the_same_with_any_number_of_workers_and_after_a_resume(tiny, tmp_path):
+    def experiment(**changes):
+        dnc = {"method": "dnc", "attackers": 2, "iterations": 1, "dimensions": 20}
+        return tiny(rounds=4, seed=changes.pop("seed", 1), aggregation=dnc, **changes)
+
+    whole = muster.run(experiment(), workers=0)
+    assert weights_of(muster.run(experiment(), workers=2)) == weights_of(whole)
+    part = muster.run(experiment(), workers=0, out=tmp_path / "run", observers=[Stop()])
+    assert len(part.records) == 1
+    resumed = muster.run(experiment(), workers=0, out=tmp_path / "run", resume=True)
+    np.testing.assert_array_equal(resumed.parameters, whole.parameters)
+    assert weights_of(resumed) == weights_of(whole)
 
 
 def test_colluding_attackers_are_left_out(advance):

@@ -36,3 +36,16 @@ def test_reaches_the_optimum_where_fedavg_stalls(quadratic, layout, cohort, popu
     stalled = quadratic.run(FedAvg(weights="equal"), 300, [10, 10, 10])
     assert np.linalg.norm(stalled - quadratic.optimum) > 0.5
     np.testing.assert_allclose(current, quadratic.optimum, atol=1e-4)
+
+
+def test_clients_that_join_count_among_all(layout, cohort, population) -> None:
+    """The paper's h is a mean over all clients: over as many as there are now."""
+    spec, rng, server = layout([3]), np.random.default_rng(0), FedDyn()
+    current, total = np.zeros(3, dtype=np.float32), np.zeros(3)
+    for clients in (4, 4, 10, 10):
+        server.prepare(population(clients))
+        movements = rng.normal(size=(4, 3)).astype(np.float32)
+        total += movements.sum(axis=0)
+        expected = current + movements.mean(axis=0) + total / clients
+        current = server.aggregate(current, cohort(movements), spec).parameters
+        np.testing.assert_allclose(current, expected, rtol=1e-5, atol=1e-6)

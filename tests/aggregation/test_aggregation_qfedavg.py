@@ -43,6 +43,13 @@ def test_without_fairness_it_is_the_equal_mean(advance) -> None:
     np.testing.assert_allclose(fair.parameters, plain.parameters)
 
 
+def test_a_rate_of_zero_moves_nothing(advance) -> None:
+    """As in the last round of a schedule that ends with zero: nobody has moved, and that is no error."""
+    reports = {"start_loss": np.array([2.0, 1.0])}
+    still = advance(QFedAvg(), [1.0, 2.0], np.zeros((2, 2)), reports=reports, lr=0.0)
+    np.testing.assert_array_equal(still.parameters, [1.0, 2.0])
+
+
 def test_lipschitz_constant_may_be_given(advance) -> None:
     reports = {"start_loss": LOSSES}
     given = advance(QFedAvg(lipschitz=10.0), [0.0, 0.0], MOVEMENTS, reports=reports, lr=float("nan"))

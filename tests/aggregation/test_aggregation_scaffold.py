@@ -44,6 +44,40 @@ def test_reaches_the_optimum_where_fedavg_stalls(quadratic, layout, cohort, popu
     np.testing.assert_allclose(current, quadratic.optimum, atol=1e-4)
 
 
+def test_clients_that_join_count_among_all(layout, cohort, population) -> None:
+    """The mean is over the clients there are now; who has never taken part counts as zero."""
+    server, spec = Scaffold(), layout([2])
+    server.prepare(population(2))
+    changes = np.array([[1, 2], [3, 4]], dtype=np.float32)
+    server.aggregate(
+        np.zeros(2, dtype=np.float32), cohort(np.zeros((2, 2)), extra={"control_change": changes}), spec
+    )
+    np.testing.assert_allclose(server.broadcast(spec), [2, 3])
+    server.prepare(population(8))
+    np.testing.assert_allclose(server.broadcast(spec), [0.5, 0.75])
+    newcomer = cohort([[0, 0]], clients=[7], extra={"control_change": np.array([[4, 10]], dtype=np.float32)})
+    server.aggregate(np.zeros(2, dtype=np.float32), newcomer, spec)
+    np.testing.assert_allclose(server.broadcast(spec), [1, 2])
+
+
+def test_a_restored_server_knows_over_how_many_clients_its_mean_is(layout, cohort, population) -> None:
+    server, spec = Scaffold(), layout([2])
+    server.prepare(population(2))
+    changes = np.array([[1, 2], [3, 4]], dtype=np.float32)
+    server.aggregate(
+        np.zeros(2, dtype=np.float32), cohort(np.zeros((2, 2)), extra={"control_change": changes}), spec
+    )
+    restored = Scaffold()
+    restored.prepare(population(4))  # more are there when the run continues
+    restored.load_state_dict(server.state_dict())
+    restored.prepare(population(4))
+    np.testing.assert_allclose(restored.broadcast(spec), [1, 1.5])
+    before_it_was_kept = Scaffold()
+    before_it_was_kept.prepare(population(2))
+    before_it_was_kept.load_state_dict({"control": server.control})
+    np.testing.assert_allclose(before_it_was_kept.broadcast(spec), [2, 3])
+
+
 def test_plain_clients_are_told_apart(advance) -> None:
     with pytest.raises(ConfigError, match="sent no control variate"):
         advance(Scaffold(), [0.0], [[1.0]], extra={})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -123,6 +124,17 @@ def test_a_deadline_that_nobody_meets_loses_nothing(tmp_path):
         (kept,) = store.runs()
         assert kept.done == 10  # the rounds are there
         assert len(store.rows_of_run(kept.id, kept.done).records()[-1].trainings[0].failed) == 4  # and say why
+
+
+def test_the_summary_of_a_run_tells_its_time_and_what_was_for_nothing(tmp_path):
+    config = tmp_path / "config.toml"
+    config.write_text(to_toml(BASE | {"pacing": {"method": "over-select", "factor": 2.0}}))
+    shown = CliRunner().invoke(app, ["run", str(config), "--workers", "0", "--out", str(tmp_path / "out")])
+    costs = muster.run(from_dict(tomllib.loads(config.read_text())), workers=0).ledger.total()
+    lines = [" ".join(line.split()) for line in shown.output.splitlines()]
+    assert f"time that clients took {costs.virtual_seconds:.2g} s" in lines
+    assert f"trainings for nothing (left, late or too stale) {costs.wasted_trainings}" in lines
+    assert costs.wasted_trainings == 16
 
 
 def test_with_late_answers_used_the_same_deadline_trains(tmp_path):

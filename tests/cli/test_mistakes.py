@@ -28,8 +28,9 @@ import muster
 from muster.cli.main import main
 from muster.console.output import complain
 from muster.core.errors import MusterError
-from muster.data import from_arrays
+from muster.data import from_arrays, from_pandas
 from muster.results.store import Store
+from muster.signals.losses import Loss
 
 CONFIG = """
 rounds = 2
@@ -119,6 +120,17 @@ def batch_norm() -> nn.Module:
     return nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Linear(8, 3))
 
 
+class Misspelt(muster.selection.Selector):
+    def round(self, fed):
+        replies = yield muster.selection.Ask(fed.available, (Loss(),))
+        yield muster.selection.Train(replies.clients[replies["lss"] > 0])
+
+
+def twice() -> Any:
+    pandas = pytest.importorskip("pandas")
+    return pandas.DataFrame([[1.0, 2.0, 0]] * 4, columns=["a", "a", "y"])
+
+
 def with_nan() -> np.ndarray:
     features = FEATURES.copy()
     features[7, 2] = np.nan
@@ -182,6 +194,17 @@ TABLE = [
         "negative rounds", ["run", "config.toml", "--rounds", "-3", "--workspace", "new"], 2, ["rounds", "-3"]
     ),
     Mistake("negative seed", run("seed=-1"), 2, ["seed", "-1"]),
+    Mistake("a date for a seed", run("seed=2024-01-01"), 2, ["'seed'", "2024-01-01", "an integer"]),
+    Mistake("more rounds than can be counted", run("rounds=99999999999999999999"), 2, ["rounds", "at most"]),
+    Mistake("decimal comma", run("training.lr=0,1"), 2, ["training.lr", "'0,1'", "a number"]),
+    Mistake("half an epoch", run("training.epochs=0.5"), 2, ["training.epochs", "an integer"]),
+    Mistake("typo in one of few words", run("training.optimizer=adm"), 2, ["did you mean 'adam'"]),
+    Mistake("capitals", run("selection.method=Terraform"), 2, ["did you mean 'terraform'"]),
+    Mistake("option without its method", run("aggregation.server_lr=0.5"), 2, ["aggregation.method", "fedavg"]),
+    Mistake("a learning rate of zero", run("training.lr=0"), 2, ["training.lr", "positive"]),
+    Mistake("fraction and number", run("selection.fraction=0.3"), 2, ["fraction", "clients_per_round"]),
+    Mistake("time without devices", run("availability.method=rhythm"), 2, ["[devices]"]),
+    Mistake("a million workers", ["run", "config.toml", "-w", "1000000", "--out", "o"], 2, ["workers is 1000000"]),
     Mistake("negative workers", ["run", "config.toml", "-w", "-2", "--out", "o"], 2, ["workers is -2"]),
     Mistake("NaN", run("training.lr=nan"), 2, ["training.lr"]),
     Mistake("too large for a float", run("training.lr=1e999"), 2, ["training.lr", "inf"]),
@@ -220,6 +243,11 @@ TABLE = [
         3,
         ["'c'"],
     ),
+    Mistake("a path for a table", lambda: from_pandas("x.csv", label="y"), 3, ["pandas.read_csv"]),
+    Mistake("a column twice", lambda: from_pandas(twice(), label="y"), 3, ["two columns 'a'"]),
+    Mistake(
+        "too large for single precision", lambda: from_arrays(FEATURES * np.float64(1e300), LABELS), 3, ["inf"]
+    ),
     Mistake("words as features", lambda: from_arrays(FEATURES.astype(str), LABELS), 3, ["numbers"]),
     # --- models
     Mistake("tuple output", trained(model=TupleOutput), 2, ["tuple"]),
@@ -231,6 +259,9 @@ TABLE = [
     Mistake("NaN loss", trained(objective=lambda y, t: y.sum(1) * torch.nan), 2, ["nan"]),
     Mistake("training that diverges", trained(training={"lr": 1e30}, rounds=5), 6, ["no valid update"]),
     Mistake("no experiment at all", lambda: muster.run(3), 2, ["Experiment"]),
+    Mistake("a name for a section", trained(selection="random"), 2, ['{"method": "random"}']),
+    Mistake("a signal that was not asked for", trained(selection=Misspelt()), 2, ["did you mean 'loss'"]),
+    Mistake("one result to compare", lambda: muster.compare(trained()()), 2, ["list of results"]),
     Mistake("a path for an experiment", lambda: muster.run("config.toml"), 2, ["muster.load"]),
     # --- where results go
     Mistake("a file for a folder", ["run", "config.toml", "--out", "config.toml/in"], 5, ["config.toml", "--out"]),
@@ -259,8 +290,12 @@ TABLE = [
     Mistake("a picture as .bmp", ["plot", "curves", "-o", "x.bmp"], 2, [".bmp", "png"]),
     Mistake("a table as .docx", ["compare", "-o", "x.docx"], 2, [".docx", ".md"]),
     Mistake("unknown component", ["show", "terrafrom"], 2, ["terraform"]),
+    Mistake("a component in capitals", ["show", "MLP"], 2, ["did you mean 'mlp'"]),
+    Mistake("typo in a paper", ["reproduce", "terrafrom"], 2, ["did you mean 'terraform'"]),
+    Mistake("an empty name of a run", ["runs", "delete", "", "--yes"], 2, ["no run begins with ''"]),
     Mistake("unknown list", ["list", "method"], 2, ["methods"]),
     Mistake("init over a file", ["init", "."], 2, ["nothing was written"], wrote("experiment.toml", "mine = 1")),
+    Mistake("an app in place of a file", ["flower", "new", "config.toml"], 5, ["is a file"]),
     # --- inspect
     Mistake("counts without rows", ["inspect", "c.csv"], 3, ["c.csv"], wrote("c.csv", "client,class,count\n")),
     Mistake("an empty file", ["inspect", "c.csv"], 3, ["c.csv"], wrote("c.csv", "")),
@@ -273,7 +308,19 @@ TABLE = [
         wrote("c.csv", "client,class,count\na,b,many\n"),
     ),
     Mistake("nothing to inspect", ["inspect", "nowhere"], 2, ["nowhere"]),
+    Mistake(
+        "samples without their columns",
+        ["inspect", "c.csv"],
+        3,
+        ["'yes' is not a number", "--client and --label", "clinic, smoker"],
+        wrote("c.csv", "clinic;smoker\nA;yes\n"),
+    ),
     # --- sweeps
+    Mistake(
+        "a sweep that is run", ["run", "s.toml"], 2, ["muster sweep"], wrote("s.toml", "seeds = [1]\n[base]\n")
+    ),
+    Mistake("an experiment that is swept", ["sweep", "config.toml"], 2, ["muster run", "[base]"]),
+    Mistake("a number of seeds", ["sweep", "s.toml"], 2, ["repeats = 3"], wrote("s.toml", "seeds = 3")),
     Mistake(
         "sweep with a typo", ["sweep", "s.toml"], 2, ["did you mean 'grid'"], wrote("s.toml", "[gird]\nseed = [1]")
     ),
@@ -367,6 +414,26 @@ def test_paths_may_have_any_characters(here, monkeypatch, capsys, config, folder
     main_ends_well()
     assert (Path(folder) / "muster.db").exists()
     assert folder in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("name", ["../../elsewhere", "x" * 300, "a/b", "a\\u0000b", "..", "[/bold] [red"])
+def test_a_name_is_a_label_and_no_path(here, monkeypatch, capsys, name):
+    monkeypatch.setattr(sys, "argv", ["muster", *run(f'name="{name}"')])
+    main_ends_well()
+    (folder,) = [path for path in Path("new").iterdir() if path.is_dir() and path.name != "checkpoints"]
+    assert (folder / "metrics.csv").exists()
+    assert not list(here.parent.glob("elsewhere*"))
+    for look in (["runs"], ["compare"], ["runs", "show", Store("new").runs()[0].fingerprint]):
+        monkeypatch.setattr(sys, "argv", ["muster", *look, "--workspace", "new"])
+        main_ends_well()
+
+
+def test_a_sweep_may_have_any_name(here, monkeypatch, capsys):
+    Path("s.toml").write_text('name = "[/s]"\nbase = "config.toml"\nseeds = [5]\n[[cases]]\nname = "[/c] [red"\n')
+    for more in (["--dry-run"], ["-j", "1"]):
+        monkeypatch.setattr(sys, "argv", ["muster", "sweep", "s.toml", "--workspace", "new", *more])
+        main_ends_well()
+        assert "[/c] [red" in "".join(capsys.readouterr())
 
 
 @pytest.mark.parametrize("content", [b"", b"\xef\xbb\xbfrounds = 1\r\n"], ids=["empty", "from Windows"])

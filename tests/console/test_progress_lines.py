@@ -10,6 +10,7 @@ from rich.console import Console
 
 from muster.console import progress
 from muster.console.progress import BarProgress, LineProgress
+from muster.console.times import readable_time
 
 
 @pytest.mark.parametrize("kind", [BarProgress, LineProgress])
@@ -21,3 +22,24 @@ def test_markup_of_a_client_is_text(kind, said, monkeypatch):
     with kind(Console(file=shown, width=200), "a run") as watching:
         watching.round_ended(record, None)
     assert f"client 1 failed: {said}" in shown.getvalue()
+
+
+@pytest.mark.parametrize("kind", [BarProgress, LineProgress])
+@pytest.mark.parametrize("title", ["[/x]", "[bold]loud[/bold]", "[red"])
+def test_markup_of_a_title_is_text(kind, title, monkeypatch):
+    monkeypatch.setattr(progress, "_cautions", lambda server, rounds, done: [])
+    monkeypatch.setattr(progress, "warnings", lambda record, before: [])
+    shown = io.StringIO()
+    engine = SimpleNamespace(describe=lambda: "engine")
+    with kind(Console(file=shown, width=200), title) as watching:
+        watching.started(SimpleNamespace(engine=engine), 3, 0)
+        watching.round_ended(SimpleNamespace(round=1, metrics={"accuracy": 0.5, "loss": 1.0}), None)
+    assert f"{title}: engine" in shown.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("seconds", "shown"),
+    [(3.4, "3 s"), (600, "10 min"), (36000, "10.0 h"), (8.64e6, "100 days"), (4.9e8, "16 years")],
+)
+def test_durations_are_in_units_that_people_plan_with(seconds, shown):
+    assert readable_time(seconds) == shown

@@ -10,6 +10,7 @@ import torch
 
 import muster
 from muster.core.errors import ConfigError
+from muster.data.federated import Normalisation
 from muster.data.sources.base import sources
 from muster.experiment.components import build_data
 
@@ -42,3 +43,15 @@ def test_token_ids_have_no_mean():
     dataset = replace(sources.build("digits", {}), tokens=True)
     with pytest.raises(ConfigError, match="token ids"):
         dataset.normalised([0.5, 0.5])
+
+
+@pytest.mark.parametrize("mean", [(0.3,), (0.3, 0.5, 0.7)])
+def test_block_by_block_is_the_same_as_all_at_once(mean):
+    pictures = torch.randint(0, 256, (300, 3, 20, 20), dtype=torch.uint8, generator=torch.manual_seed(0))
+    step = Normalisation(mean, tuple(0.2 + number for number in mean), 1 / 255)
+    shape = (1, -1, 1, 1)
+    whole = (
+        pictures.float().mul(1 / 255).sub(torch.tensor(mean).view(shape)).div(torch.tensor(step.std).view(shape))
+    )
+    assert torch.equal(step.apply(pictures), whole)
+    assert step.apply(pictures[:0]).shape == (0, 3, 20, 20)

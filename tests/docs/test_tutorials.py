@@ -1,12 +1,14 @@
 """The tutorials run from top to bottom in a kernel of their own, and show what they promise.
 
-As executed notebooks they are kept in build/notebooks (MUSTER_NOTEBOOKS names another folder).
+As executed notebooks they are kept in build/notebooks (MUSTER_NOTEBOOKS names another folder), and in the cache
+from which the site takes their outputs: so `make docs` runs each of them once.
 """
 
 from __future__ import annotations
 
 import os
 import re
+import runpy
 from pathlib import Path
 
 import jupytext
@@ -29,6 +31,16 @@ SHOWN = {
 
 def read(path: Path):
     return jupytext.read(path, fmt="md:myst")
+
+
+def keep_for_the_site(book, path: Path) -> None:
+    """Puts an executed tutorial where the site's build looks for it."""
+    from jupyter_cache import get_cache
+    from jupyter_cache.base import CacheBundleIn
+
+    cache = get_cache(runpy.run_path(str(ROOT / "docs" / "conf.py"))["nb_execution_cache_path"])
+    cache.cache_notebook_bundle(CacheBundleIn(book, str(path)), check_validity=False, overwrite=True)
+    assert cache.match_cache_notebook(read(path))
 
 
 def test_every_tutorial_is_listed_and_has_something_to_show():
@@ -54,9 +66,8 @@ def test_a_tutorial_runs(path, tmp_path, monkeypatch):
         pytest.importorskip("flwr")
     monkeypatch.setenv("PYTHONPATH", f"{ROOT / 'src'}{os.pathsep}{os.environ.get('PYTHONPATH', '')}")
     book = read(path)
-    NotebookClient(
-        book, timeout=600, kernel_name="python3", resources={"metadata": {"path": str(tmp_path)}}
-    ).execute()
+    folder = {"metadata": {"path": str(tmp_path)}}
+    NotebookClient(book, timeout=600, kernel_name="python3", record_timing=False, resources=folder).execute()
     NOTEBOOKS.mkdir(parents=True, exist_ok=True)
     jupytext.write(book, NOTEBOOKS / f"{path.stem}.ipynb")
     outputs = [output for cell in book.cells if cell.cell_type == "code" for output in cell.outputs]
@@ -70,3 +81,4 @@ def test_a_tutorial_runs(path, tmp_path, monkeypatch):
     assert "Traceback" not in text
     # Nothing goes to standard error that a reader would take for a mistake.
     assert [output.text for output in outputs if output.output_type == "stream" and output.name == "stderr"] == []
+    keep_for_the_site(book, path)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import threading
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
@@ -15,6 +17,7 @@ import muster
 from muster.core.errors import CheckpointError, ConfigError
 from muster.core.randomness import generator, seeded, seeds
 from muster.engine.vectorised import why_not
+from muster.engine.vectorised.chain import _steps
 from muster.engine.vectorised.slices import PADDING_SHARE, batch_sizes, cut, longest_slice
 from muster.engine.vectorised.trainer import SliceData, Timetable
 from muster.experiment import build_parts, from_dict
@@ -251,3 +254,24 @@ def test_generators_that_are_seeded_together_are_those_that_are_made_alone(seed,
         alone = generator(seed, "train", *coordinates, client)
         assert rng.permutation(33).tolist() == alone.permutation(33).tolist()
         assert rng.random() == alone.random()
+
+
+def test_a_model_that_is_followed_does_not_disturb_another_thread():
+    """While one run looks at its model, another one in the same process computes with its own."""
+    other, computed = nn.Linear(3, 2), []
+
+    class Slow(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = nn.Linear(3, 2)
+
+        def forward(self, x):
+            worker = threading.Thread(target=lambda: computed.append(other(torch.ones(1, 3))))
+            worker.start()
+            worker.join()
+            return self.layer(x)
+
+    call = nn.Module.__call__
+    assert [name for name, _ in _steps(Slow())] == ["layer"]
+    assert torch.equal(computed[0], other(torch.ones(1, 3)))
+    assert nn.Module.__call__ is call

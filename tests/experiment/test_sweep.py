@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import signal
+from dataclasses import dataclass
 
 import pytest
 
@@ -12,9 +13,10 @@ from muster.config.identity import pace_kind
 from muster.core.errors import ConfigError
 from muster.experiment import Experiment, from_dict
 from muster.experiment.estimate import Pace, calibrate, known_paces, seconds_left
-from muster.experiment.jobs import JobObserver, run_experiments, share_of_cores
+from muster.experiment.jobs import JobObserver, run_experiments, share_of_cores, workers_of
 from muster.experiment.sweep import Sweep, load_sweep
 from muster.results.store import Store
+from muster.updates.filters import Filter, Filtered, Side
 
 BASE = """
 name = "small"
@@ -225,6 +227,41 @@ def test_a_batch_can_be_stopped_and_goes_on(tiny, tmp_path):
         first, second = store.runs()
         assert (first.status, second.status) == ("stopped", "planned")
         assert first.done >= 1
+
+
+@dataclass(frozen=True)
+class Hangs(Filter):
+    """One client never comes to an end."""
+
+    side: Side = "client"
+
+    def apply(self, updates, spec, draws):
+        while 2 in updates.clients:
+            pass
+        return Filtered(updates)
+
+
+def test_a_client_that_loops_for_ever_does_not_hang_a_run_with_a_deadline(tiny, tmp_path):
+    """Also where the run has no core left for a worker: the client fails, the run and the others go on."""
+    engine = {"kind": "processes", "task_deadline": 4.0}
+    everybody = {"method": "random", "clients_per_round": 4}
+    four = {"scheme": "dirichlet", "clients": 4, "alpha": 0.5}
+    looping = tiny(rounds=1, engine=engine, selection=everybody, partition=four, filters=[Hangs()])
+    outcome = run_experiments([looping, tiny(rounds=1)], tmp_path, jobs=1, workers=0)
+    assert not outcome.failed
+    assert len(outcome.complete) == 2
+    with Store(tmp_path) as store:
+        hung = next(r for r in store.results() if r.records[0].trainings[0].failed)
+    (training,) = hung.records[0].trainings
+    assert training.clients == [0, 1, 3]
+    assert "hung" in training.failed[2]
+
+
+def test_a_deadline_needs_a_worker(tiny):
+    assert workers_of(tiny(), 0) == 0
+    assert workers_of(tiny(engine={"task_deadline": 3.0}), 0) == 1
+    assert workers_of(tiny(engine={"task_deadline": 3.0}), 2) == 2
+    assert workers_of(tiny(engine={"task_deadline": 3.0, "kind": "inline"}), 0) == 0
 
 
 def test_cores_are_shared_out(monkeypatch):

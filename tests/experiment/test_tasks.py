@@ -201,7 +201,9 @@ def needs_classes(name):
     return selector.needs_classes() or any(signal.needs_classes for signal in selector.needs())
 
 
-@pytest.mark.parametrize("method", ["fedcbs", "feddiverse", "cluster", "diversity-score", "hics", "astrafl"])
+@pytest.mark.parametrize(
+    "method", ["fedcbs", "feddiverse", "cluster", "diversity-score", "hics", "astrafl", "tifl"]
+)
 def test_methods_that_look_at_classes_say_so_before_round_one(method):
     assert needs_classes(method)
     trained = []
@@ -222,6 +224,15 @@ def test_methods_that_do_not_look_at_classes_work(method):
     selection = {"method": method, "clients_per_round": 4}
     result = muster.run(experiment("regression", selection=selection, rounds=2), workers=0)
     assert np.isfinite(result.final("mae"))
+
+
+@pytest.mark.parametrize("attack", ["label-flip", "backdoor"])
+@pytest.mark.parametrize("task", ["regression", "multi-label"])
+def test_attacks_on_classes_say_so(attack, task):
+    """Class c taken for C − 1 − c makes targets of them that no sample can have."""
+    attacked = experiment(task, filters=[{"method": attack, "share": 0.5}])
+    with pytest.raises(ConfigError, match=f"looks at the classes of samples, but the objective here is {task}"):
+        muster.run(attacked, workers=0)
 
 
 @pytest.mark.parametrize("scheme", ["dirichlet", "classes-per-client"])

@@ -154,6 +154,29 @@ def test_identical_clients_are_not_told_to_select():
     assert "no selection can change it" not in " ".join(advice.text for advice in different.advice)
 
 
+def test_one_client_with_a_class_of_its_own_is_a_choice():
+    """On average such clients hardly differ; but most cohorts lack the class, and some do not."""
+    counts = of([[100, 100, 30 if client == 7 else 0] for client in range(60)])
+    inspection = inspect(counts, cohort=6)
+    said = " ".join(advice.finding + " " + advice.text for advice in inspection.advice)
+    assert inspection.choice
+    assert "misses it in 90% of the rounds" in said
+    assert "same mix" not in said
+    assert "alike" not in said
+
+
+def test_chance_alone_makes_no_choice():
+    draws = np.random.default_rng(0)
+    for samples, clients, shares in (
+        (20, 100, np.full(10, 0.1)),
+        (5, 200, [0.989, 0.01, 0.001]),
+        (40, 30, [0.9, 0.1]),
+    ):
+        inspection = inspect(of(draws.multinomial(samples, shares, size=clients)), cohort=clients // 10)
+        assert not inspection.choice
+        assert "by chance)" in next(one.finding for one in inspection.advice if "alike" in one.finding)
+
+
 def test_identical_clients_with_attributes_are_not_told_to_select_either():
     text = " ".join(advice.text for advice in inspect(of([SC] * 4), cohort=2).advice)
     assert "no selection can change it" in text
@@ -173,7 +196,7 @@ def test_a_group_that_nobody_has_is_named():
     counts = of(table, classes=("healthy", "ill"), attributes=("scanner A", "scanner B"))
     assert inspect(counts).metrics["GSC"] < 0.1
     first = inspect(counts).advice[0]
-    assert first.finding == "1 of 4 groups have no sample at all"
+    assert first.finding == "1 of 4 groups has no sample at all"
     assert "No client has ill, scanner B." in first.text
     # A class or an attribute value that does not occur makes no empty groups.
     assert "no sample" not in findings(of([[[50, 50], [0, 0]]] * 3))

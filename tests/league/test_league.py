@@ -17,7 +17,7 @@ from muster.league.evidence import evidence_of
 from muster.league.file import from_values, load_league
 from muster.league.outcome import choose, failures, run_league
 from muster.league.page import write_page as write_pages
-from muster.league.planning import guest_class, plan, points
+from muster.league.planning import guest_class, guests_of, plan, points
 from muster.report.measured import BEGIN, END
 from muster.results.store import Store
 from muster.selection.base import selectors
@@ -198,6 +198,12 @@ def test_choices_that_are_none(league):
         plan(league, "smoke", seeds=101)
 
 
+def test_checkpoints_are_rare_and_no_part_of_what_is_run(league):
+    run = plan(league, "smoke").runs({})[0].experiment
+    assert run.checkpoint == {"every": 10}
+    assert run.fingerprint == replace(run, checkpoint={}).fingerprint
+
+
 def test_one_table_alone():
     league = load_league()
     alone = plan(league, "smoke", tables=["Aggregation"])
@@ -215,6 +221,17 @@ def guest(tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(str(tmp_path))
     yield "league_guest:First"
     sys.modules.pop("league_guest", None)
+
+
+def test_two_guests_of_one_name_are_told_apart(guest, tmp_path):
+    (tmp_path / "league_other.py").write_text(MODULE)
+    try:
+        both = guests_of([guest, "league_other:First", guest])
+        assert list(both) == ["league_guest:First", "league_other:First"]
+        assert both["league_guest:First"] is not both["league_other:First"]
+        assert list(guests_of([guest])) == ["First"]
+    finally:
+        sys.modules.pop("league_other", None)
 
 
 def test_a_league_from_end_to_end(league, tmp_path, guest):

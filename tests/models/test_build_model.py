@@ -71,7 +71,7 @@ def test_options_for_an_instance_are_refused():
 
 @pytest.mark.parametrize("wrong", [3, None, lambda: "model"])
 def test_things_that_are_no_models_are_refused(wrong):
-    with pytest.raises(ConfigError, match="the model is a"):
+    with pytest.raises(ConfigError, match="the model is of type"):
         build_model(wrong, (6,), 3)
 
 

@@ -1,6 +1,7 @@
 """Pretrained weights: files, heads for other classes, and clear errors."""
 
 import logging
+import random
 import sys
 import types
 from pathlib import Path
@@ -185,6 +186,46 @@ def test_files_that_would_run_code_or_are_damaged_are_refused(tmp_path):
     damaged.write_bytes(b"not a checkpoint")
     with pytest.raises(ConfigError, match="not a file of weights"):
         build(str(damaged))
+
+
+@pytest.mark.parametrize("modern", [True, False])
+def test_whatever_damage_is_one_clear_message(tmp_path, modern):
+    """Bytes that are changed or missing anywhere: the readers of the two formats raise seven kinds of errors."""
+    path = tmp_path / "weights.pt"
+    torch.save(nn.Linear(3, 2).state_dict(), path, _use_new_zipfile_serialization=modern)
+    whole, draw = path.read_bytes(), random.Random(0)
+    refused = 0
+    for turn in range(200):
+        content = bytearray(whole)
+        if turn % 2:
+            del content[draw.randrange(len(whole)) :]
+        else:
+            for _ in range(4):
+                content[draw.randrange(len(whole))] = draw.randrange(256)
+        path.write_bytes(bytes(content))
+        try:
+            load_weights(nn.Linear(3, 2), str(path))
+        except ConfigError:
+            refused += 1
+    assert refused > 100
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_numbers_that_are_not_finite_are_refused(tmp_path, source, value):
+    state = source.state_dict()
+    state["layer1.0.conv1.weight"][0, 0, 0, 0] = value
+    with pytest.raises(ConfigError, match=r"not finite: 'layer1\.0\.conv1\.weight' \(1 such tensors\)"):
+        build(save(tmp_path, state))
+
+
+def test_infinities_that_the_model_has_itself_are_loaded(tmp_path):
+    class Masked(nn.Linear):
+        def __init__(self) -> None:
+            super().__init__(3, 2)
+            self.register_buffer("mask", torch.full((2,), -torch.inf))
+
+    path = save(tmp_path, Masked().state_dict())
+    assert not load_weights(Masked(), path).left
 
 
 def test_missing_file_is_a_clear_error(tmp_path):

@@ -19,6 +19,7 @@ from muster.pacing.base import Pacing
 from muster.pacing.buffered import Buffered
 from muster.pacing.deadline import Deadline
 from muster.pacing.over_select import OverSelect
+from muster.pacing.pisces import PiscesPace
 from muster.pacing.synchronous import Synchronous
 from muster.selection.base import Plan, Selector, Train, View
 from muster.server import Server
@@ -152,7 +153,7 @@ class SlowServer:
         if not self.flying and not self.free():
             self.now = min(b for table in self.timetable.sessions for b, _ in table if b > self.now)
         mine = None
-        if isinstance(self.pacing, Buffered):
+        if isinstance(self.pacing, Buffered | PiscesPace):
             while self.free() and len(self.flying) + COHORT <= self.pacing.in_flight:
                 mine = self.start(round)
         elif self.free():
@@ -172,16 +173,28 @@ class SlowServer:
                 return started, self.now + known[math.floor(share * (len(known) - 1))] if known else math.inf
             case Buffered(k=k):
                 return k or started, math.inf
+            case PiscesPace():
+                return 1, math.inf
         return started, math.inf
+
+    def earliest(self) -> float:
+        """Before this moment the server does not go on, unless there is nobody left to wait for."""
+        if not isinstance(self.pacing, PiscesPace):
+            return -math.inf
+        longest = max(self.durations.values(), default=0.0)
+        first = self.pacing.first_latency or longest
+        slowest = max((self.durations.get(event.client, first) for event in self.flying), default=0.0)
+        return self.now + slowest / (self.pacing.bound or self.pacing.in_flight)
 
     def wait(self, mine: int | None) -> list[tuple[Event, str]]:
         own = [event for event in self.flying if event.training == mine]
         enough, limit = self.goal(len(own) if mine else self.last_cohort)
-        everybody = isinstance(self.pacing, Buffered) or mine is None
+        earliest = self.earliest()
+        everybody = isinstance(self.pacing, Buffered | PiscesPace) or mine is None
         awaited = list(self.flying) if everybody else own
         done: list[tuple[Event, str]] = []
         valid = 0
-        while awaited and valid < enough:
+        while awaited and (valid < enough or min(event.ends for event in self.flying) <= earliest):
             event = min(self.flying, key=lambda event: event.ends)
             if event.ends > limit:
                 break
@@ -194,7 +207,7 @@ class SlowServer:
                 valid += event.answers and fresh
             self.now = max(self.now, event.ends)
         else:
-            limit = self.now
+            limit = max(self.now, earliest) if awaited else self.now
         self.now = max(self.now, limit) if math.isfinite(limit) else self.now
         if not self.pacing.late_count:
             done += [(event, "late") for event in own if event in self.flying]
@@ -228,6 +241,8 @@ PACINGS = {
     "buffered": Buffered(in_flight=12, k=4),
     "fully asynchronous": Buffered(in_flight=9, k=1),
     "buffered, not too old": Buffered(in_flight=14, k=2, max_staleness=3),
+    "pisces": PiscesPace(in_flight=12),
+    "pisces, seldom": PiscesPace(in_flight=12, bound=1.5, first_latency=30.0),
 }
 
 

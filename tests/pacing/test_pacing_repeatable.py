@@ -21,6 +21,7 @@ PACINGS: dict[str, dict[str, Any]] = {
     "deadline": {"method": "deadline", "seconds": 40.0},
     "late-used": {"method": "deadline", "quantile": 0.5, "late": "use", "max_staleness": 2},
     "buffered": {"method": "buffered", "in_flight": 8, "k": 1},
+    "pisces": {"method": "pisces", "in_flight": 8, "bound": 4.0},
 }
 SELECTIONS: dict[str, dict[str, Any]] = {
     "random": {"method": "random", "clients_per_round": 4},
@@ -158,19 +159,30 @@ def test_killed_at_any_time(tiny, tmp_path, pacing, selection, kind):
     check_kills(tiny, tmp_path, pacing, selection, kind)
 
 
-@pytest.mark.parametrize("kind", ["inline", "vectorised"])
-@pytest.mark.parametrize("aggregation", ["fedavg", "simprox", "fedadam"])
-def test_buffered_is_synchronous_where_devices_are_equal(tiny, kind, aggregation):
+def check_buffered_is_synchronous(tiny, **changes: Any) -> None:
+    """Where all clients need the same time, and as many are waited for as start."""
     equal = {"method": "lognormal", "compute_spread": 0.0, "network_spread": 0.0, "samples_per_second": 50.0}
     shared: dict[str, Any] = {
         "devices": equal,
         "partition": {"scheme": "iid", "clients": 12},
-        "aggregation": {"method": aggregation},
-        "engine": {"kind": kind},
+        "selection": SELECTIONS["random"],
         "rounds": 4,
+        **changes,
     }
     synchronous = muster.run(tiny(**shared), workers=0)
-    buffered = muster.run(tiny(**shared, pacing={"method": "buffered", "in_flight": 5, "k": 5}), workers=0)
+    buffered = muster.run(tiny(**shared, pacing={"method": "buffered", "in_flight": 4, "k": 4}), workers=0)
     assert everything(buffered)[0] == everything(synchronous)[0]
     assert buffered.selections == synchronous.selections
+    assert [record.ended for record in buffered.records] == [record.ended for record in synchronous.records]
     assert [str(row) for row in buffered.metrics] == [str(row) for row in synchronous.metrics]
+
+
+@pytest.mark.parametrize("kind", ["inline", "vectorised"])
+@pytest.mark.parametrize("aggregation", ["fedavg", "simprox", "fedadam"])
+def test_buffered_is_synchronous_where_devices_are_equal(tiny, kind, aggregation):
+    check_buffered_is_synchronous(tiny, engine={"kind": kind}, aggregation={"method": aggregation})
+
+
+@pytest.mark.parametrize("selection", SELECTIONS)
+def test_buffered_is_synchronous_whoever_selects(tiny, selection):
+    check_buffered_is_synchronous(tiny, selection=SELECTIONS[selection], rounds=8)

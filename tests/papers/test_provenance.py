@@ -173,7 +173,7 @@ def test_defaults_that_a_table_names_are_told_too(example):
         ("partition", {"scheme": "group-skew", "table": "cmnist-gsc"}, {"size", "share", "clients"}),
         ("model", {"name": "text-classifier"}, {"vocabulary", "width", "layers", "heads", "dropout"}),
         ("model", {"name": "resnet18"}, {"groups"}),
-        ("data", {"source": "banking77"}, {"width", "length"}),
+        ("data", {"source": "banking77"}, {"width", "length", "vocabulary"}),
         ("training", {"optimizer": "adam"}, {"momentum", "nesterov"}),
         ("aggregation", {"method": "fedavg"}, {"staleness", "staleness_a", "staleness_b"}),
         ("selection", {"method": "feddiverse", "estimate": "true"}, {"biased_steps", "gce_q", "degenerate"}),
@@ -194,12 +194,18 @@ def test_options_that_act_are_told():
     assert "size" in left_open("partition", {"scheme": "group-skew"})
     assert "groups" in left_open("model", {"name": "resnet18", "norm": "group"})
     assert "momentum" in left_open("training", {"optimizer": "sgd"})
+    assert {"length", "vocabulary"} <= set(left_open("data", {"source": "banking77", "encoder": "wordpiece"}))
 
 
 def test_sizes_that_a_name_stands_for_are_not_left_open():
     assert "filters" not in left_open("model", {"name": "cifar100-cnn"})
     assert left_open("model", {"name": "conv3"}) == {"padding": 0}
     assert "filters" in left_open("model", {"name": "lenet"}), "of which there are many"
+
+
+def test_tables_of_counts_need_no_data():
+    lines = heading(plan(entries()["feddiverse/figure3"], "paper", here=everything))
+    assert not [line for line in lines if "image_size" in line]
 
 
 # --- the presets -------------------------------------------------------------------------------------------------

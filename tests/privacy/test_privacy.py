@@ -69,6 +69,16 @@ def test_the_account_counts_the_client_that_told_most():
     assert copy.spent() == account.spent()
 
 
+def test_clients_that_joined_later_have_not_told_what_was_asked_before():
+    """Three clients are known of the first kind, five of the second: two have told nothing of the first."""
+    first = private(LabelEntropy(), "gaussian", 0.5, 1e-6, 4)
+    second = private(LabelHistogram(), "gaussian", 0.5, 1e-5, 4)
+    account = PrivacyAccount()
+    account.released(first, np.array([0]), 3)
+    account.released(second, np.array([4]), 5)
+    assert account.total() == (0.5, 1e-5)
+
+
 def test_nothing_is_spent_without_noise():
     assert Ledger().privacy.spent() == []
     assert Ledger().privacy.total() == (0.0, 0.0)

@@ -44,6 +44,12 @@ def test_every_registered_method_has_a_place():
     assert all(method_of(f"{name} (x=1)") == name for name in (*selectors.names(), *aggregators.names()))
 
 
+def test_capitals_make_no_other_method():
+    assert [look.colour for look in looks(["Random", "Terraform"])] == [
+        look.colour for look in looks(["random", "terraform"])
+    ]
+
+
 def test_variants_are_shades_of_one_colour():
     plain = to_rgb(looks(["terraform"])[0].colour)
     first, second, third = looks([f"terraform, min_clients={n}" for n in (2, 4, 8)])

@@ -84,6 +84,25 @@ def test_curves_have_a_line_a_case_and_a_band_over_seeds(pair):
     assert figure.legends[0].get_title().get_text() == "mean and its 95 % interval over 2 seeds"
 
 
+def test_problems_have_panels_of_their_own_and_a_method_looks_the_same_in_all(made):
+    skews = {alpha: {"scheme": "dirichlet", "alpha": alpha} for alpha in (0.1, 1.0)}
+    runs = [
+        made(f"{name}, alpha={alpha}", 0, selection={"method": name}, partition=skew)
+        for alpha, skew in skews.items()
+        for name in ("random", "oort")
+    ]
+    one = draw("curves", runs, per="round")
+    assert [axes.get_title("left") for axes in one.axes] == ["alpha=0.1", "alpha=1.0"]
+    colours = [{line.get_label(): line.get_color() for line in axes.lines} for axes in one.axes]
+    assert list(colours[0]) == ["random", "oort"]
+    assert colours[0] == colours[1]
+    assert colours[0]["random"] != colours[0]["oort"]
+    assert [text.get_text() for text in one.legends[0].get_texts()] == ["random", "oort"]
+    two = draw("curves", runs, per=["round", "client_trainings"])
+    titles = [(axes.get_title("left"), axes.get_xlabel()) for axes in two.axes]
+    assert titles == [(f"alpha={alpha}", work) for alpha in (0.1, 1.0) for work in ("round", "client trainings")]
+
+
 def test_one_run_has_neither_band_nor_legend(made):
     figure = made().plot("curves", metric="loss", per="round")
     assert not figure.axes[0].collections

@@ -301,8 +301,12 @@ def test_filters(tiny, store):
     assert store.runs(sweep="other", name="renamed")
     assert store.runs(sweep="mine", name="random", seed=0)
     assert store.sweep_names() == ["mine", "other"]
-    with pytest.raises(ConfigError, match="ambiguous"):
+    with pytest.raises(ConfigError, match="no run begins"):
         store.run("")
+    store.plan([tiny(seed=seed) for seed in range(100, 117)], "many")
+    first = [run.fingerprint[0] for run in store.runs(sweep="many")]  # of sixteen digits one comes twice
+    with pytest.raises(ConfigError, match="ambiguous"):
+        store.run(max(first, key=first.count))
     with pytest.raises(ConfigError, match="no run begins"):
         store.run("nothing")
 

@@ -10,8 +10,10 @@ from hypothesis import strategies as st
 
 from muster.core.component import state
 from muster.core.errors import ConfigError
+from muster.selection.astrafl import ASTraFL
 from muster.selection.base import Ask, Selector, Train, selectors
 from muster.selection.combinators import LimitGap, Mix, Warmup, Within, due
+from muster.selection.fedpns import FedPNS
 from muster.selection.oort import Oort
 from muster.selection.power_of_choice import PowerOfChoice
 from muster.selection.random import RandomSelection
@@ -55,10 +57,12 @@ class Fixed(Selector):
 COMBINATIONS = {
     "within": lambda: Within(RandomSelection(6), PowerOfChoice(3)),
     "within, learning pool": lambda: Within(Oort(6), Terraform(6, min_clients=2)),
+    "within, wide reports": lambda: Within(ASTraFL(6), RandomSelection(3)),
     "warmup": lambda: Warmup(2, RandomSelection(4), Oort(4)),
     "mix": lambda: Mix(Oort(4), SizeWeighted(4, replace=True), 0.6),
     "limit-gap": lambda: LimitGap(PowerOfChoice(4), 5),
     "limit-gap, multiplicity": lambda: LimitGap(SizeWeighted(4, replace=True), 5),
+    "limit-gap, probabilities": lambda: LimitGap(FedPNS(4, min_kept=1), 5),
     "nested": lambda: Warmup(3, RoundRobin(4), LimitGap(Within(RandomSelection(6), Oort(3)), 6)),
 }
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,6 +19,8 @@ from muster.report.warnings import warnings
 from muster.selection.base import selectors
 from muster.selection.terraform import Terraform, most_hard, split
 from muster.server.testing import FakeFederation
+from muster.training.base import LocalTraining
+from muster.training.schedules import USES
 
 RANDOM = {"method": "random", "clients_per_round": 4}
 EQUAL = {"method": "fedavg", "weights": "equal"}
@@ -50,6 +53,10 @@ def chosen(result):
         (
             {"method": "power-of-choice", "clients_per_round": 4, "d": 3},
             {"method": "size-weighted", "clients_per_round": 4},
+        ),
+        (
+            {"method": "power-of-choice", "clients_per_round": 4, "d": 12, "equal_weights": False},
+            {"method": "high-loss"},
         ),
         (
             {"method": "oort", "clients_per_round": 4, "warmup": 3},
@@ -128,6 +135,29 @@ def test_the_median_of_two_is_their_mean(tiny, method):
         muster.run(tiny(selection=two, aggregation=options), workers=0) for options in ({"method": method}, EQUAL)
     )
     np.testing.assert_allclose(same.parameters, other.parameters, atol=2e-6)
+
+
+def test_equal_work_needs_no_normalising(tiny):
+    def of(method, **partition):
+        two = {"method": "random", "clients_per_round": 2}
+        return tiny(partition=partition, selection=two, aggregation={"method": method})
+
+    assert not cautions(of("fednova", scheme="dirichlet", clients=12, alpha=0.3))
+    alike = {"scheme": "iid", "clients": 3}  # of 1,437 samples
+    assert cautions(of("fednova", **alike)) == [
+        "fednova is fedavg here: all clients have as many samples, hence as much work"
+    ]
+    same, other = (muster.run(of(method, **alike), workers=0) for method in ("fednova", "fedavg"))
+    np.testing.assert_allclose(same.parameters, other.parameters, atol=2e-6)
+
+
+def test_asking_no_more_than_are_used_is_synchronous(tiny):
+    timed = {"devices": {"method": "lognormal"}, "selection": RANDOM}
+    over = tiny(**timed, pacing={"method": "over-select", "factor": 1.0})
+    assert "over-select is synchronous" in " ".join(cautions(over))
+    assert not cautions(tiny(**timed, pacing={"method": "over-select", "factor": 1.3}))
+    same, other = muster.run(over, workers=0), muster.run(tiny(**timed), workers=0)
+    np.testing.assert_array_equal(same.parameters, other.parameters)
 
 
 def test_late_answers_make_the_difference(tiny):
@@ -258,13 +288,34 @@ def test_a_limit_that_nobody_reaches():
         ({"method": "tifl", "tiers": 1}, "tifl is random selection"),
         ({"method": "refl", "candidates": 4}, "refl is random selection"),
         ({"method": "hics", "groups": 1}, "makes no use of its estimates"),
+        ({"method": "power-of-choice", "d": 20}, "power-of-choice is high-loss"),
+        ({"method": "cluster", "groups": 20}, "cluster is nearly random selection"),
+        ({"method": "hcsfed", "groups": 1, "ratio": 1.0}, "hcsfed makes no clusters"),
+        ({"method": "hcsfed", "ratio": 1e-5}, "hcsfed sees one number of every client"),
+        ({"method": "probe-fairness", "beta": 0.0}, "makes no use of fairness"),
+        ({"method": "probe-fairness", "beta": 1.0}, "makes no use of its probes"),
+        ({"method": "feddiverse", "clients_per_round": 1}, "looks at spurious correlation alone"),
+        ({"method": "astrafl", "threshold": 1.0}, "makes no use of losses"),
+        ({"method": "astrafl", "threshold": -0.1}, "makes no use of content"),
+        ({"method": "astrafl", "homogeneity": "mu21", "threshold": 0.9}, "makes no use of content"),
     ],
-    ids=lambda options: options.get("method") if isinstance(options, dict) else "",
+    ids=str,
 )
 def test_options_that_leave_nothing_to_choose_by(options, words):
     selector, population = _built({"clients_per_round": 4, **options}), FakeFederation(20, rounds=50).population
     assert words in " ".join(selector.cautions(population))
-    other = {"tifl": {"tiers": 2}, "refl": {"candidates": 5}, "hics": {"groups": 2}}[options["method"]]
+    others: dict[str, dict[str, Any]] = {
+        "tifl": {"tiers": 2},
+        "refl": {"candidates": 5},
+        "hics": {"groups": 2},
+        "power-of-choice": {"d": 19},
+        "cluster": {"groups": 19},
+        "hcsfed": {"groups": 2, "ratio": 1.0},
+        "probe-fairness": {"beta": 0.5},
+        "feddiverse": {"rotate_across_rounds": True},
+        "astrafl": {"threshold": 0.5, "homogeneity": "l2"},
+    }
+    other = others[options["method"]]
     assert not _built({"clients_per_round": 4, **options, **other}).cautions(population)
 
 
@@ -305,7 +356,8 @@ def test_whoever_says_that_there_is_nothing_to_select_takes_everybody(name):
 @pytest.mark.parametrize("name", selectors.names())
 def test_defaults_in_a_usual_federation_are_no_reason_for_caution(name):
     try:
-        selector = selectors.build(name, {"clients_per_round": 10})
+        # The made-up model is so small that HCSFed's default ratio leaves nothing of it.
+        selector = selectors.build(name, {"clients_per_round": 10} | ({"ratio": 1.0} if name == "hcsfed" else {}))
     except ConfigError:
         pytest.skip("has no such option, or others without a default")
     assert selector.cautions(FakeFederation(100, rounds=100).population) == []
@@ -374,3 +426,110 @@ def test_nothing_is_said_of_sound_runs(tiny, caplog):
         result = muster.run(tiny(), workers=0)
     assert not caplog.records
     assert not result.records[0].events
+
+
+@pytest.mark.parametrize(
+    ("training", "words"),
+    [
+        ({"decay": 0.1, "decay_every": 5}, "training.decay_every and training.decay have no effect"),
+        ({"milestones": [2]}, "training.milestones has no effect here: training.schedule is 'constant'"),
+        ({"schedule": "exponential", "decay": 0.9, "final_share": 0.1}, "training.final_share has no effect"),
+        ({"mode": "centralised", "period": 3}, "training.period has no effect"),
+    ],
+)
+def test_options_of_another_schedule_are_mentioned(tiny, training, words):
+    assert any(words in text for text in cautions(tiny(training=training)))
+
+
+@pytest.mark.parametrize("name", USES)
+def test_a_schedule_looks_at_its_options_and_at_no_others(name):
+    """Whatever an option that is not listed says, the rates stay as they are; one that is listed changes them."""
+    other = {
+        "decay_every": 2,
+        "milestones": (2, 4),
+        "patience": 1,
+        "decay": 0.3,
+        "period": 4,
+        "period_growth": 3,
+        "warmup": 0.5,
+        "start_share": 0.5,
+        "final_share": 0.2,
+    }
+    usual = LocalTraining(schedule=name, milestones=(3,) if name == "multistep" else ())
+
+    def rates(training):
+        return [training.learning_rate(round, 40, [1.0] * round) for round in range(40)]
+
+    changed = [
+        option for option, value in other.items() if rates(replace(usual, **{option: value})) != rates(usual)
+    ]
+    assert sorted(changed) == sorted(USES[name])
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"training": {"steps": 3, "epochs": 5}}, "training.epochs has no effect here"),
+        ({"aggregation": {"method": "fedavg", "staleness": "polynomial"}}, "aggregation.staleness has no effect"),
+        ({"aggregation": {"method": "fedavgm", "staleness": "hinge"}}, "aggregation.staleness has no effect"),
+        ({"privacy": {"epsilon": 1.0}}, "[privacy] protects nothing here"),
+        (
+            {
+                "privacy": {"epsilon": 1.0, "signals": ["label_entropy"]},
+                "selection": {"method": "diversity-score", "clients_per_round": 4},
+            },
+            "[privacy] protects nothing here",
+        ),
+    ],
+)
+def test_settings_without_effect_are_mentioned(tiny, settings, words):
+    assert any(text.startswith(words) for text in cautions(tiny(**settings)))
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"training": {"steps": 3}},
+        {"training": {"epochs": 5}},
+        {"aggregation": {"method": "simprox"}},
+        {
+            "aggregation": {"method": "fedavg", "staleness": "polynomial"},
+            "devices": {"method": "lognormal"},
+            "pacing": {"method": "buffered", "in_flight": 8, "k": 2},
+            "selection": {"method": "random", "clients_per_round": 2},
+        },
+        {"privacy": {"epsilon": 1.0}, "selection": {"method": "diversity-score", "clients_per_round": 4}},
+    ],
+)
+def test_settings_with_an_effect_are_not(tiny, settings):
+    assert not cautions(tiny(**settings))
+
+
+TIMED = {"devices": {"method": "lognormal"}, "partition": {"scheme": "iid", "clients": 12}}
+
+
+@pytest.mark.parametrize(
+    ("pacing", "aggregation", "words"),
+    [
+        ({"method": "buffered", "in_flight": 12, "k": 2}, "krum", "will stop in round 1: 2 updates at a time"),
+        ({"method": "buffered", "in_flight": 12, "k": 1}, "trimmed-mean", "no client is left out"),
+        ({"method": "buffered", "in_flight": 12, "k": 1}, "simprox", "it gets one update at a time"),
+        # Six are asked, four are used.
+        ({"method": "over-select", "factor": 1.5}, "krum", "will stop in round 1: 4 updates at a time"),
+    ],
+)
+def test_an_aggregation_is_judged_by_the_answers_that_it_gets(tiny, pacing, aggregation, words):
+    experiment = tiny(selection=RANDOM, aggregation={"method": aggregation}, pacing=pacing, **TIMED)
+    assert any(words in text for text in cautions(experiment))
+
+
+@pytest.mark.parametrize(
+    "pacing",
+    [
+        {"method": "buffered", "in_flight": 12, "k": 5},
+        {"method": "pisces", "in_flight": 12},  # gets as many as have come
+    ],
+)
+def test_more_answers_than_a_cohort_has_clients(tiny, pacing):
+    experiment = tiny(selection=RANDOM, aggregation={"method": "krum"}, pacing=pacing, **TIMED)
+    assert not any("krum" in text for text in cautions(experiment))

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 import muster
 from muster.aggregation.fedavg import FedAvg
@@ -228,3 +229,27 @@ def test_bounds_change_only_what_is_beyond_them(values: list[float]) -> None:
         if over is not None and len(rows):
             limit = min(limit, over * np.median(np.minimum(rows, limit)))
         np.testing.assert_array_equal(result, np.minimum(rows, limit))
+
+
+def below_zero(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    """Cross-entropy with another zero, as the logarithm of a density may have."""
+    return torch.nn.functional.cross_entropy(outputs, targets, reduction="none") - 5.0
+
+
+@pytest.mark.parametrize(
+    "selection",
+    [
+        {"method": "high-loss", "clients_per_round": 4},
+        {"method": "power-of-choice", "clients_per_round": 4, "variant": "cpow-d"},
+        {"method": "terraform", "clients_per_round": 8, "min_clients": 2, "signal": "loss"},
+    ],
+)
+def test_a_loss_of_ones_own_may_be_negative(tiny, selection: dict[str, Any]) -> None:
+    """A constant changes neither gradients nor who has more: the same clients train, and all are believed."""
+    usual, shifted = (
+        muster.run(tiny(selection=selection, objective=objective, engine={"kind": "inline"}), workers=0)
+        for objective in ({}, {"loss": below_zero})
+    )
+    assert shifted.selections == usual.selections
+    assert not shifted.rejected
+    assert not any("not believed" in event for record in shifted.records for event in record.events)

@@ -11,7 +11,7 @@ from muster.core.errors import ConfigError
 from muster.engine.trial import TrialEngine
 from muster.selection.base import Plan, Selector, Train, View
 from muster.selection.random import RandomSelection
-from muster.server.limits import ClientLimits
+from muster.server.limits import ClientLimits, bounded
 from muster.server.loop import Server
 
 SIZES = np.array([100, 120, 10**9, 80, 90, 110])
@@ -25,6 +25,11 @@ def test_counts_are_bounded_by_a_number_and_by_a_multiple_of_the_median():
     assert both.counted(SIZES).max() == 200
     assert len(both.counted(SIZES[:0])) == 0
     assert ClientLimits(max_samples_over_median=1).counted(np.array([1])).tolist() == [1]
+
+
+def test_a_multiple_of_a_median_below_zero_is_not_below_all_others():
+    """A loss of one's own may be negative: as far above its median as above the opposite."""
+    assert bounded(np.array([-3.0, -2.0, -1.0, 1e9]), None, 3.0).tolist() == [-3.0, -2.0, -1.0, 1.5]
 
 
 @pytest.mark.parametrize(

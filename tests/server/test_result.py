@@ -28,6 +28,7 @@ def test_series_and_unknown_names(pair):
     x, y = pair[0].series("accuracy", per="client_trainings")
     assert x.tolist() == [5, 10, 15]
     assert (pair[0].final(), pair[0].best()) == (y[-1], y.max())
+    assert pair[0].best("loss") == pair[0].series("loss")[1].min()
     with pytest.raises(ConfigError, match="unknown metric 'acuracy'"):
         pair[0].series("acuracy")
 

@@ -12,18 +12,22 @@ import pytest
 import muster
 from muster.aggregation.fedavg import FedAvg
 from muster.aggregation.median import Median
+from muster.aggregation.scaffold import Scaffold
 from muster.core.component import state
 from muster.core.errors import CheckpointError, ConfigError, TrainingError
 from muster.engine.base import Failed, TrainOrder
 from muster.engine.local import LocalEngine
+from muster.engine.trial import TrialEngine
 from muster.engine.wrapped import WrappedEngine
 from muster.experiment.parts import build_parts
 from muster.results.store import Recorder, Store
 from muster.selection.base import Ask, Plan, Selector, Train, View
+from muster.selection.random import RandomSelection
 from muster.server.loop import Observer, Server
 from muster.server.record import RoundRecord, TrainingRecord
 from muster.signals.losses import Loss
 from muster.signals.updates import FinalLayerNorm
+from muster.training.scaffold import Scaffold as ScaffoldClient
 from muster.updates.guard import Guard
 from muster.updates.table import Updates
 from muster.world.clock import Errand
@@ -115,6 +119,31 @@ def test_a_run_that_only_fails_stops_and_says_why(tiny):
 def test_diverging_training_is_caught_not_hidden(tiny):
     with pytest.raises(TrainingError, match="no valid update"):
         muster.run(tiny(training={"lr": 1e30}, rounds=10, guard={"max_failed_rounds": 2}), workers=0)
+
+
+class Growing(TrialEngine):
+    """Two clients, and two more from round 2 on."""
+
+    def __init__(self) -> None:
+        super().__init__(4, algorithm=ScaffoldClient())
+        self._everybody = self._population
+        self._population = replace(self._everybody, sizes=self._everybody.sizes[:2])
+
+    def begin_round(self, round: int) -> None:
+        if round:
+            self._population = self._everybody
+
+
+def test_the_aggregation_learns_of_clients_that_join():
+    """SCAFFOLD's control variate is a mean over all clients: two before round 2, four from then on."""
+    aggregator = Scaffold()
+    made = Server(RandomSelection(clients_per_round=1), aggregator, Growing())
+    made.run(1)
+    alone = aggregator.control.copy()
+    assert np.any(alone)
+    made.selector = Fixed((3,), {"keep": lambda replies: np.zeros(1, dtype=bool)})  # nothing is learnt any more
+    made.run(2)
+    np.testing.assert_allclose(aggregator.control, alone / 2)
 
 
 # --- requests --------------------------------------------------------------------------------------------

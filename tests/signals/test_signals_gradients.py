@@ -5,6 +5,7 @@ import pytest
 import torch
 from torch import nn
 
+import muster
 from muster.core.component import Population
 from muster.core.errors import ConfigError
 from muster.signals.gradients import Gradient, MeanGradient
@@ -57,6 +58,21 @@ def test_mean_gradient_undoes_plain_gradient_descent(make_client):
     client.outcome = TrainOutcome(steps=4)
     expected = steps.mean(axis=0)[client.spec.trainable]
     np.testing.assert_allclose(MeanGradient().measure(client), expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("selection", ["fedpns", "divfl"])
+@pytest.mark.parametrize("kind", ["inline", "vectorised"])
+def test_without_a_rate_there_is_no_gradient_and_clients_are_not_refused(tiny, selection, kind):
+    """The last round of a schedule that ends with zero."""
+    experiment = tiny(
+        rounds=2,
+        selection={"method": selection, "clients_per_round": 5},
+        training={"schedule": "linear"},
+        engine={"kind": kind},
+    )
+    last = muster.run(experiment, workers=0).records[-1].trainings[0]
+    assert len(last.clients) == 5
+    assert not last.rejected
 
 
 def test_mean_gradient_exists_only_after_training(make_client):

@@ -5,6 +5,7 @@ import pytest
 import torch
 
 from muster.training.accumulation import accumulation_norm
+from muster.training.base import LocalTraining
 
 
 def really_iterated(
@@ -46,6 +47,13 @@ def test_is_what_sgd_makes_of_a_constant_gradient(momentum, nesterov, pull) -> N
 def test_weight_decay_is_a_pull_beside_the_proximal_one(start) -> None:
     expected = really_iterated(40, lr=0.1, momentum=0.9, pull=0.1, decay=0.05, start=start)
     assert accumulation_norm(40, lr=0.1, momentum=0.9, pull=0.1 + 0.05) == pytest.approx(expected, rel=1e-10)
+
+
+def test_a_trainings_own_weight_decay_counts_beside_the_algorithms_pull() -> None:
+    training = LocalTraining(momentum=0.9, weight_decay=0.05)
+    expected = really_iterated(40, lr=0.1, momentum=0.9, pull=0.1, decay=0.05)
+    assert training.progress(40, 0.1, pull=0.1) == pytest.approx(expected, rel=1e-10)
+    assert training.progress(40, 0.1) == pytest.approx(really_iterated(40, lr=0.1, momentum=0.9, decay=0.05))
 
 
 def test_only_the_signed_sum_gives_a_constant_gradient_back() -> None:

@@ -1,4 +1,4 @@
-// Texts whose contrast with their ground is below 4.5 to 1, the smallest that WCAG AA allows for normal text.
+// Texts, also those that fields show while they are empty, whose contrast with their ground is below 4.5 to 1, the smallest that WCAG AA allows for normal text.
 () => {
   const parts = (css) => {
     const found = css.match(/[\d.]+/g).map(Number);
@@ -9,14 +9,15 @@
   const bad = [];
   for (const element of document.querySelectorAll("body *")) {
     const style = getComputedStyle(element);
-    const says = [...element.childNodes].some((node) => node.nodeType === 3 && node.textContent.trim());
+    const says = element.placeholder || [...element.childNodes].some((node) => node.nodeType === 3 && node.textContent.trim());
     const seen = style.visibility !== "hidden" && element.getClientRects().length;
     if (!says || !seen || element.disabled || element.tagName === "OPTION" || element.closest("svg")) continue;
     let ground = null;
     for (let up = element; up && !ground; up = up.parentElement) ground = parts(getComputedStyle(up).backgroundColor);
-    const [one, other] = [light(parts(style.color) || [0, 0, 0]), light(ground || [255, 255, 255])];
+    const { color } = element.placeholder ? getComputedStyle(element, "::placeholder") : style;
+    const [one, other] = [light(parts(color) || [0, 0, 0]), light(ground || [255, 255, 255])];
     const ratio = (Math.max(one, other) + 0.05) / (Math.min(one, other) + 0.05);
-    if (ratio < 4.5) bad.push(`${element.tagName}.${element.className} ${element.textContent.trim().slice(0, 30)} ${ratio}`);
+    if (ratio < 4.5) bad.push(`${element.tagName}.${element.className} ${(element.placeholder || element.textContent).trim().slice(0, 30)} ${ratio}`);
   }
   return bad;
 }

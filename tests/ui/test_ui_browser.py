@@ -160,7 +160,7 @@ def test_names_are_never_markup(page, folder):
 
 def test_sort_filter_and_group(page):
     page.get_by_role("button", name="accuracy", exact=True).click()
-    shown = page.locator(".grid tbody tr:not(.gap) td:nth-child(5)").all_inner_texts()
+    shown = page.locator(".grid tbody tr:not(.gap) td:nth-child(7)").all_inner_texts()
     values = [float(text.rstrip(" %")) for text in shown if text != "–"]
     assert values == sorted(values, reverse=True)
     page.get_by_role("button", name="accuracy", exact=True).click()
@@ -205,6 +205,13 @@ def test_rounds_arrive_without_a_reload_and_a_run_stops(page, folder):
         rounds = page.locator(".u-legend tr").first.inner_text()
         assert re.search(r"rounds\s*:?\s*\d+", rounds), "the legend tells the last round"
         assert page.evaluate("() => window.stillHere"), "nothing was loaded again"
+        page.evaluate("() => { location.hash += '/clients/0' }")
+        trainings = page.locator("details summary", has_text="Every training")
+        trainings.wait_for()
+        before = trainings.inner_text()
+        page.wait_for_function(
+            "(text) => document.querySelector('section details summary').textContent !== text", arg=before
+        )
         page.get_by_role("button", name="Stop after this round").click()
         facts.get_by_text("stopped").wait_for()
         assert process.wait(30) == 0
@@ -227,7 +234,7 @@ def test_down_to_one_client(page, folder):
     assert words.inner_text().startswith("Client 0, round 1: ")
     page.keyboard.press("ArrowDown")
     assert words.inner_text().startswith("Client 1, round 1: ")
-    canvas.hover(position={"x": 5, "y": 5})
+    canvas.hover(position={"x": 60, "y": 5})
     assert words.inner_text().startswith("Client 0, round 1: ")
     page.get_by_label("Clients by").select_option("samples")
     page.locator("canvas[aria-label*=samples]").wait_for()
@@ -240,6 +247,51 @@ def test_down_to_one_client(page, folder):
     assert page.get_by_role("table", name="Trainings").or_(page.locator("details table")).count()
     page.get_by_role("link", name="All clients").click()
     page.locator(".grid tbody a").first.wait_for()
+
+
+def test_a_map_of_many_rounds_tells_which_a_cell_stands_for(page, folder):
+    """Five rounds in two columns: the server counts rounds 1 to 3 and 4 to 5 together."""
+    cells = {"trained": "AgAAAQ==", "left out": "", "refused": "", "failed": ""}
+    answer = {"width": 2, "height": 2, "rounds": 5, "clients": 2, "order": [0, 1], "planes": cells}
+    page.route("**/api/run/*/map*", lambda route: route.fulfill(json=answer))
+    page.evaluate(f"() => {{ location.hash = '#/run/{run_named(folder, 'terraform')}/map' }}")
+    page.locator("canvas").focus()
+    words = page.locator(".cell-words")
+    page.keyboard.press("ArrowRight")
+    assert words.inner_text() == "Client 0, rounds 1–3: trained 2 times."
+    page.keyboard.press("ArrowRight")
+    assert words.inner_text() == "Client 0, rounds 4–5: not chosen."
+
+
+def test_who_goes_elsewhere_while_a_view_loads_sees_only_that(page, folder):
+    held = []
+
+    def hold(route):
+        held.append(route)
+
+    page.route(re.compile(r"/api/run/[0-9a-f]+$"), hold)
+    page.evaluate(f"() => {{ location.hash = '#/run/{run_named(folder, 'terraform')}' }}")
+    page.wait_for_timeout(300)
+    page.get_by_role("link", name="Compare").click()
+    page.locator(".problem").first.wait_for()
+    for route in held:
+        route.continue_()
+    page.wait_for_timeout(500)
+    assert page.locator(".run-head").count() == 0
+    assert page.locator(".problem").count() > 1
+    page.get_by_label("Problems").fill("alpha=1.0")
+    assert page.locator(".problem").count() == 1, "the view that is shown is the one that answers"
+
+
+def test_times_as_people_read_them(page):
+    seconds = [0, 0.25, 1.04, 59.7, 90, 119.7, 900, 3599.8, 5400, 86400, 260000]
+    shown = page.evaluate(
+        "async (all) => { const own = await import('/format.js'); return all.map(own.duration) }", seconds
+    )
+    assert shown == [
+        *("0 s", "250 ms", "1 s", "1 min", "1 min 30 s", "2 min", "15 min"),
+        *("1 h", "1 h 30 min", "24 h", "3 d"),
+    ]
 
 
 def test_two_problems_compared_and_the_link_reproduces_it(page, browser, address):
@@ -266,6 +318,18 @@ def test_a_choice_of_runs_is_compared(page):
     page.get_by_role("link", name=re.compile("Compare 4")).click()
     page.locator(".problem").wait_for()
     assert page.locator(".problem").count() == 1
+
+
+def test_what_has_the_focus_can_be_seen(page, folder):
+    page.evaluate(f"() => {{ location.hash = '#/run/{run_named(folder, 'terraform')}/map' }}")
+    page.locator("canvas").wait_for()
+    page.locator("select").focus()
+    page.keyboard.press("Tab")
+    assert page.evaluate("() => document.activeElement.tagName") == "CANVAS"
+    assert page.evaluate("() => getComputedStyle(document.querySelector('.stage')).outlineStyle") == "solid"
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("Enter")
+    page.get_by_role("heading", name="Client 0").wait_for()
 
 
 def test_everything_can_be_reached_by_the_keyboard(page):

@@ -14,7 +14,7 @@ import time
 
 import pytest
 
-from muster.core.errors import OutputError
+from muster.core.errors import OutputError, StoreError
 from muster.results.store import Store
 from muster.results.store.store import CLAIMS
 from muster.ui import changes, database
@@ -67,6 +67,17 @@ def test_damaged(visit, copy):
     assert "damaged" in answer["problem"] or "cannot be read" in answer["problem"]
     (copy / "muster.db").write_bytes(b"no database at all" * 500)
     assert "damaged" in page.ask("runs", status=503)["problem"]
+
+
+def test_a_row_that_cannot_be_read(visit, copy):
+    with Store(copy) as store:
+        store.connection.execute("UPDATE selections SET clients = x'07ff' WHERE experiment = 1")
+        store.connection.execute("UPDATE ledger SET disclosed = '[' WHERE experiment = 1")
+    page = visit(copy)
+    key = page.ask("runs")["columns"]["fingerprint"][0]
+    for part in ("map", "clients", "client/1", "costs"):
+        assert "a row that cannot be read" in page.ask(f"run/{key}/{part}", status=503)["problem"]
+    assert page.ask(f"run/{key}/events")["events"], "what can be read is shown"
 
 
 def test_of_another_program(visit, tmp_path):
@@ -198,6 +209,25 @@ def test_a_page_that_takes_nothing_is_told_to_load_anew(copy):
     waiting = [queue.get_nowait() for _ in range(queue.qsize())]
     assert json.loads(waiting[0]) == {"runs": [], "reload": True, "trouble": None}
     assert waiting[1:] == ["4"]
+
+
+def test_the_list_is_written_once_until_something_changes(copy):
+    watcher = Watcher(copy)
+    first = watcher.listed()
+    assert watcher.listed() is first
+    with Store(copy) as store:
+        store.connection.execute("UPDATE experiments SET name = 'renamed' WHERE id = 1")
+        assert json.loads(watcher.listed())["columns"]["name"][0] == "renamed"
+    shutil.rmtree(copy)
+    with pytest.raises(StoreError, match="no store"):
+        watcher.listed()
+
+
+def test_a_page_that_connects_is_told_of_a_trouble(tmp_path):
+    watcher = Watcher(tmp_path)
+    watcher.look()
+    (hello,) = heard(watcher, 1)
+    assert "there is no store" in json.loads(hello.partition("data: ")[2])["trouble"]["problem"]
 
 
 RUN = """

@@ -137,7 +137,8 @@ def test_one_client(page, results):
     labels = page.ask(f"run/{key}/client/{client}/labels")
     assert sum(labels["own"]) > 0
     assert sum(labels["all"]) == pytest.approx(1)
-    assert "no client 99" in page.ask(f"run/{key}/client/99/labels", status=404)["problem"]
+    for path in ("client/99", "client/99/labels"):
+        assert "no client 99" in page.ask(f"run/{key}/{path}", status=404)["problem"]
     cell = page.ask(f"run/{key}/cell", client=client, round=1)
     assert cell["trainings"][0]["weight"] == expected[0][1]
     assert "final_layer_norm" in cell["told"]
@@ -167,6 +168,22 @@ def test_the_timeline(page, results):
     assert max(found["flights"]["ended"]) == pytest.approx(found["whole"])
     assert {found["outcomes"][code] for code in found["flights"]["outcome"]} == {"used"}
     assert [row[0] for row in found["rounds"]] == [1, 2, 3, 4, 5]
+
+
+def test_who_works_in_a_window_of_time(page, results):
+    key, run = next((key, run) for key, run in results.items() if run.config.get("devices"))
+    began = run.records[2].began
+    start, end = began, began + 0.1 * (run.records[2].ended - began)
+    found = page.ask(f"run/{key}/timeline", **{"from": start, "to": end})["flights"]
+    flown = [training.flown for record in run.records for training in record.trainings]
+    at_work = [
+        (client, begins)
+        for own in flown
+        for client, begins, lands in zip(own.clients, own.started, own.ended, strict=True)
+        if begins <= end and lands >= start
+    ]
+    assert sorted(zip(found["client"], found["started"], strict=True)) == sorted(at_work)
+    assert any(lands > end for lands in found["ended"]), "who begins in the window may land after it"
 
 
 def test_the_federation(page, results, make_experiment):

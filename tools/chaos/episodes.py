@@ -101,11 +101,27 @@ def run_episode(rng: random.Random, folder: Path, counts: Counts) -> None:
 
 def _disturb(rng: random.Random, command: Command, disk: Disk, counts: Counts) -> None:
     """One fault. Afterwards the process goes on, or has ended."""
-    kinds = ["kill the group", "kill the process", "stop and continue"]
-    kinds += ["fill the disk"] * (2 if disk.small else 0)
+    kinds = _faults(disk)
     if command.children():
         kinds += ["kill a worker", "stop a worker"]
     fault = rng.choice(kinds)
+    if fault in {"kill a worker", "stop a worker"}:
+        with suppress(Exception):  # it may have ended by itself meanwhile
+            rng.choice(command.children()).send_signal(
+                signal.SIGKILL if fault == "kill a worker" else signal.SIGSTOP
+            )
+        counts.faults[fault] += 1
+    else:
+        _hit(rng, command, disk, counts, fault)
+
+
+def _faults(disk: Disk) -> list[str]:
+    """What can happen to any command."""
+    return ["kill the group", "kill the process", "stop and continue", *["fill the disk"] * (2 * disk.small)]
+
+
+def _hit(rng: random.Random, command: Command, disk: Disk, counts: Counts, fault: str) -> None:
+    """Do that to a command, and count it."""
     match fault:
         case "kill the group":
             command.kill()
@@ -123,11 +139,6 @@ def _disturb(rng: random.Random, command: Command, disk: Disk, counts: Counts) -
             demand(code == 0 or code in FULL, f"exit code {code} on a full disk: {command.said()[-1500:]}")
             if code == 0:
                 return  # it had nothing more to write
-        case "kill a worker" | "stop a worker":
-            with suppress(Exception):  # it may have ended by itself meanwhile
-                rng.choice(command.children()).send_signal(
-                    signal.SIGKILL if fault == "kill a worker" else signal.SIGSTOP
-                )
     counts.faults[fault] += 1
 
 
@@ -206,24 +217,7 @@ def _disturb_sweep(rng: random.Random, command: Command, disk: Disk, counts: Cou
             rng.choice(runs).kill()
         counts.faults["kill a run of a sweep"] += 1
         return
-    kinds = ["kill the group", "kill the process", "stop and continue", *["fill the disk"] * (2 * disk.small)]
-    fault = rng.choice(kinds)
-    match fault:
-        case "kill the group":
-            command.kill()
-        case "kill the process":
-            command.signal(signal.SIGKILL)
-            command.wait(60)
-        case "stop and continue":
-            command.signal(signal.SIGSTOP)
-            time.sleep(rng.uniform(0.1, 1.5))
-            command.signal(signal.SIGCONT)
-        case "fill the disk":
-            disk.fill()
-            code = command.wait()
-            disk.make_space()
-            demand(code == 0 or code in FULL, f"exit code {code} on a full disk: {command.said()[-1500:]}")
-    counts.faults[fault] += 1
+    _hit(rng, command, disk, counts, rng.choice(_faults(disk)))
 
 
 def _check_sweep(workspace: Path, whole: dict[str, muster.Result], counts: Counts) -> None:

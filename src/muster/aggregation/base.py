@@ -14,7 +14,7 @@ how it treats them; one that declares nothing is not given any.
 from __future__ import annotations
 
 from abc import abstractmethod
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import ClassVar, Literal, TypeAlias
 
 import numpy as np
@@ -79,6 +79,8 @@ class Aggregator(Component):
     honours_weights: ClassVar[bool] = True
     #: Compares clients with a training on the server's own data, which `trust` passes in.
     needs_root: ClassVar[bool] = False
+    #: Draws random numbers, from the generator that `draw_from` passes in.
+    draws: ClassVar[bool] = False
     #: Names of the local algorithms that it works with; None: all.
     requires_algorithm: ClassVar[tuple[str, ...] | None] = None
     #: How it treats answers to older models; None: it cannot use them, and a pacing that lets late answers in
@@ -108,10 +110,10 @@ class Aggregator(Component):
     def cautions(self, population: Population) -> list[str]:
         if population.cohort != 1 or self.streaming:
             return []
-        return [f"{aggregators.name_of(self)} has nothing to compare: one client trains at a time"]
+        return [f"{aggregators.name_of(self)} has nothing to compare: it gets one update at a time"]
 
     def prepare(self, population: Population) -> None:
-        """Learn the population before round 1."""
+        """Learn the population: before round 1, and again before a round that clients have joined in."""
 
     def reports(self) -> tuple[Signal, ...]:
         """Signals that every training client must report, because the weights depend on them."""
@@ -129,6 +131,9 @@ class Aggregator(Component):
 
     def trust(self, movement: Vector) -> None:
         """Before each aggregation, if the method `needs_root`: the movement of a training on the server's data."""
+
+    def draw_from(self, rng: np.random.Generator) -> None:
+        """Before each aggregation, if the method `draws`: a generator of its own, derived from the run's seed."""
 
     def broadcast(self, spec: ParameterSpec) -> Vector | None:
         """A second vector that every training client receives (for example the server's control variate)."""
@@ -174,6 +179,12 @@ class DiscountingAggregator(Aggregator):
         given = self.staleness_a
         self.require("staleness_a", given is None or 0 <= given < np.inf, "zero or a positive number")
         self.require("staleness_b", self.staleness_b >= 0, "zero or a positive number of aggregations")
+
+    def cautions(self, population: Population) -> list[str]:
+        found = super().cautions(population)
+        if population.late_answers is False and self.staleness != _default(self, "staleness"):
+            found.append("aggregation.staleness has no effect here: no answer is ever late in this run")
+        return found
 
     def discount(self, updates: Updates) -> Floats:
         """The factor of each update's weight; 1 for a fresh one."""
@@ -288,9 +299,18 @@ class MeanAggregator(StreamingAggregator):
         return Aggregated(parameters, np.array(self._clients, dtype=np.int64), weights / total)
 
 
+def _default(aggregator: Aggregator, option: str) -> object:
+    return next(f.default for f in fields(aggregator) if f.name == option)
+
+
 def buffers_of(spec: ParameterSpec) -> slice:
     """The float buffers: what is averaged but not trained."""
     return slice(spec.trainable.stop, spec.averaged.stop)
+
+
+def among_more(mean: Floats, before: int, now: int) -> Floats:
+    """A mean over `before` clients (0: nobody knows) as one over `now`; those that have joined count as zero."""
+    return mean if before in (0, now) else mean * (before / now)
 
 
 def running_sum(start: float, values: Floats) -> float:

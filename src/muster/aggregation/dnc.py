@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 import numpy as np
 
 from muster.aggregation.base import Aggregated, Aggregator, StaleUse, aggregators
 from muster.core.arrays import Bools, Floats, Vector
-from muster.core.component import Population, state
+from muster.core.component import Population
 from muster.core.errors import TrainingError
 from muster.core.parameters import ParameterSpec
-from muster.core.randomness import generator
 from muster.updates.table import Updates
 
 
@@ -55,12 +54,12 @@ class DivideAndConquer(Aggregator):
     iterations: int = 5
     dimensions: int = 10_000
 
-    #: Aggregations done: every one draws other coordinates.
-    done: int = state(int)
-
+    draws: ClassVar[bool] = True
     honours_multiplicity: ClassVar[bool] = False
     honours_weights: ClassVar[bool] = False
     stale: ClassVar[StaleUse | None] = "movements"
+
+    _rng: np.random.Generator | None = field(default=None, init=False, repr=False, compare=False)
 
     def check(self, population: Population) -> None:
         super().check(population)
@@ -74,7 +73,7 @@ class DivideAndConquer(Aggregator):
             return ["dnc is fedavg with equal weights here: filter_factor · attackers leaves no client out"]
         if population.cohort is not None and 1 < population.cohort <= self.left_out:
             return [
-                f"dnc will stop in round 1: {population.cohort} clients per round, and {self.left_out} are to be "
+                f"dnc will stop in round 1: {population.cohort} updates at a time, and {self.left_out} are to be "
                 "left out"
             ]
         return super().cautions(population)
@@ -84,6 +83,10 @@ class DivideAndConquer(Aggregator):
         """Clients that are left out each time."""
         return int(self.filter_factor * self.attackers)
 
+    def draw_from(self, rng: np.random.Generator) -> None:
+        """Makes the coordinates of the next aggregation."""
+        self._rng = rng
+
     def aggregate(self, current: Vector, updates: Updates, spec: ParameterSpec) -> Aggregated:
         left_out = self.left_out
         if left_out and len(updates) <= left_out and len(updates) > 1:
@@ -91,13 +94,14 @@ class DivideAndConquer(Aggregator):
                 f"DnC: {len(updates)} updates came, and {left_out} are to be left out",
                 fix="select more clients per round, or lower `attackers` or `filter_factor`",
             )
-        good = self._good(updates.movements[:, spec.trainable], max(1, len(updates) - left_out))
-        self.done += 1
+        if self._rng is None:
+            raise TrainingError("dnc: there is nothing to draw from", fix="call `draw_from` before `aggregate`")
+        rng, self._rng = self._rng, None
+        good = self._good(updates.movements[:, spec.trainable], max(1, len(updates) - left_out), rng)
         return self.averaged(current, updates, good / good.sum(), spec)
 
-    def _good(self, rows: Vector, count: int) -> Bools:
+    def _good(self, rows: Vector, count: int, rng: np.random.Generator) -> Bools:
         """Clients that are never left out; if there are none, those that are left out least often."""
-        rng = generator(0, "dnc", self.done)
         kept = np.zeros(len(rows), dtype=np.int64)
         for _ in range(self.iterations):
             columns = rng.permutation(rows.shape[1])[: self.dimensions]

@@ -7,8 +7,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from muster.aggregation.base import MeanAggregator, aggregators
-from muster.core.arrays import Floats
+from muster.aggregation.base import MeanAggregator, aggregators, among_more
+from muster.core.arrays import Floats, State
 from muster.core.component import Population, state
 from muster.updates.table import Updates
 
@@ -23,6 +23,8 @@ class FedDyn(MeanAggregator):
     """
 
     drift: Floats = state(lambda: np.zeros(0))
+    #: Over how many clients it is a mean.
+    clients: int = state(int)
 
     #: A client has one dynamic regulariser, however often it was drawn.
     honours_multiplicity: ClassVar[bool] = False
@@ -32,13 +34,17 @@ class FedDyn(MeanAggregator):
     not_stale: ClassVar[str] = "its sum of movements and the clients' regularisers must move together"
 
     def prepare(self, population: Population) -> None:
-        self._population = population.clients
+        self.drift = among_more(self.drift, self.clients, population.clients)
+        self.clients = population.clients
 
     def weight(self, updates: Updates) -> Floats:
         return np.ones(len(updates))
 
     def step(self, mean: Floats) -> Floats:
-        share = len(self._clients) / self._population
+        share = len(self._clients) / self.clients
         self.drift = share * mean if len(self.drift) == 0 else self.drift + share * mean
         mean += self.drift
         return mean
+
+    def load_state_dict(self, values: State) -> None:
+        super().load_state_dict({"clients": 0, **values})  # older checkpoints do not say

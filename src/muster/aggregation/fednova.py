@@ -45,6 +45,12 @@ class FedNova(FedAvg):
         super().check(population)
         self.require("momentum", 0 <= self.momentum < 1, "at least 0, below 1")
 
+    def cautions(self, population: Population) -> list[str]:
+        plain = self.effective == "normalisers" and self.normalise == "sum" and not self.momentum
+        if plain and len(np.unique(population.sizes)) == 1:
+            return ["fednova is fedavg here: all clients have as many samples, hence as much work"]
+        return super().cautions(population)
+
     def reports(self) -> tuple[Signal, ...]:
         return (LocalProgress(),)
 

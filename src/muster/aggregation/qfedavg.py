@@ -80,7 +80,9 @@ class QFedAvg(MeanAggregator):
         return 1.0 / updates.lr_factors if self.lipschitz is None else np.ones(len(updates))
 
     def noted(self, updates: Updates, weights: Floats, coefficients: Floats) -> None:
-        lipschitz = 1 / updates.lr if self.lipschitz is None else np.full(len(updates), self.lipschitz)
+        # Who had no rate (the last round of a schedule that ends with zero) has not moved, and adds no curvature.
+        rates = np.where(updates.lr == 0, np.inf, updates.lr)
+        lipschitz = 1 / rates if self.lipschitz is None else np.full(len(updates), self.lipschitz)
         if not np.isfinite(lipschitz).all():
             wrong = updates.lr[~np.isfinite(lipschitz)][0]
             raise ConfigError(

@@ -8,9 +8,9 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from muster.aggregation._blocks import accumulate
-from muster.aggregation.base import Aggregated, StaleUse, aggregators
+from muster.aggregation.base import Aggregated, StaleUse, aggregators, among_more
 from muster.aggregation.fedavg import FedAvg
-from muster.core.arrays import Floats, Vector
+from muster.core.arrays import Floats, State, Vector
 from muster.core.component import Population, state
 from muster.core.errors import ConfigError
 from muster.core.parameters import ParameterSpec
@@ -30,6 +30,8 @@ class Scaffold(FedAvg):
     weights: Literal["samples", "equal"] = "equal"
 
     control: Floats = state(lambda: np.zeros(0))
+    #: Over how many clients the control variate is a mean.
+    clients: int = state(int)
 
     #: A client has one control variate, however often it was drawn.
     honours_multiplicity: ClassVar[bool] = False
@@ -38,7 +40,8 @@ class Scaffold(FedAvg):
     not_stale: ClassVar[str] = "its control variate and the clients' must move together"
 
     def prepare(self, population: Population) -> None:
-        self._population = population.clients
+        self.control = among_more(self.control, self.clients, population.clients)
+        self.clients = population.clients
 
     def broadcast(self, spec: ParameterSpec) -> Vector:
         flat = np.zeros(spec.size, dtype=np.float32)
@@ -61,6 +64,9 @@ class Scaffold(FedAvg):
 
     def finish(self) -> Aggregated:
         result = super().finish()
-        change = self._change / self._population
+        change = self._change / self.clients
         self.control = change if len(self.control) == 0 else self.control + change
         return result
+
+    def load_state_dict(self, values: State) -> None:
+        super().load_state_dict({"clients": 0, **values})  # older checkpoints do not say

@@ -39,7 +39,7 @@ def show_component(name: str) -> None:
     found = [(kind, registry.get(name)) for kind, registry in KINDS.items() if name in registry]
     if not found and name not in workload_summaries():
         known = {entry for registry in KINDS.values() for entry in registry} | set(workload_summaries())
-        close = get_close_matches(name, sorted(known), n=3, cutoff=0.5)
+        close = get_close_matches(name.lower(), sorted(known), n=3, cutoff=0.5)
         raise ConfigError(
             f"nothing is called '{name}'",
             expected=f"did you mean {' or '.join(map(repr, close))}?" if close else "",

@@ -41,11 +41,19 @@ def node(  # noqa: PLR0917 (the options are what they are)
     max_epsilon: Annotated[
         float | None, typer.Option(help="Tell nothing without noise, of at most this epsilon.", min=0.0)
     ] = None,
+    max_update_epsilon: Annotated[
+        float | None,
+        typer.Option(help="The same for model updates. Default: as --max-epsilon.", min=0.0),
+    ] = None,
     epsilon_budget: Annotated[
         float | None,
         typer.Option(help="Of all that is told together, over all runs; needs --epsilon-book.", min=0.0),
     ] = None,
     epsilon_book: Annotated[Path | None, typer.Option(help="File in which that is counted.")] = None,
+    allow_updates: Annotated[
+        bool | None,
+        typer.Option("--allow-updates", help="Train although --max-epsilon is set and updates have no noise."),
+    ] = None,
     allow_evaluate: Annotated[
         bool | None,
         typer.Option("--allow-evaluate", help="Evaluate although --max-epsilon is set: its counts have no noise."),
@@ -68,6 +76,8 @@ def node(  # noqa: PLR0917 (the options are what they are)
         "max-memory": max_memory,
         "signals": signals,
         "max-epsilon": max_epsilon,
+        "max-update-epsilon": max_update_epsilon,
+        "allow-updates": allow_updates,
         "epsilon-budget": epsilon_budget,
         "epsilon-book": None if epsilon_book is None else str(epsilon_book.absolute()),
         "allow-evaluate": allow_evaluate,

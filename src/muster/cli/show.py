@@ -97,6 +97,10 @@ def show_result(result: Result, folder: Path | None = None) -> None:
     )
     if result.rejected:
         table.add_row("updates refused or missing", f"{len(result.rejected):,}")
+    if seconds := costs.virtual_seconds:
+        table.add_row("time that clients took", f"{seconds:,.0f} s" if seconds > 10 else f"{seconds:.2g} s")
+    if costs.wasted_trainings:
+        table.add_row("trainings for nothing (left, late or too stale)", f"{costs.wasted_trainings:,}")
     out.print(table)
     if result.groups:
         show_groups(result)

@@ -46,6 +46,10 @@ _SETTLED = "_settled"
 
 #: What a store's column of integers holds.
 LARGEST_SEED = 2**63 - 1
+#: Rounds are counted in 32 bits.
+MOST_ROUNDS = 2**31 - 1
+#: Keys by which a sweep is told from an experiment.
+SWEEP_KEYS = ("base", "seeds", "repeats", "grid", "cases")
 
 
 def _section(**defaults: Any) -> Callable[[], Section]:
@@ -155,8 +159,8 @@ class Experiment:
             if name in ("seed", "rounds"):
                 if isinstance(value, bool) or not isinstance(value, int | np.integer):
                     raise ConfigError(f"bad value for '{name}': {value!r}", expected="an integer")
-                if name == "rounds" and value < 1:
-                    raise ConfigError(f"rounds is {value}", expected="at least 1")
+                if name == "rounds" and not 1 <= value <= MOST_ROUNDS:
+                    raise ConfigError(f"rounds is {value}", expected=f"at least 1, at most {MOST_ROUNDS}")
                 if name == "seed":
                     _check_seed(int(value))
             if name == "filters":
@@ -168,7 +172,9 @@ class Experiment:
                 continue
             component = " or ".join(kind.__name__ for kind in objects.get(name, ()))
             expected = "a dict of options" + (f", or an object of class {component}" if component else "")
-            raise ConfigError(f"bad value for '{name}': {value!r}", expected=expected)
+            key = {"data": "source", "partition": "scheme"}.get(name, "method")
+            fix = f'for example {name}={{"{key}": "{value}"}}' if component and isinstance(value, str) else ""
+            raise ConfigError(f"bad value for '{name}': {value!r}", expected=expected, fix=fix)
 
     def with_options(self, settings: Iterable[str]) -> Experiment:
         """A copy with `section.key=value` settings applied; values are read as TOML."""
@@ -267,6 +273,11 @@ def from_dict(values: Mapping[str, Any]) -> Experiment:
         values = on_workload(str(name), values)
     allowed = {f.name: f for f in fields(Experiment)}
     for key, value in values.items():
+        if key in SWEEP_KEYS:
+            raise ConfigError(
+                f"'{key}' belongs to a sweep, and this is read as a single experiment",
+                fix="run the file with `muster sweep`, or read it with muster.experiment.load_sweep",
+            )
         if key not in allowed:
             raise ConfigError(
                 f"unknown key or section '{key}'", expected=_meant(key) or nearest(key, [*allowed, "workload"])
@@ -276,7 +287,7 @@ def from_dict(values: Mapping[str, Any]) -> Experiment:
         elif key not in ("name", "seed", "rounds") and not isinstance(value, dict) and _is_plain(value):
             raise ConfigError(f"bad value for '{key}': {value!r}", expected=f"a section [{key}] with keys")
     scalars = {k: v for k, v in values.items() if k in ("name", "seed", "rounds")}
-    checked: Experiment = build(Experiment, scalars, "experiment")
+    checked: Experiment = build(Experiment, scalars, "")
     _check_seed(checked.seed)
     return replace(checked, **{k: v for k, v in values.items() if k not in scalars})
 

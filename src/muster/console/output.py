@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from rich.console import Console
-from rich.markup import escape
+from rich.text import Text
 
 from muster.core.errors import MusterError
 
-#: Results.
-out = Console(highlight=False)
+#: Results. Names of runs, clients and files are text, whatever brackets they have: nothing is read as markup.
+out = Console(highlight=False, markup=False)
 #: Progress and messages: kept apart, so that results can be piped.
-err = Console(stderr=True, highlight=False)
+err = Console(stderr=True, highlight=False, markup=False)
 
 
 def complain(error: MusterError) -> None:
     """One clear message."""
-    err.print(f"[bold red]Error:[/] {escape(error.problem)}", soft_wrap=True)
+    err.print(Text.assemble(("Error:", "bold red"), " ", error.problem), soft_wrap=True)
     if error.expected:
-        err.print(f"  [bold]Expected:[/] {escape(error.expected)}", soft_wrap=True)
+        err.print(Text.assemble(("  Expected:", "bold"), " ", error.expected), soft_wrap=True)
     if error.fix:
-        err.print(f"  [bold]What to do:[/] {escape(error.fix)}", soft_wrap=True)
+        err.print(Text.assemble(("  What to do:", "bold"), " ", error.fix), soft_wrap=True)

@@ -12,10 +12,10 @@ from types import FrameType
 from typing import Any
 
 from rich.console import Console
-from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
 
 from muster.console.notebook import bars
+from muster.console.times import readable_time
 from muster.engine.base import Failed
 from muster.results.files import to_json
 from muster.server.ledger import Ledger
@@ -46,7 +46,7 @@ class BarProgress(Observer):
         self._title, self._rate, self._said = title, _Rate(), list[str]()
         self._bar = bars(
             console,
-            TextColumn("[bold]{task.description}"),
+            TextColumn("{task.description}", style="bold", markup=False),
             BarColumn(bar_width=30),
             MofNCompleteColumn(),
             TextColumn("{task.fields[facts]}"),
@@ -62,10 +62,10 @@ class BarProgress(Observer):
         self._bar.stop()
 
     def started(self, server: Server, rounds: int, done: int) -> None:
-        self._bar.console.print(f"[dim]{self._title}: {server.engine.describe()}[/]")
+        self._bar.console.print(f"{self._title}: {server.engine.describe()}", style="dim", markup=False)
         self._said = _cautions(server, rounds, done)
         for text in self._said:
-            self._bar.console.print(f"[yellow]caution: {escape(text)}[/]", soft_wrap=True)
+            self._bar.console.print(f"caution: {text}", style="yellow", markup=False, soft_wrap=True)
         self._bar.update(self._task, total=rounds, completed=done)
         self._rate = _Rate()
 
@@ -79,7 +79,7 @@ class BarProgress(Observer):
             shown = f"accuracy {accuracy:.1%}  "
         self._bar.update(self._task, advance=1, facts=f"{shown}{self._rate.per_second:,.0f} samples/s")
         for line in warnings(record, self._said):
-            self._bar.console.print(f"[yellow]{escape(line)}[/]")
+            self._bar.console.print(line, style="yellow", markup=False)
 
 
 class LineProgress(Observer):
@@ -97,7 +97,7 @@ class LineProgress(Observer):
 
     def started(self, server: Server, rounds: int, done: int) -> None:
         self._rounds, self._done, self._rate = rounds, done, _Rate()
-        self._console.print(f"{self._title}: {server.engine.describe()}", soft_wrap=True)
+        self._console.print(f"{self._title}: {server.engine.describe()}", markup=False, soft_wrap=True)
         self._said = _cautions(server, rounds, done)
         for text in self._said:
             self._console.print(f"caution: {text}", markup=False, soft_wrap=True)
@@ -114,7 +114,8 @@ class LineProgress(Observer):
         left = passed / max(1, record.round - self._done) * (self._rounds - record.round)
         self._console.print(
             f"{self._title}: round {record.round}/{self._rounds}{shown}"
-            f"  {self._rate.per_second:,.0f} samples/s  {left:.0f} s left",
+            f"  {self._rate.per_second:,.0f} samples/s  {readable_time(left)} left",
+            markup=False,
             soft_wrap=True,
         )
         for line in warnings(record, self._said):

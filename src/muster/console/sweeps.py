@@ -34,7 +34,7 @@ class SweepProgress(JobObserver):
         self.stopper = StopAfterRound()
         self.bar = bars(
             console,
-            TextColumn("[bold]{task.description}"),
+            TextColumn("{task.description}", style="bold", markup=False),
             BarColumn(bar_width=30),
             MofNCompleteColumn(),
             TextColumn("rounds  {task.fields[facts]}"),

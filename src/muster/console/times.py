@@ -13,7 +13,13 @@ def readable_time(seconds: float) -> str:
     if seconds < 100:
         return f"{seconds:.0f} s"
     minutes = seconds / 60
-    return f"{minutes:.0f} min" if minutes < 100 else f"{minutes / 60:.1f} h"
+    if minutes < 100:
+        return f"{minutes:.0f} min"
+    hours = minutes / 60
+    if hours < 100:
+        return f"{hours:.1f} h"
+    days = hours / 24
+    return f"{days:.0f} days" if days < 1000 else f"{days / 365.25:.0f} years"
 
 
 def moment(seconds: float | None) -> str:

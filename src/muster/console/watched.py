@@ -126,7 +126,11 @@ def tracked(things: Sequence[T], title: str, progress: bool | None = None) -> It
 
 
 def _counted(things: Sequence[T], title: str, console: Console) -> Iterator[T]:
-    columns = (TextColumn("[bold]{task.description}"), BarColumn(bar_width=30), MofNCompleteColumn())
+    columns = (
+        TextColumn("{task.description}", style="bold", markup=False),
+        BarColumn(bar_width=30),
+        MofNCompleteColumn(),
+    )
     with bars(console, *columns) as bar:
         task = bar.add_task(title, total=len(things))
         for thing in things:

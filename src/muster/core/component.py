@@ -40,6 +40,8 @@ class Population:
     cohort: int | None = None
     #: Every sample has one class; False: targets are something else (numbers, several labels, texts).
     class_labels: bool = True
+    #: A loss may be negative: a user's own may be, the usual ones of the tasks are not.
+    negative_losses: bool = False
     #: Clients come and go on the virtual clock, and can say for how long they will be there.
     timed_availability: bool = False
     #: Whether answers to older models may count, by the run's pacing; None where that is not known.

@@ -83,6 +83,7 @@ class SweepError(MusterError):
 def nearest(word: str, options: Iterable[str]) -> str:
     """A sentence with the closest option and all of them, for messages about unknown names."""
     options = sorted(options)
-    close = difflib.get_close_matches(word, options, n=1, cutoff=0.5)
-    hint = f"did you mean '{close[0]}'? " if close else ""
+    alike = {option.lower(): option for option in options}
+    close = difflib.get_close_matches(word.lower(), alike, n=1, cutoff=0.5)
+    hint = f"did you mean '{alike[close[0]]}'? " if close else ""
     return f"{hint}allowed: {', '.join(options)}"

@@ -8,11 +8,13 @@ points in the registry's group (`muster.selectors`, …); they are imported only
 from __future__ import annotations
 
 import dataclasses
+import difflib
 import importlib
 import importlib.util
 import inspect
 import logging
 import pkgutil
+import re
 import typing
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache, partial
@@ -182,18 +184,22 @@ def build(component: Callable[..., T], options: Mapping[str, Any], section: str,
         if key not in allowed:
             known = [*allowed, *beside]
             raise ConfigError(
-                f"unknown key '{section}.{key}' for {_called(component)}",
+                f"unknown key '{_dotted(section, key)}' for {_called(component)}",
                 expected=nearest(key, known) if known else "no options",
             )
     missing = [n for n, p in allowed.items() if p.default is p.empty and n not in options]
     if missing:
         raise ConfigError(
-            f"missing key '{section}.{missing[0]}' for {_called(component)}",
+            f"missing key '{_dotted(section, missing[0])}' for {_called(component)}",
             fix=f"add `{missing[0]} = …` to the section [{section}]",
         )
     hints = _hints(component)
-    checked = {key: _checked(value, hints.get(key, Any), f"{section}.{key}") for key, value in options.items()}
+    checked = {key: _checked(value, hints.get(key, Any), _dotted(section, key)) for key, value in options.items()}
     return component(**checked)
+
+
+def _dotted(section: str, key: str) -> str:
+    return f"{section}.{key}" if section else key
 
 
 def _called(component: object) -> str:
@@ -231,4 +237,28 @@ def from_validation(error: pydantic.ValidationError, section: str = "") -> Confi
     """One clear message from the first thing that pydantic found."""
     first = error.errors(include_url=False)[0]
     where = ".".join(str(part) for part in (section, *first["loc"]) if part != "")
-    return ConfigError(f"bad value for '{where}': {first['input']!r}", expected=first["msg"])
+    given = first["input"]
+    shown = repr(given) if isinstance(given, str | int | float | list | tuple | dict | None) else str(given)
+    return ConfigError(f"bad value for '{where}': {shown}", expected=_expected(first))
+
+
+#: How pydantic's kinds of errors begin → what was expected, in words.
+_WORDS = {
+    "int": "an integer",
+    "float": "a number",
+    "finite_number": "a finite number",
+    "bool": "true or false",
+    "string": "a text in quotes",
+    "list": "a list",
+    "tuple": "a list",
+    "dict": "a table of keys and values",
+}
+
+
+def _expected(error: Any) -> str:
+    if error["type"] == "literal_error":
+        allowed = str(error["ctx"]["expected"])
+        close = difflib.get_close_matches(str(error["input"]).lower(), re.findall(r"'([^']+)'", allowed), n=1)
+        return f"did you mean '{close[0]}'? allowed: {allowed}" if close else allowed
+    kind = next((kind for kind in _WORDS if error["type"].startswith(f"{kind}_") or error["type"] == kind), "")
+    return _WORDS.get(kind, str(error["msg"]))

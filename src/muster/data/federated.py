@@ -17,6 +17,8 @@ from muster.core.arrays import Bools, Ints
 from muster.core.errors import ConfigError, DataError
 
 _COUNTED_AT_ONCE = 65_536
+#: Numbers that stay in a core's cache while they are worked on.
+_NORMALISED_AT_ONCE = 262_144
 
 #: What a sample's target is: a class, any number of labels, numbers, a class for every pixel, the next tokens.
 Task: TypeAlias = Literal["classification", "multi-label", "regression", "segmentation", "next-token"]
@@ -37,8 +39,12 @@ class Normalisation:
         shape = (1, -1) + (1,) * (features.dim() - 2) if len(self.mean) > 1 else (1,) * features.dim()
         mean = torch.tensor(self.mean).view(shape)
         std = torch.tensor(self.std).view(shape)
-        # One new tensor that is changed in place: memory traffic is most of the cost.
-        return features.to(torch.float32, copy=True).mul_(self.scale).sub_(mean).div_(std)
+        # One new tensor, changed in place block by block: memory traffic is most of the cost.
+        result = torch.empty_like(features, dtype=torch.float32)
+        rows = max(1, _NORMALISED_AT_ONCE // max(1, math.prod(features.shape[1:])))
+        for part, source in zip(torch.split(result, rows), torch.split(features, rows), strict=True):
+            part.copy_(source).mul_(self.scale).sub_(mean).div_(std)
+        return result
 
 
 @dataclass(frozen=True)

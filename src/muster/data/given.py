@@ -27,7 +27,7 @@ def samples_of(features: Any, labels: Any, task: Task, split: str) -> tuple[npt.
     if found.dtype == np.float64:
         with np.errstate(over="ignore"):
             found = found.astype(np.float32)
-        check_features(found, f"{split} features, in single precision,")
+        check_features(found, f"{split} features (in single precision)")
     if labels is None:
         # The next tokens are in the texts themselves.
         if task != "next-token":

@@ -199,6 +199,8 @@ def from_pandas(
     >>> data.dataset.sample_shape, data.dataset.owner_names
     ((2,), ('a', 'b'))
     """
+    for part in (table, test):
+        _check_table(part)
     labels = [label] if isinstance(label, str) else list(label)
     named = [*labels, *(name for name in (client, attribute) if name is not None)]
     columns = [name for name in table.columns if name not in named] if features is None else list(features)
@@ -225,6 +227,20 @@ def from_pandas(
         options |= {"test": of(test, "test")}
         options |= {"test_clients": column(test, client), "test_attributes": column(test, attribute)}
     return from_arrays(*pair, clients=column(table, client), attributes=column(table, attribute), **options)
+
+
+def _check_table(table: Any) -> None:
+    if table is None:
+        return
+    if not hasattr(table, "columns"):
+        raise DataError(
+            f"the table is of type {type(table).__name__}",
+            expected="a pandas.DataFrame",
+            fix="read a file with pandas.read_csv or pandas.read_parquet first",
+        )
+    names = [str(name) for name in table.columns]
+    if twice := next((name for name in names if names.count(name) > 1), ""):
+        raise DataError(f"the table has two columns '{twice}'", fix="rename or drop one of them")
 
 
 def from_folder(

@@ -29,7 +29,13 @@ from muster.engine.base import (
     narrowed,
     schedule,
 )
-from muster.engine.device import WORKERS_PER_ACCELERATOR, available_cores, resolve_device, single_threaded
+from muster.engine.device import (
+    MOST_WORKERS,
+    WORKERS_PER_ACCELERATOR,
+    available_cores,
+    resolve_device,
+    single_threaded,
+)
 from muster.engine.evaluation import Predictions, summarise, summarise_validation
 from muster.engine.pool import Crashed, Handler, Pool, as_muster_error
 from muster.engine.root import RootTrainer
@@ -89,8 +95,8 @@ class LocalEngine(Engine):
         accelerated = self._device != "cpu"
         if workers is None:
             workers = WORKERS_PER_ACCELERATOR if accelerated else available_cores()
-        if workers < 0:
-            raise ConfigError(f"workers is {workers}", expected="0 (in this process) or more")
+        if not 0 <= workers <= MOST_WORKERS:
+            raise ConfigError(f"workers is {workers}", expected=f"0 (in this process) to {MOST_WORKERS}")
         # Workers would find out only when they are first used.
         augmenter(training.augmentation, data.dataset, torch.device("cpu"))
         self._count, self._reason, self._task_deadline = workers, reason, task_deadline
@@ -108,6 +114,7 @@ class LocalEngine(Engine):
             attributes=data.dataset.attribute_values,
             has_devices=devices is not None,
             class_labels=objective.class_labels,
+            negative_losses=objective.may_be_negative,
         )
         if len(data.dataset.test) == 0:
             raise DataError("the data set has no test samples", expected="a test split to evaluate on")

@@ -172,7 +172,11 @@ def named_method(section: Any, key: str, title: str, registry: Any) -> tuple[str
     if not isinstance(section, dict):
         return type(section).__name__, type(section)
     if key not in section:
-        raise ConfigError(f"missing key '{title}.{key}'", expected=", ".join(registry.names()))
+        raise ConfigError(
+            f"missing key '{title}.{key}'",
+            expected=", ".join(registry.names()),
+            fix=f'add {key} = "…" to the section [{title}]: its other keys are options of what is named there',
+        )
     return section[key], registry.get(section[key])
 
 

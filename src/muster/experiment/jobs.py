@@ -107,6 +107,16 @@ def share_of_cores(jobs: int | None, workers: int | None, runs: int) -> tuple[in
     return jobs, workers
 
 
+def workers_of(experiment: Experiment, workers: int) -> int:
+    """Workers of one run: one in place of none, where a client that hangs is to be noticed.
+
+    Nobody can interrupt a client in the run's own process. A worker costs a little time and changes no bit.
+    """
+    options = experiment.engine
+    watched = options.get("task_deadline") is not None and options.get("kind") != "inline"
+    return max(workers, 1) if watched else workers
+
+
 def run_experiments(
     experiments: Sequence[Experiment],
     store: Store | Path | str,
@@ -185,7 +195,8 @@ class _Batch:
             self._fail(experiment, f"it cannot be sent to a process of its own: {type(error).__name__}: {error}")
             return
         ours, theirs = self._context.Pipe()
-        arguments = (packed, self._store.folder.resolve(), self._workers, theirs)
+        workers = workers_of(experiment, self._workers)
+        arguments = (packed, self._store.folder.resolve(), workers, theirs)
         process = self._context.Process(target=_job, args=arguments)
         with _without_script():
             process.start()

@@ -5,6 +5,8 @@ Without it every run of a sweep would spend seconds on imports.
 
 from __future__ import annotations
 
+import gc
+
 import sklearn.cluster
 import sklearn.datasets
 import torch
@@ -13,6 +15,7 @@ from torch import nn
 from muster.aggregation.base import aggregators
 from muster.data.partition.base import schemes
 from muster.data.sources.base import sources
+from muster.data.sources.digits import pictures
 from muster.experiment.runner import run
 from muster.models.base import models
 from muster.pacing import pacings
@@ -48,7 +51,14 @@ for registry in (
 # What every run notes about itself: asking for the commit starts a process.
 code_version(), environment()
 
+# Of the data sets, the one that is read from text.
+pictures()
+
 # PyTorch imports its compiler with the first optimiser.
 torch.optim.SGD([nn.Parameter(torch.zeros(1))], lr=0.1)
+
+# What is here now stays: a run that looked through it for garbage would copy it page by page.
+gc.collect()
+gc.freeze()
 
 __all__ = ["run", "sklearn"]

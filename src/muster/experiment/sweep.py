@@ -16,15 +16,15 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
-from muster.config.experiment import NAMING_KEYS, Experiment, copied, from_dict, merged, on_workload
+from muster.config.experiment import NAMING_KEYS, SWEEP_KEYS, Experiment, copied, from_dict, merged, on_workload
 from muster.config.toml import read_toml
 from muster.core.errors import ConfigError, nearest
 
-_KEYS = ("name", "base", "seeds", "repeats", "grid", "cases")
+_KEYS = ("name", *SWEEP_KEYS)
 
 
 @dataclass(frozen=True)
@@ -95,7 +95,14 @@ def load_sweep(path: Path | str) -> Sweep:
     content = read_toml(path, "sweep")
     for key in content:
         if key not in _KEYS:
-            raise ConfigError(f"unknown key '{key}' in the sweep {path}", expected=nearest(key, _KEYS))
+            of_experiment = key in {part.name for part in fields(Experiment)}
+            raise ConfigError(
+                f"unknown key '{key}' in the sweep {path}",
+                expected=nearest(key, _KEYS),
+                fix="settings of the experiment stand in [base]; a single experiment is run by `muster run`"
+                if of_experiment
+                else "",
+            )
     base = content.get("base", {})
     if isinstance(base, str):
         base = read_toml(path.parent / base, "base of the sweep")
@@ -124,7 +131,10 @@ def _seeds(content: Mapping[str, Any], base: Mapping[str, Any]) -> tuple[int, ..
     if seeds is None:
         return None
     if not isinstance(seeds, list) or not seeds or not all(isinstance(seed, int) for seed in seeds):
-        raise ConfigError(f"bad value for 'seeds': {seeds!r}", expected="a list of integers")
+        raise ConfigError(
+            f"bad value for 'seeds': {seeds!r}",
+            expected="a list of one or more integers; repeats = 3 gives 3 seeds",
+        )
     return tuple(dict.fromkeys(seeds))
 
 

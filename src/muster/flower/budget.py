@@ -22,6 +22,7 @@ from muster.flower.limits import Limits, check_amounts
 from muster.flower.wire import WireError
 from muster.privacy.noise import Private
 from muster.signals.base import Signal
+from muster.updates.update_noise import UpdateNoise
 
 #: ε of an answer → how many of them have left.
 Book = dict[float, int]
@@ -58,14 +59,17 @@ class Budget:
             return limits
         return replace(limits, max_epsilon=self.epsilon_budget)
 
-    def spend(self, signals: Sequence[Signal]) -> None:
-        """Book the answer that is about to be made; refuse it where the owner's budget does not reach."""
-        if self.epsilon_budget is None or not signals:
+    def spend(self, signals: Sequence[Signal], updates: Sequence[UpdateNoise] = ()) -> None:
+        """Book the answer that is about to be made; refuse it where the owner's budget does not reach.
+
+        `updates`: the noise on the update that is a part of it.
+        """
+        if self.epsilon_budget is None or not (signals or updates):
             return
         with self._alone():
-            self._book_all(signals, self.epsilon_budget)
+            self._book_all(signals, updates, self.epsilon_budget)
 
-    def _book_all(self, signals: Sequence[Signal], most: float) -> None:
+    def _book_all(self, signals: Sequence[Signal], updates: Sequence[UpdateNoise], most: float) -> None:
         book = self._read()
         for signal in signals:
             # Written so that numbers that are none are refused too.
@@ -75,6 +79,9 @@ class Budget:
                     expected="noise with a finite epsilon",
                 )
             book[signal.epsilon] = book.get(signal.epsilon, 0) + 1
+        for noise in updates:
+            noise.check_amounts()
+            book[noise.epsilon] = book.get(noise.epsilon, 0) + 1
         if total(book) > most * (1 + _ROUNDING):
             raise WireError(
                 f"the node has told all that its owner allows: with this answer epsilon would be {total(book):g}",

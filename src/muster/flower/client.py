@@ -30,6 +30,7 @@ from muster.flower.memory import NodeMemory
 from muster.flower.wire import Introduction, Measured, Order, Scores, WireError, WrongNode
 from muster.privacy.noise import with_own_entropy
 from muster.training.context import PROBES
+from muster.updates.update_noise import UpdateNoise
 
 #: The hook with which clients bring their own data: (train, test), where test may be None.
 ClientData = Callable[[Context], tuple[Samples, Samples | None]]
@@ -53,6 +54,8 @@ class Participant:
         self.key = identity(context)
         self.budget = Budget.of(context.node_config)
         self.limits = self.budget.demands(Limits.of(context.node_config))
+        #: What happens to an update before it leaves; noise is the node's own.
+        self.filters = tuple(step.on_node() for step in ingredients.filters)
         train, test = (client_data or partition_data(ingredients))(context)
         self.data = _own(ingredients.data.dataset, train, test)
         check_data(self.data)
@@ -65,7 +68,7 @@ class Participant:
             seed=experiment.seed,
             device=resolve_device(device),
             devices=ingredients.devices,
-            filters=ingredients.filters,
+            filters=self.filters,
             objective=ingredients.objective,
         )
         self.spec = self.runtime.model.spec
@@ -134,7 +137,10 @@ class Participant:
         if order.key != self.key:
             raise WrongNode(f"the message is for '{order.key}'", expected=f"this node is '{self.key}'")
         self.limits.check_order(order)
-        self.budget.spend(order.task.signals)
+        if verb == "train":
+            self.limits.check_update(self.filters, self.runtime.algorithm, self.spec)
+        updates = [step for step in self.filters if isinstance(step, UpdateNoise)] if verb == "train" else []
+        self.budget.spend(order.task.signals, updates)
         # The seed is the experiment's, and the server knows it: noise from it could be subtracted.
         signals = tuple(with_own_entropy(signal) for signal in order.task.signals)
         return replace(order, task=replace(order.task, signals=signals))

@@ -139,6 +139,7 @@ class FlowerEngine(Engine, Live):
             attributes=data.dataset.attribute_values,
             has_devices=self._ingredients.devices is not None,
             class_labels=self.objective.class_labels,
+            negative_losses=self.objective.may_be_negative,
         )
 
     @property

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -15,6 +15,8 @@ from muster.flower.wire import Order, WireError
 from muster.privacy.noise import Private
 from muster.signals.base import Signal
 from muster.training.base import LocalAlgorithm, LocalTraining
+from muster.updates.filters import Filter, named
+from muster.updates.update_noise import UpdateNoise
 
 #: Keys of a node's configuration that Muster reads besides the limits; all others are the app's own.
 _PROTECTING = ("epsilon-budget", "epsilon-book", "identity-key")
@@ -40,6 +42,10 @@ class Limits:
     #: The least noise: of what is told, ε is at most this, and δ where the mechanism has one. None: no demand.
     max_epsilon: float | None = None
     max_delta: float = 1e-5
+    #: The same for ε of a model update; None: `max_epsilon`.
+    max_update_epsilon: float | None = None
+    #: With `max_epsilon`: train for a server all the same, although its experiment puts no noise on updates.
+    allow_updates: bool = False
     #: With `max_epsilon`: evaluate for a server all the same, although what an evaluation tells has no noise.
     allow_evaluate: bool = False
     #: Modules whose functions a server's experiment may name ("module:name"), separated by commas; "*": all, "":
@@ -52,7 +58,19 @@ class Limits:
         given = {f.name: node_config[_key(f.name)] for f in fields(cls) if _key(f.name) in node_config}
         limits: Limits = build(cls, given, "node-config")
         check_amounts({_key(name): getattr(limits, name) for name in given})
+        if limits.max_update_epsilon is not None and limits.allow_updates:
+            raise ConfigError(
+                "the node's configuration has max-update-epsilon and allow-updates",
+                expected="one of the two: updates with noise, or without",
+            )
         return limits
+
+    @property
+    def update_epsilon(self) -> float | None:
+        """The largest ε of a model update; None: it may leave as it is."""
+        if self.allow_updates:
+            return None
+        return self.max_epsilon if self.max_update_epsilon is None else self.max_update_epsilon
 
     def check_training(
         self, training: LocalTraining, algorithm: LocalAlgorithm, spec: ParameterSpec, size: int
@@ -79,6 +97,40 @@ class Limits:
                     expected=", ".join(sorted(allowed)),
                 )
             self._check_noise(signal)
+
+    def check_update(self, filters: Sequence[Filter], algorithm: LocalAlgorithm, spec: ParameterSpec) -> None:
+        """Refuse to train where the answer, or a part of it, would have less noise than the owner demands."""
+        most = self.update_epsilon
+        if most is None:
+            return
+        # Any other filter would tell whether it changed the update.
+        if len(filters) != 1 or not isinstance(filters[0], UpdateNoise):
+            others = ", ".join(name for name, _ in named(filters)) or "none"
+            raise WireError(
+                f"the node's owner wants noise on model updates, and the filters of clients are: {others}",
+                expected=f"'update-noise' alone, with an epsilon of at most {most:g}",
+            )
+        noise = filters[0]
+        try:
+            noise.check_amounts()
+            noise.check_model(spec)
+        except ConfigError as error:
+            raise WireError(error.problem, expected=error.expected) from error
+        if noise.epsilon > most:
+            raise WireError(
+                f"model updates are asked for with an epsilon of {noise.epsilon:g}",
+                expected=f"more than 0, at most {most:g} (this node's limit)",
+            )
+        if noise.delta > self.max_delta:
+            raise WireError(
+                f"model updates are asked for with a delta of {noise.delta:g}",
+                expected=f"more than 0, at most {self.max_delta:g} (this node's max-delta)",
+            )
+        if algorithm.extra:
+            raise WireError(
+                f"the node's owner wants noise on all that is told, and '{algorithm.extra[0]}' would have none",
+                expected="a local algorithm that sends nothing but the model",
+            )
 
     def check_modules(self, objective: object) -> None:
         """Refuse an experiment that would have this node import what its owner has not named."""

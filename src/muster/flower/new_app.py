@@ -106,8 +106,9 @@ def write_app(folder: Path, experiment: str, settings: Sequence[str] = (), store
     folder = folder.absolute()
     checked = experiment_of({"experiment": experiment, "settings": "; ".join(settings)})
     package = _package_name(folder.name)
-    if folder.exists() and any(folder.iterdir()):
-        raise OutputError(f"{folder} is not empty", fix="choose another folder for the app")
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        what = "not empty" if folder.is_dir() else "a file"
+        raise OutputError(f"{folder} is {what}", fix="choose another folder for the app")
     title = f"{checked.title}: a Muster experiment"
     settled = _PYPROJECT.format(
         name=package.replace("_", "-"),

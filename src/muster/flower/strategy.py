@@ -184,7 +184,8 @@ class RecordsEngine(Engine):
 
     @property
     def population(self) -> Population:
-        return Population(self._sizes, self._spec.final_outputs or 1, self._spec, rounds=0)
+        # What the app calls its loss is its own affair.
+        return Population(self._sizes, self._spec.final_outputs or 1, self._spec, rounds=0, negative_losses=True)
 
     @property
     def training(self) -> LocalTraining:

@@ -65,18 +65,24 @@ class FederationFacts:
     pooled: Floats | None = None
     #: (class, attribute value) → its name.
     group_name: Callable[[int, int], str] = str_of_group
+    #: Whether a few clients alone have some group, so that many cohorts lack it: see `concentrated`.
+    concentrated: bool = False
+
+    @property
+    def differ(self) -> bool:
+        """Whether clients differ by more than chance: on average, or in what a few of them alone have."""
+        return self.concentrated or self.group_divergence >= max(ALIKE, BEYOND_CHANCE * self.group_chance)
 
     @property
     def choice(self) -> bool:
-        """Whether cohorts can differ at all: clients differ by more than chance, and not all take part."""
-        differ = self.group_divergence >= max(ALIKE, BEYOND_CHANCE * self.group_chance)
-        return differ and self.cohort < len(self.sizes)
+        """Whether cohorts can differ at all: clients do, and not all take part."""
+        return self.differ and self.cohort < len(self.sizes)
 
 
 #: Of methods that mix clients by their skews: what they would have to guess is known here.
 KNOWN_ATTRIBUTES = 'Clients know their attributes: `feddiverse` can take them as they are (`estimate = "true"`).'
 #: Where choosing clients is of no use.
-NO_CHOICE = "Every cohort has the same mix, so no selection can change it."
+NO_CHOICE = "Every cohort has the same mix, but for chance, so no selection can change it."
 
 
 @dataclass(frozen=True)
@@ -132,7 +138,7 @@ def empty_groups(facts: FederationFacts) -> Advice | None:
         return None
     example = facts.group_name(*map(int, empty[0]))
     return Advice(
-        f"{len(empty)} of {int(possible.sum())} groups have no sample at all",
+        f"{len(empty)} of {int(possible.sum())} groups {'has' if len(empty) == 1 else 'have'} no sample at all",
         f"No client has {example}. A model may take the attribute for the class there, no test of these clients "
         "shows it, and neither selection nor aggregation can make up for it: get such samples, at least to test.",
     )
@@ -254,12 +260,13 @@ def label_skew(facts: FederationFacts) -> Advice | None:
 
 
 def alike(facts: FederationFacts) -> Advice | None:
-    if facts.group_divergence >= max(ALIKE, BEYOND_CHANCE * facts.group_chance):
+    if facts.differ:
         return None
     return Advice(
-        f"Clients are nearly alike ({facts.group_divergence:.3f} bits from all data)",
-        "Every cohort looks like all data together. Random selection with FedAvg is hard to beat here; methods "
-        "that look at labels have nothing to go on.",
+        f"Clients are nearly alike ({facts.group_divergence:.3f} bits from all data, {facts.group_chance:.3f} by "
+        "chance)",
+        "Every cohort looks like all data together, but for chance. Random selection with FedAvg is hard to beat "
+        "here; methods that look at labels have nothing to go on.",
     )
 
 
@@ -329,6 +336,19 @@ RULES: tuple[Callable[[FederationFacts], Advice | None], ...] = (
 def strong_share(values: Floats) -> float:
     """Share of the clients that are strongly skewed."""
     return float((values >= STRONG).mean())
+
+
+def concentrated(table: Floats, cohort: int) -> bool:
+    """Whether far fewer clients have some group than chance would give it to, and many random cohorts lack it.
+
+    `table`: clients × groups. By chance a client of n samples lacks a group of share p with probability (1 − p)ⁿ.
+    """
+    sizes, holders = table.sum(axis=1), np.count_nonzero(table, axis=0)
+    shares = table.sum(axis=0) / table.sum()
+    # Group by group: clients × groups may be large.
+    by_chance = np.array([np.sum(1 - (1 - share) ** sizes) for share in shares])
+    often = miss_probabilities(holders, len(table), cohort) >= MISSED
+    return bool((often & (holders > 0) & (BEYOND_CHANCE * holders < by_chance)).any())
 
 
 def miss_probabilities(holders: Ints, clients: int, cohort: int) -> Floats:

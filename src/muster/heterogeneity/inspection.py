@@ -16,7 +16,7 @@ from muster.core.errors import ConfigError
 from muster.core.inequality import gini
 from muster.core.randomness import generator
 from muster.data.federated import FederatedData
-from muster.heterogeneity.advice import SURE, Advice, FederationFacts, Recommendation, advise
+from muster.heterogeneity.advice import SURE, Advice, FederationFacts, Recommendation, advise, concentrated
 from muster.heterogeneity.divergences import earth_mover, hellinger, js_divergence, pairwise, to_pooled
 from muster.heterogeneity.metrics import effective_clients, summary, triplets
 from muster.heterogeneity.tables import Counts
@@ -101,6 +101,7 @@ def inspect(counts: Counts | FederatedData, cohort: int | None = None) -> Inspec
     flat = table.reshape(len(table), -1)
     if cohort is not None and not 1 <= cohort <= len(table):
         raise ConfigError(f"a cohort of {cohort} clients", expected=f"1 to {len(table)}")
+    cohort = cohort or max(1, len(table) // 10)
     if not counts.has_attributes:
         six = {name: six[name] for name in ("GCI", "CCI")}
     divergences = {
@@ -113,7 +114,7 @@ def inspect(counts: Counts | FederatedData, cohort: int | None = None) -> Inspec
         triplets=apart,
         sizes=sizes,
         holders=np.count_nonzero(histograms, axis=0),
-        cohort=cohort or max(1, len(table) // 10),
+        cohort=cohort,
         divergence=divergences["Jensen–Shannon (bits)"].mean,
         chance=chance_divergence(sizes, int(np.count_nonzero(histograms.sum(axis=0)))),
         class_names=[counts.class_name(label) for label in range(table.shape[1])],
@@ -121,6 +122,7 @@ def inspect(counts: Counts | FederatedData, cohort: int | None = None) -> Inspec
         group_chance=chance_divergence(sizes, int(np.count_nonzero(flat.sum(axis=0)))),
         pooled=table.sum(axis=0).astype(np.float64) if counts.has_attributes else None,
         group_name=counts.group_name,
+        concentrated=concentrated(flat, cohort),
     )
     return Inspection(
         counts=counts,

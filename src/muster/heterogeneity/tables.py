@@ -178,8 +178,8 @@ def _counted(columns: Columns, names: ColumnNames) -> _Read:
     except ValueError as error:
         some = ", ".join(columns.names[:12]) + (", …" if len(columns.names) > 12 else "")
         raise ValueError(
-            f"{error}. If it has a row for each sample, say with --client and --label which of its columns tell "
-            f"whose it is and its class: {some}"
+            f"{error}. If it has one row per sample, name the columns with the client and the class with "
+            f"--client and --label; its columns are: {some}"
         ) from error
     return np.array(cells).T, _names(columns.cells[first], classes)
 
@@ -204,7 +204,7 @@ def _number(cell: str) -> float:
     try:
         return float(cell)
     except ValueError:
-        raise ValueError(f"'{cell}' is no number") from None
+        raise ValueError(f"'{cell}' is not a number") from None
 
 
 def _whole(table: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:

@@ -10,8 +10,9 @@ from muster.league.gains import Gain, Gains, of_method, points, tally
 from muster.league.outcome import LeagueTable
 from muster.league.tables import by_gain, mean_gain
 from muster.report.compare.ranking import LEVEL, Ranking, nemenyi_p
-from muster.report.intervals import FEW_VALUES, mean_interval
+from muster.report.intervals import mean_interval
 
+_FEW_SEEDS = 10
 #: Methods of the five papers that Muster began with: how they fared is said wherever they are placed.
 FIVE_PAPERS = (
     "terraform",
@@ -27,10 +28,10 @@ FIVE_PAPERS = (
 def conclusions(table: LeagueTable, gains: Gains, seeds: int) -> list[str]:
     """The short answer of one table."""
     found = [*_ranks(table), *_over_problems(table, gains), *_most_often(table, gains), *_papers(table, gains)]
-    if seeds < FEW_VALUES:
+    if seeds < _FEW_SEEDS:
         found.append(
-            f"{seeds} seed{'s' * (seeds != 1)}: intervals within a problem are wide (Student's), and what is not "
-            "clear here may still be so."
+            f"{seeds} seed{'s' * (seeds != 1)}: intervals within a problem are wide, and what is not clear here "
+            "may still be so."
         )
     return found
 

@@ -10,16 +10,12 @@ import numpy as np
 
 from muster.report.compare import Comparison
 from muster.report.compare.comparison import Judged
-from muster.report.intervals import student_interval
+from muster.report.intervals import mean_interval
 
 
 @dataclass(frozen=True)
 class Gain:
-    """The mean difference to the baseline over seeds, with its 95 % interval (NaN for a single seed).
-
-    Student's interval: a bootstrap of three differences of the same sign never contains zero, which happens by
-    chance in one case of four.
-    """
+    """The mean difference to the baseline over seeds, with its 95 % interval (NaN for a single seed)."""
 
     value: float
     low: float
@@ -59,7 +55,7 @@ def _of_problem(judged: Judged) -> dict[str, Gain]:
         return {}
     rows = zip(*(table.column(title) for title in ("case", "difference", "significant")), strict=True)
     return {
-        str(case.value): Gain(_number(gap.value), *student_interval(np.array(gap.values)), str(word.value))
+        str(case.value): Gain(_number(gap.value), *mean_interval(np.array(gap.values)), str(word.value))
         for case, gap, word in rows
     }
 

@@ -58,8 +58,8 @@ def parts(outcome: Outcome, evidence: Evidence, command: str) -> list[Part]:
 def details(outcome: Outcome) -> list[Part]:
     """Every problem, for those who want to look something up."""
     found: list[Part] = [
-        "Accuracy at equal client trainings, mean over seeds with its 95 % interval (BCa bootstrap), and the "
-        "difference to the baseline over pairs of the same seed. Significant: Wilcoxon's signed-rank test, "
+        "Accuracy at equal client trainings, mean over seeds with its 95 % interval, and the difference to "
+        "the baseline over pairs of the same seed. Significant: Wilcoxon's signed-rank test, "
         "corrected within the problem."
     ]
     for table in outcome.tables:

@@ -20,6 +20,9 @@ from muster.selection.base import Selector
 #: Option → value: one point of a grid; empty: the defaults.
 Point = Mapping[str, Any]
 
+#: A run takes seconds, and some methods have more to keep than to compute.
+_CHECKPOINT_EVERY = 10
+
 _Entry = TypeVar("_Entry", MethodTable, ProblemEntry)
 
 
@@ -84,7 +87,7 @@ class LeaguePlan:
 
     def _run(self, table: MethodTable, problem: ProblemEntry, method: str, seed: int, point: Point) -> PlannedRun:
         rounds = int(problem.sections.get("rounds", Experiment.rounds))
-        values = merged(problem.sections, table.base) | {
+        values = merged({"checkpoint": {"every": _CHECKPOINT_EVERY}}, merged(problem.sections, table.base)) | {
             "name": f"{method}, {problem.name}",
             "seed": seed,
             "rounds": min(rounds, self.scale.rounds or rounds),
@@ -126,8 +129,7 @@ def plan(
         raise ConfigError(
             f"{count} seeds reach into those for tuning", expected=f"below {min(league.tuning_seeds)}"
         )
-    known_guests = {guest_name(word): guest_class(word) for word in guests}
-    return LeaguePlan(league, scale, tuple(range(count)), here, known_guests, absent)
+    return LeaguePlan(league, scale, tuple(range(count)), here, guests_of(guests), absent)
 
 
 def _chosen(what: str, entries: Sequence[_Entry], names: Sequence[str]) -> list[_Entry]:
@@ -147,8 +149,11 @@ def points(grid: Mapping[str, Sequence[Any]]) -> list[Point]:
 # --- users' selectors --------------------------------------------------------------------------------------------
 
 
-def guest_name(word: str) -> str:
-    return word.rpartition(":")[2]
+def guests_of(words: Sequence[str]) -> dict[str, type[Selector]]:
+    """Selectors by the names of their classes, with the module where two have the same."""
+    names = {word: word.rpartition(":")[2] for word in words}
+    shared = [name for name in names.values() if list(names.values()).count(name) > 1]
+    return {word if name in shared else name: guest_class(word) for word, name in names.items()}
 
 
 def guest_class(word: str) -> type[Selector]:

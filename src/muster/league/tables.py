@@ -20,7 +20,17 @@ from muster.report.compare.measures import (
     participation,
     value,
 )
-from muster.report.tables import Better, Cell, Column, Table, from_columns, over_seeds, text_column
+from muster.report.tables import (
+    AMOUNTS,
+    SHARES,
+    Better,
+    Cell,
+    Column,
+    Table,
+    from_columns,
+    over_seeds,
+    text_column,
+)
 from muster.results.cases import Case
 from muster.server.result import Result
 
@@ -62,7 +72,7 @@ def ranks(table: LeagueTable) -> Table | None:
     columns: Columns = [
         (text_column("method"), [Cell(name) for name in methods]),
         (
-            Column("mean rank", form=".1f", better=Better.LOWER),
+            Column("mean rank", form=".1f", better=Better.LOWER, bounds=(1.0, float(len(methods)))),
             [over_seeds(found.ranks[:, place]) for place in places],
         ),
         (Column("wins", form=".0f"), [Cell(float(found.wins[place])) for place in places]),
@@ -103,7 +113,7 @@ def gain_table(table: LeagueTable, gains: Gains) -> Table:
     ]
     notes = [
         f"Points of accuracy over {baseline} at equal client trainings, pairs of the same seed. Mean gain: over "
-        "problems, with its 95 % interval over problems. Clearly: the 95 % interval over seeds (Student's), "
+        "problems, with its 95 % interval over problems. Clearly: the 95 % interval over seeds, "
         "in brackets beside most and least, does not contain zero; one in twenty would not by chance.",
     ]
     return with_intervals(from_columns(f"Gains over {baseline}", columns, notes))
@@ -172,7 +182,7 @@ def beside(table: LeagueTable) -> Table:
             columns.append((column, over_problems(partial(value, metric=metric))))
     columns += [
         (
-            Column("Gini of participation", form=".2f", better=Better.LOWER),
+            Column("Gini of participation", form=".2f", better=Better.LOWER, bounds=SHARES),
             over_problems(lambda run: participation(run)["gini"]),
         ),
         (
@@ -180,7 +190,7 @@ def beside(table: LeagueTable) -> Table:
             over_problems(lambda run: overhead(run).extra_down + overhead(run).extra_up),
         ),
         (
-            Column("server per round", "ms", 1000.0, ",.1f", Better.LOWER),
+            Column("server per round", "ms", 1000.0, ",.1f", Better.LOWER, AMOUNTS),
             over_problems(lambda run: overhead(run).server_seconds),
         ),
         (text_column("clients tell besides the update"), [Cell(_told(cases[name])) for name in methods]),

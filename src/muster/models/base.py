@@ -61,7 +61,7 @@ def build_model(
                 )
             initialise(module, init)
     if not isinstance(module, nn.Module):
-        raise ConfigError(f"the model is a {type(module).__name__}", expected="a torch.nn.Module")
+        raise ConfigError(f"the model is of type {type(module).__name__}", expected="a torch.nn.Module")
     _check_outputs(module, classes)
     if weights is not None:
         from muster.models.weights import load_weights
@@ -97,7 +97,7 @@ def _make(model: object, input_shape: tuple[int, ...], classes: int, options: di
         return models.build(model, known | options)
     if not callable(model):
         raise ConfigError(
-            f"the model is a {type(model).__name__}", expected="a name, a torch.nn.Module or a callable"
+            f"the model is of type {type(model).__name__}", expected="a name, a torch.nn.Module or a callable"
         )
     wanted = inspect.signature(model).parameters
     try:

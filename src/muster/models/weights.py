@@ -7,7 +7,6 @@ model may understand other names too: its method `own_names` gives those of its 
 from __future__ import annotations
 
 import logging
-import pickle
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -131,6 +130,16 @@ def check_match(weights: str, given: Mapping[str, torch.Tensor], wanted: Mapping
                 expected="a state dict of the same architecture",
                 fix="check the model's name and options against the checkpoint",
             )
+    # A mask that is built in may hold infinities; where the model has none, the file should not.
+    if wild := {name for name in both if not _finite(given[name]) and _finite(wanted[name])}:
+        raise ConfigError(
+            f"the weights '{weights}' hold numbers that are not finite: '{min(wild)}' ({len(wild)} such tensors)",
+            fix="fetch the file again, or take another checkpoint",
+        )
+
+
+def _finite(tensor: torch.Tensor) -> bool:
+    return bool(tensor.isfinite().all())
 
 
 def locate(weights: str) -> Path:
@@ -174,7 +183,7 @@ def read_state(path: Path) -> dict[str, torch.Tensor]:
     else:
         try:
             content = torch.load(path, map_location="cpu", weights_only=True)
-        except (pickle.UnpicklingError, RuntimeError, EOFError, ValueError, KeyError, OSError) as error:
+        except Exception as error:  # what a damaged file makes the reader raise is anybody's guess
             raise _damaged(path, error) from None
     state = {str(name): tensor for name, tensor in _unwrapped(content, path).items()}
     for wrapper in _WRAPPERS:

@@ -74,6 +74,10 @@ class Pacing(Component):
         """
         return self.wait(started, durations)
 
+    def answers(self, started: int) -> int | None:
+        """How many answers an aggregation gets where cohorts of `started` clients start; None: that varies."""
+        return self.wait(started, np.empty(0)).answers
+
     def has_room(self, under_way: int, cohort: int) -> bool:
         """Whether a cohort of this size may start while `under_way` clients are working."""
         return True

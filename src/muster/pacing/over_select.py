@@ -25,6 +25,11 @@ class OverSelect(Pacing):
         if not 1 <= self.factor < math.inf:
             raise ConfigError(f"bad value for 'pacing.factor': {self.factor}", expected="at least 1")
 
+    def cautions(self, population: Population) -> list[str]:
+        if self.factor > 1:
+            return []
+        return ["over-select is synchronous here: no more clients are asked than are used; set a factor above 1"]
+
     def asked(self, wanted: int) -> int:
         return math.ceil(self.factor * wanted - _ROUNDING)
 

@@ -62,5 +62,8 @@ class PiscesPace(Pacing):
             unknown = float(durations[np.isfinite(durations)].max(initial=0.0))
         return Wait(1, own=False, least=aggregation_interval(under_way, self.bound or self.in_flight, unknown))
 
+    def answers(self, started: int) -> int | None:
+        return None  # as many as come in an interval
+
     def has_room(self, under_way: int, cohort: int) -> bool:
         return under_way + cohort <= self.in_flight

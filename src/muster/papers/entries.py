@@ -73,6 +73,8 @@ class Claim:
     order: tuple[str, ...] = ()
     #: Largest minus smallest is at most this many points.
     spread: float | None = None
+    #: With one `best`: it is among this many highest.
+    among: int = 1
     #: By more than this many points.
     margin: float = 0.0
     #: Not each of the best above each other one, but their mean above the mean of the others.
@@ -200,7 +202,7 @@ def entry(id: str) -> PaperEntry:
     """An entry by its id ("terraform/table2")."""
     known = entries()
     if id not in known:
-        raise ConfigError(f"unknown table or figure '{id}'", expected=nearest(id, known))
+        raise ConfigError(f"unknown table or figure '{id}'", expected=nearest(id, {*known, *PAPERS}))
     return known[id]
 
 

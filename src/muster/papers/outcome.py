@@ -224,9 +224,18 @@ def _without_statistics(plan: Plan, claim: Claim, where: str, group: Mapping[str
         return Checked(claim, where, *no_verdict)
     if plan.entry.kind == "federations":
         return Checked(claim, where, exactly(claim, numbers))
+    if left := _rows_left_out(plan, claim):
+        return Checked(claim, where, "not judged", f"{left} of the rows that it is about were not asked for")
     if reasons := list(dict.fromkeys(number.unfit for number in group.values() if number.unfit)):
         return Checked(claim, where, "not judged", "; ".join(reasons))
     return None if no_verdict is None else Checked(claim, where, *no_verdict)
+
+
+def _rows_left_out(plan: Plan, claim: Claim) -> int:
+    """How many rows a claim about all of its rows would have to be compared with as well."""
+    if claim.over != "rows" or claim.order:
+        return 0
+    return sum(fits(row, claim.rows) and row not in plan.rows for row in plan.entry.rows)
 
 
 def _ours(group: Mapping[str, Compared]) -> dict[str, Ours]:

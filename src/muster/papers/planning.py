@@ -11,7 +11,7 @@ from muster.config.provenance import Provenance, Sources, leaves
 from muster.config.workloads import workload, workload_sources
 from muster.core.errors import ConfigError, DataError
 from muster.papers.entries import SMOKE, Changes, PaperEntry, Scale, chosen, fits
-from muster.papers.settings import Difference, Setting, defaults_named, difference, relevant, unchanged
+from muster.papers.settings import Difference, Setting, acting, defaults_named, difference, relevant, unchanged
 from muster.papers.stand_ins import assigned, is_here, nothing_left, on_data, wanted_data
 
 #: Rounds of an experiment whose paper does not state them.
@@ -82,12 +82,15 @@ class Plan:
         """What is set for each cell and row; where nothing is trained, who has what of the data."""
         if self.entry.kind == "runs":
             return [
-                Described(run.cell, run.row, run.settings, run.experiment.as_run().to_dict()) for run in self.runs
+                Described(run.cell, run.row, run.settings, acting(run.experiment.as_run().to_dict()))
+                for run in self.runs
             ]
         found = []
         for cell in self.cells:
             sections = as_published(self.entry, cell, self.rows[0])
-            divided = {key: sections[key] for key in ("data", "partition")}
+            # Tables of counts need no data.
+            needed = ("partition",) if "table" in sections["partition"] else ("data", "partition")
+            divided = {key: sections[key] for key in needed}
             decided = decisions(self.entry, cell, self.rows[0])
             found.append(Described(cell, self.rows[0], tuple(unchanged(divided, divided, decided)), divided))
         return found
@@ -133,10 +136,12 @@ def plan(
         if (source := on[wanted_data(ours)]) is not None and cell not in left_out:
             moved = on_data(ours, source) | {"seeds": seeds}
             decided = decisions(entry, cell, row) | {"seeds": entry.scale("paper").sources.of("seeds")}
-            differences = tuple(difference(published, moved, decided))
+            differences = tuple(difference(acting(published), acting(moved), decided))
             left_open = defaults_named(moved, entry.decided.rows.get(row, Sources()))
+            as_stated = [name for name in ("partition", "model") if moved.get(name) == published.get(name)]
+            left_open += defaults_named(acting(moved), _of_workload(entry, cell), as_stated)
             settings = (
-                *unchanged(published, moved, decided),
+                *unchanged(acting(published), acting(moved), decided),
                 *(one for one in left_open if one.name not in set_somewhere),
             )
             runs += [
@@ -209,6 +214,12 @@ def _layers(entry: PaperEntry, cell: str, row: str) -> list[tuple[Changes, Sourc
         name = str(workload_name)
         layers.insert(0, ({"name": name} | workload(name), workload_sources(name)))
     return layers
+
+
+def _of_workload(entry: PaperEntry, cell: str) -> Sources:
+    """Who decided what a cell's workload sets."""
+    name = entry.cells[cell].get("workload") or entry.base.get("workload")
+    return Sources() if name is None else workload_sources(str(name))
 
 
 def _changed(sections: dict[str, Any], changes: Changes) -> dict[str, Any]:

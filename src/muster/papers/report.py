@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from muster.core.errors import OutputError
+from muster.data.lossy import lossy
 from muster.papers.entries import Value
 from muster.papers.measures import ACCURACIES
 from muster.papers.outcome import Compared, Reproduced
@@ -94,8 +95,14 @@ def heading(plan: Plan) -> list[str]:
     lines += differences_told([(run, run.differences) for run in plan.runs])
     described = plan.described()
     lines += decisions_told([(one, one.settings) for one in described])
-    lines += options_told([(one, one.sections) for one in described])
+    lines += options_told([(one, one.sections) for one in described], [one.settings for one in described])
     lines += [f"note: {note}" for note in plan.entry.notes]
+    used = dict.fromkeys(str(one.sections["data"]["source"]) for one in described) if plan.runs else {}
+    lines += [
+        f"note: The pictures of {source} are JPEG files here, which lose a little of the original's."
+        for source in used
+        if lossy(source)
+    ]
     left_out = [
         f"{what} {', '.join(rest)}"
         for what, rest in (

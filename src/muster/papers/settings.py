@@ -37,7 +37,8 @@ _OF_LATE_ANSWERS = ("staleness", "staleness_a", "staleness_b")
 #: option, its values, and the options. Listing an idle default would describe something that does not happen.
 _ACTIVE_WITH: tuple[tuple[str, str, str, tuple[object, ...], tuple[str, ...]], ...] = (
     ("data", "banking77", "encoder", ("tfidf", "hashing", "words"), ("width",)),
-    ("data", "banking77", "encoder", ("words",), ("length",)),
+    ("data", "banking77", "encoder", ("words", "wordpiece"), ("length",)),
+    ("data", "banking77", "encoder", ("wordpiece",), ("vocabulary",)),
     (
         "partition",
         "group-skew",
@@ -69,6 +70,9 @@ _ACTIVE_WITH: tuple[tuple[str, str, str, tuple[object, ...], tuple[str, ...]], .
         ),
     ),
 )
+
+#: Where all data is in one place, nothing is divided, nobody is selected and nothing is averaged.
+_AMONG_CLIENTS = ("partition", "selection", "aggregation")
 
 #: Differences that matter most stand first.
 _FIRST = {"data": 0, "model": 1, "rounds": 2, "training.lr": 3}
@@ -104,6 +108,12 @@ class Placed(Protocol):
     def cell(self) -> str: ...
     @property
     def row(self) -> str: ...
+
+
+def acting(sections: Mapping[str, Any]) -> dict[str, Any]:
+    """The sections that change what is learned."""
+    idle = _AMONG_CLIENTS if sections.get("training", {}).get("mode") == "centralised" else ()
+    return {section: values for section, values in sections.items() if section not in idle}
 
 
 def difference(published: Mapping[str, Any], ours: Mapping[str, Any], decided: Decisions) -> list[Difference]:
@@ -172,12 +182,12 @@ def unchanged(published: Mapping[str, Any], ours: Mapping[str, Any], decided: De
     ]
 
 
-def defaults_named(ours: Mapping[str, Any], sources: Sources) -> list[Setting]:
-    """Options of methods that are left at their defaults although a table says who decided them: a paper's own
-    method has options that it does not state."""
+def defaults_named(ours: Mapping[str, Any], sources: Sources, sections: Sequence[str] = METHODS) -> list[Setting]:
+    """Options that are left at their defaults although a table says who decided them: a paper's own method has
+    options that it does not state, and a network of public code may be the one that is built in."""
     return [
         Setting(f"{section}.{name}", text(value), provenance)
-        for section in METHODS
+        for section in sections
         for name, value in left_open(section, ours.get(section, {})).items()
         if (provenance := sources.named(f"{section}.{name}")) is not None
     ]
@@ -230,9 +240,13 @@ def _origin(provenance: Provenance | None) -> str:
     return f"{name} ({provenance.note})" if provenance.note else name
 
 
-def options_told(runs: Sequence[tuple[Placed, Mapping[str, Any]]]) -> list[str]:
-    """The methods of all rows with all their options, and what else is left at Muster's defaults."""
+def options_told(
+    runs: Sequence[tuple[Placed, Mapping[str, Any]]], decided: Sequence[Sequence[Setting]] = ()
+) -> list[str]:
+    """The methods of all rows with all their options, and what else is left at Muster's defaults; not those of
+    which another line says who decided them (`decided`, for each run)."""
     lines = []
+    told = [{setting.name for setting in settings} for settings in decided] or [set()] * len(runs)
     for section in METHODS:
         methods: dict[str, list[tuple[Placed, Mapping[str, Any]]]] = {}
         for placed, sections in runs:
@@ -242,7 +256,10 @@ def options_told(runs: Sequence[tuple[Placed, Mapping[str, Any]]]) -> list[str]:
             if parts := _options_of_method(section, having):
                 where = _suffix([placed for placed, _ in having], runs)
                 lines.append(f"options: {section} {method}{where}: {'; '.join(parts)}")
-    others = [(placed, list(_left_open(sections))) for placed, sections in runs]
+    others = [
+        (placed, [f"{name} {value}" for name, value in _left_open(sections) if name not in known])
+        for (placed, sections), known in zip(runs, told, strict=True)
+    ]
     left = [f"{one}{_suffix(placed, others)}" for one, placed in _grouped(others).items()]
     return [*lines, *([f"left at our defaults: {', '.join(left)}"] if left else [])]
 
@@ -266,12 +283,12 @@ def _each(options: Mapping[str, Any]) -> list[str]:
     return [f"{name} {text(value)}" for name, value in options.items()]
 
 
-def _left_open(sections: Mapping[str, Any]) -> Iterator[str]:
+def _left_open(sections: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """Options of data, division, model and local training that a preset does not set."""
     for section in (section for section in ("data", "partition", "model", "training") if section in sections):
         for name, value in left_open(section, sections[section]).items():
             if section != "training" or name in _OF_TRAINING:
-                yield f"{section}.{name} {text(value)}"
+                yield f"{section}.{name}", text(value)
 
 
 def left_open(section: str, values: Mapping[str, Any]) -> dict[str, Any]:

@@ -95,10 +95,11 @@ def standard_error(values: Floats) -> float:
 
 
 def p_above(values: Floats, bound: float = 0.0) -> float:
-    """One-sided p-value of "the mean is above the bound"; values that never differ leave no doubt."""
+    """One-sided p-value of "the mean is above the bound"."""
     distance, error = float(values.mean()) - bound, standard_error(values)
     if error == 0:
-        return 0.0 if distance > 0 else 1.0
+        # Counts, and shares of few samples, can agree by chance: all that is known is on which side they are.
+        return 0.5 ** len(values) if distance > 0 else 1.0
     return float(stdtr(len(values) - 1, -distance / error))
 
 
@@ -141,10 +142,13 @@ def evidence(claim: Claim, numbers: Mapping[str, Ours]) -> Evidence:
     if claim.spread is not None:
         return _evidence_of_spread(claim.spread, numbers)
     compared = leads(claim, numbers)
-    p_holds = [p_above(lead.values, claim.margin) for lead in compared]
-    p_fails = [p_above(-lead.values, -claim.margin) for lead in compared]
-    least = min(compared, key=lambda lead: lead.mean)
-    return Evidence(max(p_holds), min(1.0, len(compared) * min(p_fails)), least)
+    p_holds = sorted(p_above(lead.values, claim.margin) for lead in compared)
+    p_fails = sorted(p_above(-lead.values, -claim.margin) for lead in compared)
+    # Among the k highest of n: all but k − 1 others are below, or k of them are above. Which ones is not said
+    # beforehand, so as many are corrected for as could be mistaken (Bonferroni).
+    k, rest = claim.among, len(compared) - claim.among + 1
+    deciding = sorted(compared, key=lambda lead: lead.mean)[k - 1]
+    return Evidence(min(1.0, k * p_holds[rest - 1]), min(1.0, rest * p_fails[k - 1]), deciding)
 
 
 def _evidence_of_spread(spread: float, numbers: Mapping[str, Ours]) -> Evidence:
@@ -166,7 +170,11 @@ def corrected(p_values: Sequence[float]) -> list[float]:
 
 def unfit(claim: Claim, numbers: Mapping[str, Ours]) -> tuple[Verdict, str] | None:
     """Why numbers say nothing about a claim, before any statistics."""
-    if len(numbers) < 2 or not all(n.known for n in numbers.values()) or not set(named(claim)) <= set(numbers):
+    if (
+        len(numbers) <= claim.among
+        or not all(n.known for n in numbers.values())
+        or not set(named(claim)) <= set(numbers)
+    ):
         return "not run", ""
     common = set.intersection(*(set(ours.by_seed) for ours in numbers.values()))
     if len(common) < 2:
@@ -185,9 +193,13 @@ def judged(found: Evidence, p: float, questions: int) -> tuple[Verdict, str]:
 
 def exactly(claim: Claim, numbers: Mapping[str, Ours]) -> Verdict:
     """The verdict about numbers that chance has no part in."""
-    once = {name: Ours(dict.fromkeys((0, 1), ours.mean)) for name, ours in numbers.items()}
-    found = evidence(claim, once)
-    return "holds" if found.holds < LEVEL else "does not hold"
+    once = {name: Ours({0: ours.mean}) for name, ours in numbers.items()}
+    if claim.spread is not None:
+        means = [ours.mean for ours in once.values()]
+        true = max(means) - min(means) <= claim.spread
+    else:
+        true = sum(lead.mean <= claim.margin for lead in leads(claim, once)) < claim.among
+    return "holds" if true else "does not hold"
 
 
 def p_apart(ours: Ours, printed: Printed | None, tolerance: float) -> float:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
+from typing import Protocol
 
 import numpy as np
 
 from muster.core.arrays import Ints, State
 from muster.core.component import Population, grown
 from muster.core.errors import ConfigError
-from muster.privacy.noise import Mechanism, Private, private
+from muster.privacy.noise import Mechanism, private
 from muster.signals.base import Signal, signals
 
 LARGEST_EPSILON = 100.0
@@ -72,6 +73,21 @@ class Spent:
     advanced: tuple[float, float]
 
 
+class Noisy(Protocol):
+    """Something that leaves clients with noise: a signal, or the update itself."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def mechanism(self) -> Mechanism: ...
+    @property
+    def epsilon(self) -> float: ...
+    @property
+    def delta(self) -> float: ...
+    @property
+    def neighbours(self) -> str: ...
+
+
 @dataclass
 class _Kind:
     mechanism: str
@@ -89,14 +105,14 @@ class PrivacyAccount:
     def __init__(self) -> None:
         self._kinds: dict[str, _Kind] = {}
 
-    def released(self, signal: Private, clients: Ints, population: int) -> None:
-        """These clients, of a population of this size, have sent `signal`."""
-        if signal.name not in self._kinds:
-            delta = 0.0 if signal.mechanism == "laplace" else signal.delta
-            self._kinds[signal.name] = _Kind(
-                signal.mechanism, signal.epsilon, delta, slack=signal.delta, neighbours=signal.bound.neighbours
+    def released(self, sent: Noisy, clients: Ints, population: int) -> None:
+        """These clients, of a population of this size, have sent this."""
+        if sent.name not in self._kinds:
+            delta = 0.0 if sent.mechanism == "laplace" else sent.delta
+            self._kinds[sent.name] = _Kind(
+                sent.mechanism, sent.epsilon, delta, slack=sent.delta, neighbours=sent.neighbours
             )
-        kind = self._kinds[signal.name]
+        kind = self._kinds[sent.name]
         kind.answers = grown(kind.answers, population, 0)
         kind.answers[clients] += 1
 

@@ -70,6 +70,11 @@ class Private(Signal):
         return self.bound
 
     @property
+    def neighbours(self) -> str:
+        """Data sets that can hardly be told apart."""
+        return self.bound.neighbours
+
+    @property
     def scale(self) -> float:
         """Of the noise: b of the Laplace, σ of the normal distribution."""
         if self.mechanism == "laplace":

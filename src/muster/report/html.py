@@ -1,6 +1,8 @@
 """Pages that are one file: no network, no scripts, light and dark, readable on a phone.
 
-What they look like is in the templates beside; everything that is put into them is escaped there.
+What they look like is in the templates beside; everything that is put into them is escaped there. Only pieces of a
+line or two (a heading before a table, what a notebook shows of an object) are put together where they are made: a
+template for each would be longer, and farther from what fills it.
 """
 
 from __future__ import annotations
@@ -34,9 +36,9 @@ def rendered(template: str, **values: Any) -> str:
     return _environment().get_template(template).render(palette=Markup(page_palette()), **values)
 
 
-def part(name: str, *values: Any) -> str:
-    """A piece of a page: a macro of parts.html."""
-    return str(getattr(_environment().get_template("parts.html").module, name)(*values))
+def part(name: str, *values: Any, template: str = "parts.html") -> str:
+    """A piece of a page: a macro of a template."""
+    return str(getattr(_environment().get_template(template).module, name)(*values))
 
 
 @cache
@@ -99,3 +101,18 @@ def listed(items: Sequence[str], kind: str = "") -> str:
 def block(text: str) -> str:
     """Text as it stands: files, commands."""
     return part("block", text)
+
+
+def heading(level: int, text: str) -> str:
+    """A heading; `code` is set as such, as in paragraphs."""
+    return part("heading", level, text)
+
+
+def paragraph(text: str, kind: str = "") -> str:
+    """A paragraph; `kind` is its class."""
+    return part("paragraph", text, kind)
+
+
+def cards(items: Sequence[str]) -> str:
+    """Pieces side by side, as many as there is room for."""
+    return part("cards", items)

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
 import numpy as np
+from markupsafe import Markup
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 from rich.console import Group, RenderableType
-from rich.markup import escape
 from rich.padding import Padding
 from rich.table import Table
+from rich.text import Text
 
 from muster.core.arrays import Ints
 from muster.core.errors import ConfigError, OutputError, nearest
@@ -101,17 +101,17 @@ def _note(inspection: Inspection) -> str:
 
 def inspection_text(inspection: Inspection) -> RenderableType:
     """Everything as text."""
-    advice = [Padding(f"[bold]{escape(a.finding)}[/]\n{_rich(a.text)}", (0, 0, 1, 2)) for a in inspection.advice]
+    advice = [Padding(_advice(found.finding, found.text), (0, 0, 1, 2)) for found in inspection.advice]
     unusual = rows_of_unusual(inspection)
     return Group(
-        f"[bold]{escape(title(inspection))}[/]\n",
+        Text(f"{title(inspection)}\n", style="bold"),
         _rich_table(_METRICS, rows_of_metrics(inspection)),
         _rich_table(_DIVERGENCES, rows_of_divergences(inspection)),
-        f"[dim]{_note(inspection)}[/]\n",
+        Text(f"{_note(inspection)}\n", style="dim"),
         _rich_table(_SIZES, rows_of_sizes(inspection)),
-        "[bold]Most unusual clients[/] (divergence from all data in bits)",
+        Text.assemble(("Most unusual clients", "bold"), " (divergence from all data in bits)"),
         _rich_table(_UNUSUAL, unusual) if unusual else f"{_NOBODY}\n",
-        "[bold]What stands out[/] (by the rules in docs/inspect.md)",
+        Text.assemble(("What stands out", "bold"), " (by the rules in docs/inspect.md)"),
         *advice,
         *_recommendation_text(inspection),
     )
@@ -121,8 +121,8 @@ def _recommendation_text(inspection: Inspection) -> list[RenderableType]:
     if (found := inspection.recommendation) is None:
         return []
     shown: list[RenderableType] = [
-        "[bold]What to try[/] (from the league, docs/league.md)",
-        Padding(f"[bold]{_rich(found.finding)}[/]\n{_rich(found.text)}", (0, 0, 1, 2)),
+        Text.assemble(("What to try", "bold"), " (from the league, docs/league.md)"),
+        Padding(_advice(found.finding, found.text), (0, 0, 1, 2)),
     ]
     if found.rows:
         shown.append(Padding(_rich_table(found.header, [*map(list, found.rows)]), (0, 0, 0, 2)))
@@ -136,12 +136,17 @@ def _rich_table(header: tuple[str, ...], rows: list[list[str]]) -> Padding:
         words = header == _UNUSUAL and last
         table.add_column(name, justify="left" if number == 0 or words else "right", no_wrap=not words)
     for row in rows:
-        table.add_row(*map(escape, row))
+        table.add_row(*map(Text, row))
     return Padding(table, (0, 0, 1, 0))
 
 
-def _rich(text: str) -> str:
-    return re.sub(r"`([^`]+)`", r"[cyan]\1[/]", escape(text))
+def _advice(finding: str, text: str) -> Text:
+    """A finding and what it means, with `code` in its colour."""
+    shown = Text()
+    for part, style in ((finding, "bold"), ("\n", ""), (text, "")):
+        for place, piece in enumerate(part.split("`")):
+            shown.append(piece, style=f"{style} cyan" if place % 2 else style)
+    return shown
 
 
 # --- pictures --------------------------------------------------------------------------------------------
@@ -335,27 +340,19 @@ def _recommendation_html(inspection: Inspection) -> str:
 
 def inspection_page(inspection: Inspection) -> str:
     """One self-contained HTML page."""
-    cards = "".join(
-        f'<div class="card"><h3>{html.marked(a.finding)}</h3><p>{html.marked(a.text)}</p></div>'
-        for a in inspection.advice
+    return html.rendered(
+        "inspection.html",
+        title=title(inspection),
+        advice=inspection.advice,
+        recommendation=Markup(_recommendation_html(inspection)),
+        metrics=(_METRICS, rows_of_metrics(inspection)),
+        divergences=(_DIVERGENCES, rows_of_divergences(inspection)),
+        note=_note(inspection),
+        sizes=(_SIZES, rows_of_sizes(inspection)),
+        pictures=[Markup(html.figure(partial(draw, inspection), alt)) for alt, draw in PICTURES.values()],
+        unusual=(_UNUSUAL, rows_of_unusual(inspection)),
+        nobody=_NOBODY,
     )
-    pictures = "".join(html.figure(partial(draw, inspection), alt) for alt, draw in PICTURES.values())
-    unusual = rows_of_unusual(inspection)
-    body = f"""<h1>{html.marked(title(inspection))}</h1>
-<p class="quiet">How heterogeneous this federation is, from counts of its samples. Nothing was trained.</p>
-<h2>What stands out</h2><div class="cards">{cards}</div>
-{f"<h2>What to try</h2>{tried}" if (tried := _recommendation_html(inspection)) else ""}
-<h2>Numbers</h2>
-<div class="cards">{html.table(_METRICS, rows_of_metrics(inspection), numbers=(1, 2))}
-<div>{html.table(_DIVERGENCES, rows_of_divergences(inspection), numbers=(1, 2))}
-<p class="quiet">{html.marked(_note(inspection))}</p></div>
-{html.table(_SIZES, rows_of_sizes(inspection))}</div>
-<h2>Pictures</h2><div class="cards">{pictures}</div>
-<h2>Most unusual clients</h2>
-{html.table(_UNUSUAL, unusual, numbers=(1, 2)) if unusual else f"<p>{_NOBODY}</p>"}
-<p class="quiet">Those whose samples differ most from all data together (Jensen–Shannon divergence in bits).
-What stands out is found by fixed rules, which docs/inspect.md lists with their thresholds.</p>"""
-    return html.page(title(inspection), body)
 
 
 def save_inspection(inspection: Inspection, folder: Path) -> list[Path]:

@@ -96,8 +96,8 @@ def looks(names: Sequence[str]) -> list[Look]:
 
 
 def method_of(name: str) -> str:
-    """The method in a case's name: "terraform" of "terraform (min_clients=2)" and of "terraform, alpha=0.3"."""
-    first = re.split(r" \(|, ", name, maxsplit=1)[0]
+    """The method in a case's name: "terraform" of "Terraform" and of "terraform (min_clients=2)"."""
+    first = re.split(r" \(|, ", name, maxsplit=1)[0].lower()
     return first if first in _PLACES else name
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html as escaping
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -171,46 +170,38 @@ def _warned(found: Sequence[str]) -> Iterator[Section]:
 
 
 def _tables(comparison: Comparison) -> str:
-    parts = [_titled("h3", table, {}) for table in comparison.across.values()]
+    parts = [_titled(3, table, {}) for table in comparison.across.values()]
     before = 0
     for judged in comparison.judged:
         if judged.name:
-            parts.append(f"<h3>{escaping.escape(judged.name)}</h3>")
+            parts.append(html.heading(3, judged.name))
         # As in `comparison.cases`: problem after problem.
         places = {case.name: before + place for place, case in enumerate(judged.cases)}
-        parts += [_titled("h4" if judged.name else "h3", table, places) for table in judged.tables.values()]
+        parts += [_titled(4 if judged.name else 3, table, places) for table in judged.tables.values()]
         before += len(judged.cases)
     return "\n".join(parts)
 
 
-def _titled(tag: str, table: Table, places: Mapping[str, int]) -> str:
-    return f"<{tag}>{escaping.escape(table.title)}</{tag}>\n{to_html(table, places)}"
+def _titled(level: int, table: Table, places: Mapping[str, int]) -> str:
+    return f"{html.heading(level, table.title)}\n{to_html(table, places)}"
 
 
 def _pictures(comparison: Comparison, progress: bool | None) -> str:
     parts = []
     metric, most = comparison.options.metric, max(len(judged.cases) for judged in comparison.judged)
     if any(len(drawn(judged, metric)) < len(judged.cases) for judged in comparison.judged):
-        parts.append(
-            f'<p class="quiet">The {MOST_LINES} best of {most} cases by '
-            f"{html.marked(metric)} at the end; the others are in the tables.</p>"
-        )
+        limit = f"The {MOST_LINES} best of {most} cases by {metric} at the end; the others are in the tables."
+        parts.append(html.paragraph(limit, "quiet"))
     pictures_of_all = tracked(list(gallery(comparison)), "pictures", progress)
     for problem, shown in groupby(pictures_of_all, key=lambda picture: picture.problem):
         if problem:
-            parts.append(f"<h3>{escaping.escape(problem)}</h3>")
-        tag = "h4" if problem else "h3"
+            parts.append(html.heading(3, problem))
         for title, pictures in groupby(shown, key=lambda picture: picture.section):
-            cards = "".join(html.figure(picture.draw, picture.alt) for picture in pictures)
-            note = _limit_note(title, most)
-            parts.append(f'<{tag}>{title}</{tag}>{note}\n<div class="cards">{cards}</div>')
+            parts.append(html.heading(4 if problem else 3, title))
+            if title == "Who took part when" and most > MOST_MAPS:
+                parts.append(html.paragraph(f"The first seed of the first {MOST_MAPS} cases.", "quiet"))
+            parts.append(html.cards([html.figure(picture.draw, picture.alt) for picture in pictures]))
     return "\n".join(parts)
-
-
-def _limit_note(title: str, cases: int) -> str:
-    if title == "Who took part when" and cases > MOST_MAPS:
-        return f'<p class="quiet">The first seed of the first {MOST_MAPS} cases.</p>'
-    return ""
 
 
 # --- settings, environment, repetition -------------------------------------------------------------------
@@ -218,7 +209,7 @@ def _limit_note(title: str, cases: int) -> str:
 
 def _settings(results: Sequence[Result], comparison: Comparison) -> str:
     shared = shared_settings(results)
-    parts = [f"<h3>Shared by all runs</h3>\n{html.block(to_toml(shared))}"]
+    parts = [html.heading(3, "Shared by all runs"), html.block(to_toml(shared))]
     own = {case.name: _case_settings(case, results) for case in comparison.cases}
     keys = list(dict.fromkeys(key for settings in own.values() for key in settings))
     if keys:
@@ -226,7 +217,7 @@ def _settings(results: Sequence[Result], comparison: Comparison) -> str:
             [name, *(toml_value(row[key]) if row.get(key) is not None else "–" for key in keys)]
             for name, row in own.items()
         ]
-        parts.append(f"<h3>Different between cases</h3>\n{html.table(['case', *keys], rows)}")
+        parts += [html.heading(3, "Different between cases"), html.table(["case", *keys], rows)]
     return "\n".join(parts)
 
 
@@ -249,21 +240,18 @@ def _environment(results: Sequence[Result]) -> str:
 def _repeat(comparison: Comparison) -> str:
     again = recipe(comparison.cases)
     versions = sorted({run.provenance.code_version for case in comparison.cases for run in case.runs} - {""})
-    code = f"<p>The code was Muster {html.marked(', '.join(versions))}.</p>" if versions else ""
+    parts = [html.paragraph(f"The code was Muster {', '.join(versions)}.")] if versions else []
     if again is None:
-        return (
-            f"{code}<p>Some of the parts were objects made in Python (see the settings): "
-            "repeat it with the script that made them.</p>"
-        )
-    return "\n".join(
-        [
-            f"{code}<p>With {html.marked(f'`{again.file_name}`')}:</p>",
-            html.block(again.content),
-            html.download(again.file_name, again.content),
-            "<p>these commands run everything again, with the same bits on the same platform:</p>",
-            html.block("\n".join(again.commands)),
-        ]
-    )
+        where = "Some of the parts were objects made in Python (see the settings)"
+        return "\n".join([*parts, html.paragraph(f"{where}: repeat it with the script that made them.")])
+    parts += [
+        html.paragraph(f"With `{again.file_name}`:"),
+        html.block(again.content),
+        html.download(again.file_name, again.content),
+        html.paragraph("these commands run everything again, with the same bits on the same platform:"),
+        html.block("\n".join(again.commands)),
+    ]
+    return "\n".join(parts)
 
 
 def _counted(counts: Sequence[int], one: str, many: str) -> str:

@@ -18,6 +18,8 @@ from muster.report.intervals import mean_interval
 
 #: What a cell without a number shows.
 MISSING = "–"
+#: Between which numbers means may lie.
+UNBOUNDED, AMOUNTS, SHARES = (-math.inf, math.inf), (0.0, math.inf), (0.0, 1.0)
 
 
 class Better(Enum):
@@ -49,13 +51,16 @@ class Cell:
     above: bool = False
     #: Said after the number, in brackets.
     note: str = ""
+    #: Between which numbers the mean must lie, whatever the seeds: an interval ends there.
+    bounds: tuple[float, float] = UNBOUNDED
 
     @property
     def interval(self) -> tuple[float, float] | None:
-        """Bootstrap interval of the mean; None where there is no spread, or where seeds are missing."""
+        """95 % interval of the mean; None where there is no spread, or where seeds are missing."""
         if isinstance(self.value, str) or not self.spread or not self.whole:
             return None
-        return mean_interval(np.array(self.values))
+        low, high = mean_interval(np.array(self.values))
+        return max(low, self.bounds[0]), min(high, self.bounds[1])
 
     @property
     def whole(self) -> bool:
@@ -79,6 +84,12 @@ class Column:
     #: Format specification of a number; empty: a column of texts.
     form: str = ".1f"
     better: Better | None = None
+    #: Between which numbers its means must lie; None: 0 and 1 for percentages, anywhere for the rest.
+    bounds: tuple[float, float] | None = None
+
+    @property
+    def limits(self) -> tuple[float, float]:
+        return self.bounds or (SHARES if self.unit.startswith("%") else UNBOUNDED)
 
     @property
     def heading(self) -> str:
@@ -124,7 +135,7 @@ def bytes_column(title: str, largest: float, *, better: Better | None = None, pe
     """Bytes in one unit for the whole column, chosen so that the largest value is easy to read."""
     power = min(4, int(math.log10(largest) // 3)) if largest >= 1000 else 0
     unit = ("B", "kB", "MB", "GB", "TB")[power]
-    return Column(title, unit + per, 1000.0**-power, ",.0f" if power == 0 else ",.1f", better)
+    return Column(title, unit + per, 1000.0**-power, ",.0f" if power == 0 else ",.1f", better, AMOUNTS)
 
 
 def over_seeds(values: Iterable[float]) -> Cell:
@@ -148,7 +159,7 @@ def from_columns(title: str, columns: Sequence[tuple[Column, Sequence[Cell]]], n
 
 def _marked(column: Column, cells: Sequence[Cell]) -> list[Cell]:
     marks = ranks(column, cells)
-    return [replace(cell, mark=mark) for cell, mark in zip(cells, marks, strict=True)]
+    return [replace(cell, mark=mark, bounds=column.limits) for cell, mark in zip(cells, marks, strict=True)]
 
 
 def ranks(column: Column, cells: Sequence[Cell]) -> list[Mark | None]:

@@ -75,6 +75,12 @@ class ASTraFL(Selector):
 
     def cautions(self, population: Population) -> list[str]:
         text = no_second_turn(self, population) if self.features == "updates" else ""
+        if not text and not isinstance(self.threshold, str):
+            least, most = (1.0, 2.0) if self.homogeneity == "mu21" else (0.0, 1.0)
+            if self.threshold >= most:
+                text = "astrafl makes no use of losses here: no cluster is more homogeneous than its threshold"
+            elif self.threshold < least:
+                text = "astrafl makes no use of content here: every cluster is more homogeneous than its threshold"
         return [text] if text else super().cautions(population)
 
     def needs(self) -> tuple[Signal, ...]:

@@ -53,6 +53,11 @@ class Cluster(Selector):
             return [
                 "cluster is random selection here: there is one group, and clients are drawn from it at random"
             ]
+        if isinstance(self.groups, int) and self.groups >= population.clients > self.clients_per_round:
+            return [
+                f"cluster is nearly random selection here: {self.groups} groups leave each of "
+                f"{population.clients} clients alone in its own; set fewer groups"
+            ]
         return super().cautions(population)
 
     def needs(self) -> tuple[Signal, ...]:

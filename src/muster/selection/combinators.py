@@ -150,7 +150,8 @@ class Within(Combinator):
 
 def latest(trainings: Sequence[Replies], report: tuple[Signal, ...]) -> Replies:
     """The last report of every client over several trainings."""
-    answered = [replies for replies in reversed(trainings) if len(replies)]
+    # Where nobody has answered, replies are empty, but as wide as ever.
+    answered = [replies for replies in reversed(trainings) if len(replies)] or list(trainings)
     if not answered:
         return Replies(np.zeros(0, dtype=np.int64), {signal.name: np.zeros(0) for signal in report})
     clients, first = np.unique(np.concatenate([replies.clients for replies in answered]), return_index=True)

@@ -16,7 +16,7 @@ from muster.core.arrays import Floats, Ints, Vector
 from muster.core.component import Population, state
 from muster.core.errors import ConfigError
 from muster.heterogeneity.cohort import imbalance
-from muster.selection._memory import ask_histograms
+from muster.selection._memory import ask_histograms, told
 from muster.selection.base import Plan, Selector, Train, View, check_count, selectors
 from muster.signals.base import Signal, signals
 
@@ -60,7 +60,7 @@ class FedCBS(Selector):
     def _choose(self, fed: View, histograms: Floats) -> Ints:
         if len(fed.available) <= self.clients_per_round:
             return fed.available
-        known = np.isfinite(histograms[fed.available, 0])
+        known = told(histograms)[fed.available]
         pool = fed.available[known]
         pulls = 1 + fed.history.rounds[pool]
         bonus = self.exploration * np.sqrt(1.5 * math.log(fed.round + 1) / pulls)

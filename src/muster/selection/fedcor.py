@@ -11,7 +11,7 @@ from typing import Literal
 
 import numpy as np
 
-from muster.core.arrays import Floats, Ints
+from muster.core.arrays import Bools, Floats, Ints
 from muster.core.component import Population, grown, state
 from muster.core.errors import ConfigError
 from muster.selection.base import Ask, Plan, Selector, Train, View, check_count, selectors
@@ -187,10 +187,10 @@ def fit(
     likelihood: Likelihood = "marginal",
 ) -> Floats:
     """The embedding after `steps` of Adam towards the largest likelihood of `changes`, one weight for each row."""
-    result = embedding.copy()
+    result, parts = embedding.copy(), _by_measured(changes, weights)
     mean, square = np.zeros_like(result), np.zeros_like(result)
     for step in range(1, steps + 1):
-        ascent = gradient(changes, result, weights, noise, likelihood)
+        ascent = _ascent(parts, result, noise, likelihood)
         mean = _BETA1 * mean + (1 - _BETA1) * ascent
         square = _BETA2 * square + (1 - _BETA2) * ascent**2
         size = lr / (1 - _BETA1**step)
@@ -210,14 +210,23 @@ def gradient(
     changes: Floats, embedding: Floats, weights: Floats, noise: float, likelihood: Likelihood = "marginal"
 ) -> Floats:
     """Gradient of what `fit` maximises, by the embedding: O(dimension² · clients) per set of measured clients."""
+    return _ascent(_by_measured(changes, weights), embedding, noise, likelihood)
+
+
+def _by_measured(changes: Floats, weights: Floats) -> list[tuple[Bools, Floats, Floats]]:
+    """The observations by which clients they measured: these, their residuals, and the observations' weights."""
     residuals = residuals_of(changes, weights)
-    seen = np.isfinite(residuals)
-    total = np.zeros_like(embedding)
-    patterns, which = np.unique(seen, axis=0, return_inverse=True)
-    for number, pattern in enumerate(patterns):
-        rows = which.ravel() == number
-        part = _marginal if likelihood == "marginal" else _leave_one_out
-        total[:, pattern] += part(embedding[:, pattern], residuals[np.ix_(rows, pattern)], weights[rows], noise)
+    patterns, which = np.unique(np.isfinite(residuals), axis=0, return_inverse=True)
+    rows = [which.ravel() == number for number in range(len(patterns))]
+    return [(own, residuals[np.ix_(row, own)], weights[row]) for own, row in zip(patterns, rows, strict=True)]
+
+
+def _ascent(
+    parts: list[tuple[Bools, Floats, Floats]], embedding: Floats, noise: float, likelihood: Likelihood
+) -> Floats:
+    total, part = np.zeros_like(embedding), _marginal if likelihood == "marginal" else _leave_one_out
+    for measured, residuals, weights in parts:
+        total[:, measured] += part(embedding[:, measured], residuals, weights, noise)
     return total
 
 

@@ -105,6 +105,11 @@ class FedDiverse(Selector):
     def cautions(self, population: Population) -> list[str]:
         if self.pretraining_rounds >= population.rounds:
             return ["feddiverse selects no one here: all rounds are pre-training, in which every client trains"]
+        if self.clients_per_round == 1 and not self.rotate_across_rounds:
+            return [
+                "feddiverse looks at spurious correlation alone here: of every three clients a round has the "
+                "first; choose three or more, or set rotate_across_rounds"
+            ]
         return super().cautions(population)
 
     def gives_fedavg(self) -> bool:

@@ -81,6 +81,8 @@ class FedPNS(Selector):
             keep=kept if self.aggregate == "kept" else None,
             weights=np.ones(len(chosen)) if self.equal_weights else None,
         )
+        # A combination of selectors may have had others train instead.
+        self._selections[np.setdiff1d(replies.clients, chosen)] += 1
         flagged = replies.clients[~kept(replies)]
         self._flags[flagged] += 1
         rates = self._flags[flagged] / self._selections[flagged]

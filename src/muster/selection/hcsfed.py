@@ -58,6 +58,18 @@ class HCSFed(Selector):
     def needs(self) -> tuple[Signal, ...]:
         return (signals.build("compressed_update", {"ratio": self.ratio, "of": self.compress}),)
 
+    def cautions(self, population: Population) -> list[str]:
+        if population.rounds == 1:
+            return ["hcsfed selects no one here: in its first round every client trains, and there is no other"]
+        if self.groups == 1:
+            return ["hcsfed makes no clusters here: with groups = 1 the length of updates is all that counts"]
+        if self.ratio * population.spec.size < 2 and self.clients_per_round < population.clients:
+            return [
+                f"hcsfed sees one number of every client here: ratio = {self.ratio:g} of {population.spec.size:,} "
+                "parameters; set a larger ratio"
+            ]
+        return super().cautions(population)
+
     def gives_weights(self) -> bool:
         return self.equal_weights
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from muster.core.arrays import Floats, Ints
 from muster.core.component import Population, state
-from muster.selection._memory import ask_histograms
+from muster.selection._memory import ask_histograms, told
 from muster.selection.base import Plan, Selector, Train, View, check_count, selectors
 from muster.selection.fedcbs import Candidates
 from muster.signals.base import Signal, signals
@@ -36,12 +36,12 @@ class Oracle(Selector):
     def round(self, fed: View) -> Plan:
         (histogram,) = self.needs()
         self._histograms = yield from ask_histograms(histogram, self._histograms, fed)
-        known = np.isfinite(self._histograms[fed.available, 0])
+        known = told(self._histograms)[fed.available]
         pool = fed.available[known]
         chosen = pool[:0]
         if len(pool):
             first = int(fed.rng.integers(len(pool)))
-            trainings = fed.history.trainings[pool]
+            trainings = fed.history.trainings[pool].astype(np.int64)
             group = complete(self._histograms[pool], first, self.clients_per_round, trainings, fed.rng)
             chosen = pool[group]
         filled = fed.sample(self.clients_per_round - len(chosen), among=fed.available[~known])

@@ -46,12 +46,16 @@ class PowerOfChoice(Selector):
         return self.equal_weights
 
     def cautions(self, population: Population) -> list[str]:
-        if self.candidates(population.clients) > self.clients_per_round:
-            return super().cautions(population)
-        return [
-            f"power-of-choice is size-weighted sampling here: all {self.clients_per_round} candidates are chosen, "
-            "whatever their losses; set d to more than clients_per_round"
-        ]
+        candidates, everybody = self.candidates(population.clients), population.clients
+        if candidates <= self.clients_per_round:
+            return [
+                f"power-of-choice is size-weighted sampling here: all {self.clients_per_round} candidates are "
+                "chosen, whatever their losses; set d to more than clients_per_round"
+            ]
+        # With "all" that is what was asked for.
+        if candidates >= everybody > self.clients_per_round and self.d != "all" and self.variant != "cpow-d":
+            return [f"power-of-choice is high-loss here: all {everybody} clients are candidates; set a smaller d"]
+        return super().cautions(population)
 
     def candidates(self, everybody: int) -> int:
         """How many of this many clients are candidates."""

@@ -85,6 +85,8 @@ class ProbeFairness(Selector):
                 ]
         elif self.beta == 1:
             return ["probe-fairness makes no use of its probes here: with beta = 1 only fairness counts"]
+        elif self.beta == 0:
+            return ["probe-fairness makes no use of fairness here: with beta = 0 only probes count"]
         return super().cautions(population)
 
     def needs(self) -> tuple[Signal, ...]:

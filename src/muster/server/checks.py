@@ -6,7 +6,7 @@ what a selector declares (`needs`, `gives_…`) lets the same checks run before 
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -20,13 +20,20 @@ from muster.signals.base import Signal
 from muster.training.base import LocalAlgorithm, algorithms
 from muster.training.context import PROBE
 from muster.training.objectives import Objective
+from muster.updates.filters import Filter
 
 
-def check_classes(selector: Selector, aggregator: Aggregator, algorithm: LocalAlgorithm, engine: Engine) -> None:
+def check_classes(
+    selector: Selector,
+    aggregator: Aggregator,
+    algorithm: LocalAlgorithm,
+    engine: Engine,
+    filters: Sequence[Filter] = (),
+) -> None:
     """Refuse methods that look at the classes of samples where these have none."""
     if engine.population.class_labels:
         return
-    for part in (selector, aggregator, algorithm):
+    for part in (selector, aggregator, algorithm, *engine.filters, *filters):
         if part.needs_classes():
             raise no_classes(type(part).__name__, engine.objective)
     for part, wanted in ((selector, selector.needs()), (aggregator, aggregator.reports())):

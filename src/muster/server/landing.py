@@ -131,7 +131,7 @@ class Landing:
             books.wasted(len(some), sent.load, float(spent.sum()), answered=answered)
             if answered:
                 books.told(len(some), sent.order.report, server.engine.filters)
-                books.released(np.sort(flights.clients[some]), sent.order.report)
+                books.released(np.sort(flights.clients[some]), sent.order.report, server.engine.filters)
 
     def _reason(self, kind: str, row: int) -> str:
         flights = self.flights

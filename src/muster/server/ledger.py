@@ -19,6 +19,7 @@ from muster.privacy.noise import Private
 from muster.signals.base import Signal
 from muster.training.base import LocalAlgorithm, LocalTraining
 from muster.updates.filters import Filter
+from muster.updates.update_noise import UpdateNoise
 
 #: Numbers travel as float32.
 BYTES_PER_NUMBER = 4
@@ -207,13 +208,16 @@ class Bookkeeper:
         self.ledger.current.bytes_up += load.up
         self.ledger.current.wasted_bytes += load.up
         self.told(1, report, filters)
-        self.released(np.array([client]), report)
+        self.released(np.array([client]), report, filters)
 
-    def released(self, clients: Ints, signals: tuple[Signal, ...]) -> None:
-        """What clients have disclosed with noise counts, whether or not the server could use their answer."""
-        for signal in signals:
-            if isinstance(signal, Private):
-                self.ledger.privacy.released(signal, clients, self.population.clients)
+    def released(self, clients: Ints, signals: tuple[Signal, ...], filters: Sequence[Filter] = ()) -> None:
+        """What clients have disclosed with noise counts, whether or not the server could use their answer.
+
+        `filters`: those of the client's side, where an update came with the signals.
+        """
+        for sent in (*signals, *filters):
+            if isinstance(sent, Private | UpdateNoise):
+                self.ledger.privacy.released(sent, clients, self.population.clients)
 
     def passes(self, clients: Ints, signals: tuple[Signal, ...]) -> Ints:
         """Samples that each client runs through the model to measure the signals; evaluations share a pass."""

@@ -77,5 +77,8 @@ def bounded(values: Floats, quantile: float | None, over_median: float | None) -
     if quantile is not None:
         values = np.minimum(values, np.quantile(values, quantile, method="lower"))
     if over_median is not None:
-        values = np.minimum(values, over_median * np.median(values))
+        median = float(np.median(values))
+        # Above a median below zero (of a loss of one's own) by as much as above its opposite.
+        most = over_median * median if median >= 0 else (2 - over_median) * median
+        values = np.minimum(values, most)
     return values

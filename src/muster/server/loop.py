@@ -123,6 +123,8 @@ class Server:
         #: Who could be reached at the last look: (round, clients, time), who was at work then, and ids.
         self._reached: tuple[tuple[int, int, float], Flights, Ints] | None = None
         self.ledger = Ledger()
+        #: How many clients the aggregator knows of; None: it has not been told.
+        self._introduced: int | None = None
         #: How many rounds are done, and what they left: all of them, or the newest where a store keeps the others.
         self.done = 0
         self.records: list[RoundRecord] = []
@@ -138,6 +140,7 @@ class Server:
         self._persistence = persistence
         if persistence is not None and (saved := persistence.load()) is not None:
             self._restore(saved)
+            self._introduce(rounds)
         for observer in self.observers:
             observer.started(self, rounds, self.done)
         stopped, failure = False, self._nothing_works() if self.done >= rounds else None
@@ -186,7 +189,7 @@ class Server:
         self.guard.check()
         self.limits.check()
         self.engine.training.check()
-        check_classes(self.selector, self.aggregator, self.engine.algorithm, self.engine)
+        check_classes(self.selector, self.aggregator, self.engine.algorithm, self.engine, self.filters)
         self.selector.check(population)
         for signal in self.selector.needs():
             check_signal(signal, type(self.selector).__name__, self.engine)
@@ -224,26 +227,54 @@ class Server:
             self.privacy.check(population)
 
     def cautions(self, rounds: int) -> list[str]:
-        """What a user should know before round 1: options that reduce a method to a simpler one."""
+        """What a user should know before round 1: options that reduce a method to a simpler one, or do nothing."""
         cohort = self.selector.get_params().get("clients_per_round")
         population = replace(
             self.engine.population, rounds=rounds, cohort=cohort, late_answers=self.pacing.late_count
         )
-        if self.engine.training.centralised:
-            return []
-        parts = (self.selector, self.aggregator, self.engine.algorithm, self.pacing)
-        return [text for part in parts for text in part.cautions(population)]
+        training = self.engine.training
+        if training.centralised:
+            return training.cautions()
+        # An aggregation does not always get the answers of one cohort.
+        answers = None if cohort is None else self.pacing.answers(cohort)
+        found = [
+            *training.cautions(),
+            *self.selector.cautions(population),
+            *self.aggregator.cautions(replace(population, cohort=answers)),
+            *self.engine.algorithm.cautions(population),
+            *self.pacing.cautions(population),
+        ]
+        if self.privacy is not None and not self._protects(self.privacy):
+            found.append(
+                "[privacy] protects nothing here: the methods declare no signal that it covers, and it does not "
+                "cover model updates"
+            )
+        return found
+
+    def _protects(self, privacy: Privacy) -> bool:
+        """Whether noise covers any signal that the methods declare."""
+        wanted = (*self.selector.needs(), *self.aggregator.reports())
+        return privacy.protect(wanted, self.engine.population.classes) != wanted
 
     def _begin(self, rounds: int) -> None:
         self.check(rounds)
         for text in self.cautions(rounds):
             log.warning("%s", text)
-        self.aggregator.prepare(replace(self.engine.population, rounds=rounds))
+        self._introduced = None
+        self._introduce(rounds)
+
+    def _introduce(self, rounds: int) -> None:
+        """Tell the aggregator how many clients there are, where that has changed."""
+        population = self.engine.population
+        if population.clients != self._introduced:
+            self.aggregator.prepare(replace(population, rounds=rounds))
+            self._introduced = population.clients
 
     # --- one round ---------------------------------------------------------------------------------------
 
     def _round(self, round: int, rounds: int) -> RoundRecord:
         self.engine.begin_round(round)
+        self._introduce(rounds)
         known = self.engine.population
         population = replace(known, rounds=rounds, sizes=self.limits.counted(known.sizes))
         self.history.grow(population.clients)

@@ -20,6 +20,7 @@ from muster.core.errors import ConfigError
 from muster.core.parameters import FlatModel, ParameterSpec
 from muster.selection.history import History
 from muster.server.ledger import Costs, Ledger
+from muster.server.metrics import lower_is_better
 from muster.server.origin import Provenance
 from muster.server.record import GroupAccuracy, RoundRecord
 
@@ -107,8 +108,11 @@ class Result:
         return float(values[-1]) if len(values) else float("nan")
 
     def best(self, metric: str = "accuracy") -> float:
+        """The best measured value: the lowest of a loss or an error, the highest of anything else; NaN without."""
         values = self.series(metric)[1]
-        return float(values.max()) if len(values) else float("nan")
+        if not len(values):
+            return float("nan")
+        return float(values.min() if lower_is_better(metric) else values.max())
 
     def to_pandas(self) -> pd.DataFrame:
         """The metrics as a table (needs pandas)."""

@@ -231,8 +231,9 @@ def check_selector(
     """Raise AssertionError when a selector breaks the contract.
 
     `make` builds a fresh selector that trains at most `count` clients at a time. Checked: the number,
-    repeatability, silent clients, values that are NaN, few available clients, newcomers, state that is
-    saved in the middle of a run and restored in a fresh selector, and whether the number of rounds matters.
+    repeatability, silent clients (also all of them in the first round), values that are NaN, few available
+    clients, newcomers, state that is saved in the middle of a run and restored in a fresh selector, and whether
+    the number of rounds matters.
     """
     new: Callable[..., FakeFederation] = partial(FakeFederation, clients, **federation)
     make().check(new().population)
@@ -257,6 +258,9 @@ def check_selector(
 def _check_hard_times(
     make: Callable[[], Selector], new: Callable[..., FakeFederation], count: int, rounds: int, names: set[str]
 ) -> None:
+    federation, selector = new(seed=4), make()
+    federation.play(selector, drop=range(federation.clients))  # nobody has ever answered anything
+    federation.play(selector)
     federation, selector = new(seed=2), make()
     half = range(federation.clients // 2)
     federation.play(selector, drop=half)

@@ -13,6 +13,7 @@ from muster.aggregation.base import Aggregated, StreamingAggregator, buffers_of
 from muster.core.arrays import Floats, Ints, Vector, among
 from muster.core.errors import TrainingError
 from muster.core.parameters import ParameterSpec
+from muster.core.randomness import generator
 from muster.engine.base import Failed, narrowed
 from muster.selection.base import Train
 from muster.server.chain import server_chain
@@ -125,6 +126,9 @@ class Aggregation:
             if self.aggregator.needs_root:
                 own = server.engine.root_movement(server.parameters, self.landed.place, self.talk.lr)
                 self.aggregator.trust(own)
+            if self.aggregator.draws:
+                # The number of aggregations too: a round may have several.
+                self.aggregator.draw_from(generator(server.seed, "aggregation", self.talk.round, server.version))
             return self.aggregator.aggregate(server.parameters, whole, self.talk.population.spec)
 
     @property
@@ -292,7 +296,7 @@ class Aggregation:
             books.arrived(
                 answered, load, samples=trained_on, steps=int(steps[mine].sum()), report=report, filters=filters
             )
-            books.released(answered, report)
+            books.released(answered, report, filters)
 
 
 def _statistics_from_current(updates: Updates, spec: ParameterSpec) -> Updates:

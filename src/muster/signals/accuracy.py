@@ -22,6 +22,7 @@ class Accuracy(Signal):
     name: ClassVar[str] = "accuracy"
     discloses: ClassVar[str] = "how often the global model is right on the client's data (one number)"
     draws: ClassVar[bool] = False
+    needs_classes: ClassVar[bool] = True
     uses_model: ClassVar[bool] = True
 
     @torch.no_grad()

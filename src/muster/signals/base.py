@@ -11,6 +11,7 @@ import numpy as np
 
 from muster.core.arrays import Floats, Ints
 from muster.core.component import Population
+from muster.core.errors import ConfigError, nearest
 from muster.core.registry import Registry
 from muster.training.context import ClientContext, Trainings
 
@@ -186,6 +187,8 @@ class Replies:
 
     def __getitem__(self, name: str) -> Floats:
         """Shape (clients,) for signals of one number, (clients, width) for the others."""
+        if name not in self.values:
+            raise ConfigError(f"clients were not asked for '{name}'", expected=nearest(str(name), self.values))
         return self.values[name]
 
     def __len__(self) -> int:

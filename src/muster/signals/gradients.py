@@ -13,7 +13,7 @@ from muster.core.arrays import Floats
 from muster.core.component import Population
 from muster.core.parameters import ParameterSpec
 from muster.signals._evaluation import EVALUATION_BATCH
-from muster.signals.base import Signal, signals
+from muster.signals.base import Range, Signal, signals
 from muster.signals.losses import only_after_training
 from muster.signals.updates import moved
 from muster.training.context import ClientContext, Trainings
@@ -64,7 +64,10 @@ def _gradient(parameter: nn.Parameter) -> torch.Tensor:
 @signals.register("mean_gradient")
 @dataclass(frozen=True)
 class MeanGradient(Signal):
-    """The gradient that would have moved the model as far in as many steps of plain gradient descent."""
+    """The gradient that would have moved the model as far in as many steps of plain gradient descent.
+
+    NaN after a training with the rate 0 (the last of a schedule that ends with zero), which says nothing about it.
+    """
 
     name: ClassVar[str] = "mean_gradient"
     discloses: ClassVar[str] = "nothing beyond the model update and the number of local steps"
@@ -81,12 +84,20 @@ class MeanGradient(Signal):
         part = _part(self.part, population.spec)
         return int(part.stop - part.start)
 
+    def allowed(self, population: Population) -> Range:
+        return Range(may_be_missing=True)
+
     def measure(self, client: ClientContext) -> Floats:
         if client.outcome is None:
             raise only_after_training(self)
         movement = moved(self, client, _part(self.part, client.spec))
-        return -movement / (client.lr * max(1, client.outcome.steps))
+        return _per_way(movement[None], np.array([client.lr * max(1, client.outcome.steps)])).ravel()
 
     def measure_trained(self, trainings: Trainings) -> Floats | None:
         movements = trainings.movements[:, _part(self.part, trainings.spec)].astype(np.float64)
-        return -movements / (trainings.lr * np.maximum(1, trainings.steps))[:, None]
+        return _per_way(movements, trainings.lr * np.maximum(1, trainings.steps))
+
+
+def _per_way(movements: Floats, ways: Floats) -> Floats:
+    """Minus each row divided by its way; NaN where that is zero."""
+    return -movements / np.where(ways > 0, ways, np.nan)[:, None]

@@ -42,7 +42,7 @@ class MeanLoss(Signal):
     ranks: ClassVar[bool] = True
 
     def allowed(self, population: Population) -> Range:
-        return NOT_NEGATIVE
+        return _allowed(population)
 
     @abstractmethod
     def chosen(self, size: int, batch_size: int, rng: np.random.Generator) -> Ints | None:
@@ -114,7 +114,7 @@ class TrainLoss(Signal):
     ranks: ClassVar[bool] = True
 
     def allowed(self, population: Population) -> Range:
-        return NOT_NEGATIVE
+        return _allowed(population)
 
     def measure(self, client: ClientContext) -> Floats:
         return np.array([_outcome(self, client).mean_loss])
@@ -144,6 +144,11 @@ class SquaredLoss(Signal):
 
     def measure_trained(self, trainings: Trainings) -> Floats | None:
         return trainings.mean_squared_loss[:, None]
+
+
+def _allowed(population: Population) -> Range:
+    """What a mean loss may be."""
+    return Range() if population.negative_losses else NOT_NEGATIVE
 
 
 def _outcome(signal: Signal, client: ClientContext) -> TrainOutcome:

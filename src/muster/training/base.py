@@ -71,6 +71,12 @@ class LocalTraining(Schedule):
             raise ConfigError("training.momentum_range needs momentum", fix="set training.momentum, e.g. to 0.9")
         build_operations(self.augmentation)
 
+    def cautions(self) -> list[str]:
+        found = super().cautions()
+        if self.steps is not None and self.epochs != 1:
+            found.append(f"training.epochs has no effect here: every training has training.steps = {self.steps}")
+        return found
+
     @property
     def centralised(self) -> bool:
         return self.mode == "centralised"

@@ -9,7 +9,7 @@ from __future__ import annotations
 import bisect
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Literal
 
 from muster.core.errors import ConfigError
@@ -18,6 +18,18 @@ ScheduleName = Literal[
     "constant", "step", "multistep", "exponential", "plateau", "cosine", "warm-restarts", "one-cycle", "linear"
 ]
 
+#: The options that each schedule looks at.
+USES: dict[ScheduleName, tuple[str, ...]] = {
+    "constant": (),
+    "step": ("decay_every", "decay"),
+    "multistep": ("milestones", "decay"),
+    "exponential": ("decay",),
+    "plateau": ("patience", "decay", "final_share"),
+    "cosine": ("period", "final_share"),
+    "warm-restarts": ("period", "period_growth", "final_share"),
+    "one-cycle": ("warmup", "start_share", "final_share"),
+    "linear": ("final_share",),
+}
 #: Schedules that follow the progress of the run, in whatever steps it is made.
 PER_BATCH = ("one-cycle", "cosine", "linear")
 #: Rounds of the first period of warm restarts, where nothing is said.
@@ -120,6 +132,19 @@ class Schedule:
                     f"bad value for 'training.momentum_range': {list(self.momentum_range)}",
                     expected="0 ≤ lowest ≤ highest < 1, with schedule = 'one-cycle' and schedule_per = 'batch'",
                 )
+
+    def cautions(self) -> list[str]:
+        """What a user should know before round 1: options that belong to another schedule than the run's."""
+        of_others = {option for options in USES.values() for option in options} - {*USES[self.schedule]}
+        set_in_vain = [
+            f"training.{f.name}"
+            for f in fields(self)
+            if f.name in of_others and getattr(self, f.name) != f.default
+        ]
+        if not set_in_vain:
+            return []
+        have = "has" if len(set_in_vain) == 1 else "have"
+        return [f"{' and '.join(set_in_vain)} {have} no effect here: training.schedule is '{self.schedule}'"]
 
     def depends_on_length(self) -> str:
         """Why it depends on how many rounds there are, as the end of "because …"; empty: it does not."""

@@ -57,7 +57,7 @@ class Page:
 
 
 class Views:
-    """Answers of the page, as plain data. Each is called in a thread of its own."""
+    """Answers of the page, as plain data or as JSON. Each is called in a thread of its own."""
 
     def __init__(self, page: Page) -> None:
         self.page, self.watcher = page, Watcher(page.folder)
@@ -72,10 +72,9 @@ class Views:
             "control": self.page.control,
         }
 
-    def runs(self, _: Request) -> Any:
-        catalogue = self.watcher.fresh()
-        with self.watcher.lock:
-            return catalogue.as_columns()
+    def runs(self, _: Request | None = None) -> str:
+        """The list of runs, ready to be sent: written anew only when something has changed."""
+        return self.watcher.listed()
 
     def run(self, request: Request) -> Any:
         entry = self._entry(request)
@@ -110,6 +109,9 @@ class Views:
         entry, client = self._entry(request), int(request.path_params["client"])
         with self._lock, reading(self.page.folder) as connection:
             taken = self._participation(connection, entry)
+            accuracies = participation.last_accuracies(connection, entry.facts["id"])
+            if client >= participation.client_count(entry.config, taken.highest, accuracies):
+                raise NotHereError(f"this federation has no client {client}")
             return participation.one_client(connection, entry.facts["id"], client, taken)
 
     def labels(self, request: Request) -> Any:
@@ -199,8 +201,7 @@ class Views:
         with self._lock, reading(self.page.folder) as connection:
             # A copy, for it is used after the lock: another request may read on meanwhile.
             taken = self._participation(connection, entry).as_it_is()
-            last = participation.last_accuracies(connection, entry.facts["id"])
-            accuracies = None if last is None else last[1]
+            accuracies = participation.last_accuracies(connection, entry.facts["id"])
             clients = participation.client_count(entry.config, taken.highest, accuracies)
             table = participation.client_table(taken, clients, accuracies)
         if facts:
@@ -221,19 +222,16 @@ class Views:
 def make_app(page: Page) -> Guard:
     """The whole app, guarded."""
     views = Views(page)
+    with contextlib.suppress(StoreError):  # told to whoever opens the page
+        views.runs()  # thousands take a while to read for the first time: before anybody waits for them
     closing = asyncio.Event()
 
     @contextlib.asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
-        # Thousands of runs take a second to read for the first time: before a page waits for them.
-        tasks = [
-            asyncio.create_task(asyncio.to_thread(views.watcher.look)),
-            asyncio.create_task(views.watcher.watch()),
-        ]
+        watching = asyncio.create_task(views.watcher.watch())
         yield
         closing.set()
-        for task in tasks:
-            task.cancel()
+        watching.cancel()
 
     async def changes(_: Request) -> Response:
         return StreamingResponse(views.watcher.stream(closing.is_set), media_type="text/event-stream")
@@ -264,7 +262,8 @@ def make_app(page: Page) -> Guard:
 def _answering(view: Callable[[Request], Any]) -> Callable[[Request], Any]:
     async def answer(request: Request) -> Response:
         try:
-            content, status = await run_in_threadpool(lambda: plain_json(view(request))), 200
+            found, status = await run_in_threadpool(view, request), 200
+            content = found if isinstance(found, str) else await run_in_threadpool(plain_json, found)
         except MusterError as error:
             status = {StoreError: 503, NotHereError: 404}.get(type(error), 422)
             content = plain_json(explained(error))

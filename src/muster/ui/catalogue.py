@@ -16,7 +16,10 @@ _PACE_ROUNDS = 20
 #: Values in one statement: SQLite limits them, and more would not be quicker.
 _CHUNK = 500
 
-_FACTS = "id, fingerprint, name, seed, rounds, done, status, error, created, started, ended, pid, host"
+_FACTS = (
+    *("id", "fingerprint", "name", "seed", "rounds", "done", "status"),
+    *("error", "created", "started", "ended", "pid", "host"),
+)
 _TOTALS = ("client_trainings", "bytes", "virtual_seconds", "seconds")
 
 
@@ -71,26 +74,26 @@ class Catalogue:
         self, connection: sqlite3.Connection, being_run: Callable[[list[int]], set[int]]
     ) -> tuple[set[int], bool]:
         """Read what has changed: the ids of those runs, and whether runs have come or gone."""
-        rows = connection.execute(f"SELECT {_FACTS} FROM experiments ORDER BY id").fetchall()
-        alive = being_run([row["id"] for row in rows if row["status"] == "running"])
-        changed, found = set(), set()
+        rows = _plain(connection, f"SELECT {', '.join(_FACTS)} FROM experiments ORDER BY id").fetchall()
+        known = [dict(zip(_FACTS, row, strict=True)) for row in rows]
+        alive = being_run([facts["id"] for facts in known if facts["status"] == "running"])
+        changed = set()
         new: list[int] = []
-        for row in rows:
-            run = row["id"]
-            found.add(run)
-            entry, status = self.entries.get(run), row["status"]
+        for facts in known:
+            run, status = facts["id"], facts["status"]
+            entry = self.entries.get(run)
             if status == "running" and run not in alive:
                 status = "interrupted"
-            if entry is None or entry.facts["fingerprint"] != row["fingerprint"]:
+            if entry is None or entry.facts["fingerprint"] != facts["fingerprint"]:
                 new.append(run)
                 changed.add(run)
-                self.entries[run] = Entry(dict(row), status=status)
-            elif status != entry.status or tuple(row) != tuple(entry.facts.values()):
+                self.entries[run] = Entry(facts, status=status)
+            elif status != entry.status or facts != entry.facts:
                 changed.add(run)
-                if row["done"] < entry.counted:  # rolled back after a power cut
+                if facts["done"] < entry.counted:  # rolled back after a power cut
                     entry.totals, entry.counted = {}, 0
-                entry.facts, entry.status = dict(row), status
-        gone = self.entries.keys() - found
+                entry.facts, entry.status = facts, status
+        gone = self.entries.keys() - {facts["id"] for facts in known}
         for run in gone:
             del self.entries[run]
         self._read_configs(connection, new)
@@ -175,13 +178,14 @@ class Catalogue:
         last = (
             "(SELECT round FROM metrics WHERE experiment = e.id AND value IS NOT NULL ORDER BY round DESC LIMIT 1)"
         )
-        evaluated = set()
+        found: dict[int, dict[str, float | None]] = {run: {} for run in runs}
         for run, name, value in _in_chunks(connection, of_round.format("e.done"), runs):
-            if value is not None:
-                evaluated.add(run)
-            self.entries[run].metrics[name] = value
-        for run, name, value in _in_chunks(connection, of_round.format(last), [*set(runs) - evaluated]):
-            self.entries[run].metrics[name] = value
+            found[run][name] = value
+        without = [run for run in runs if all(value is None for value in found[run].values())]
+        for run, name, value in _in_chunks(connection, of_round.format(last), without):
+            found[run][name] = value
+        for run in runs:
+            self.entries[run].metrics = found[run]
 
     def _read_totals(self, connection: sqlite3.Connection, runs: Sequence[int]) -> None:
         """Only rounds that are not counted yet: a run of thousands of rounds is not summed anew each time."""
@@ -196,9 +200,10 @@ class Catalogue:
             ).fetchone()
             found.append((run, *row))
         for run, *values in found:
-            entry = self.entries[run]
-            for name, value in zip(_TOTALS, values, strict=True):
-                entry.totals[name] = entry.totals.get(name, 0) + (value or 0)
+            totals = self.entries[run].totals
+            self.entries[run].totals = {
+                name: totals.get(name, 0) + (value or 0) for name, value in zip(_TOTALS, values, strict=True)
+            }
         for run in runs:
             self.entries[run].counted = self.entries[run].facts["done"]
 
@@ -234,9 +239,14 @@ def _settings(entries: Sequence[Entry]) -> dict[str, Any]:
 
 
 def _in_chunks(connection: sqlite3.Connection, statement: str, runs: Sequence[int]) -> Iterator[tuple[Any, ...]]:
-    """Plain tuples, one by one: all of them at once keep the garbage collector busy for longer than SQLite."""
-    cursor = connection.cursor()
-    cursor.row_factory = None
+    """Rows about some runs, chunk by chunk: all of them at once would keep the garbage collector busy."""
     for start in range(0, len(runs), _CHUNK):
         part = runs[start : start + _CHUNK]
-        yield from cursor.execute(statement.format(", ".join("?" * len(part))), part)
+        yield from _plain(connection, statement.format(", ".join("?" * len(part))), part).fetchall()
+
+
+def _plain(connection: sqlite3.Connection, statement: str, values: Sequence[Any] = ()) -> sqlite3.Cursor:
+    """Rows as plain tuples, which are made and taken apart faster than named ones."""
+    cursor = connection.cursor()
+    cursor.row_factory = None
+    return cursor.execute(statement, values)

@@ -45,6 +45,8 @@ class Watcher:
         self._alive_at, self._took = 0.0, 0.0
         #: What requests have seen before the pages were told.
         self._unsent: list[dict[str, Any]] = []
+        #: The list of runs as JSON; empty: something has changed since.
+        self._listed = ""
 
     def look(self) -> dict[str, Any] | None:
         """Read what has changed since the last look; None: nothing."""
@@ -70,16 +72,21 @@ class Watcher:
                 self.trouble, reload = error, had is None
                 self.catalogue = Catalogue()
             except BaseException:  # what was read by then is not the whole: begin anew with the next look
-                self.catalogue, self._seen = Catalogue(), None
+                self.catalogue, self._seen, self._listed = Catalogue(), None, ""
                 raise
             self._seen, self._took = seen, time.monotonic() - now
             if not changed and not reload and str(had) == str(self.trouble):
                 return None
+            self._listed = ""
             return {
                 "runs": [] if reload else self.catalogue.changes(changed),
                 "reload": reload or (had is not None and self.trouble is None),
-                "trouble": explained(self.trouble) if self.trouble else None,
+                "trouble": self._told_trouble(),
             }
+
+    def _told_trouble(self) -> dict[str, str] | None:
+        trouble = self.trouble
+        return None if trouble is None else explained(trouble)
 
     def fresh(self) -> Catalogue:
         """The catalogue as the store is now. What is new is told to the pages at their next look."""
@@ -89,6 +96,14 @@ class Watcher:
             if self.trouble is not None:
                 raise self.trouble
             return self.catalogue
+
+    def listed(self) -> str:
+        """All runs as JSON: written once for all who ask until something changes."""
+        with self.lock:
+            catalogue = self.fresh()
+            if not self._listed:
+                self._listed = plain_json(catalogue.as_columns())
+            return self._listed
 
     async def watch(self) -> None:
         """Look, and tell, for ever: what goes wrong is logged once, and the next look may go well."""
@@ -113,8 +128,7 @@ class Watcher:
         if queue.full():
             while not queue.empty():
                 queue.get_nowait()
-            trouble = self.trouble
-            message = to_json({"runs": [], "reload": True, "trouble": explained(trouble) if trouble else None})
+            message = to_json({"runs": [], "reload": True, "trouble": self._told_trouble()})
         queue.put_nowait(message)
 
     def _news(self) -> list[str]:
@@ -128,7 +142,7 @@ class Watcher:
         queue: asyncio.Queue[str] = asyncio.Queue(_MOST_WAITING)
         self._listeners.add(queue)
         try:
-            yield "retry: 2000\n\nevent: hello\ndata: {}\n\n"
+            yield f"event: hello\ndata: {to_json({'trouble': self._told_trouble()})}\n\n"
             quiet = 0.0
             while not closing():
                 try:

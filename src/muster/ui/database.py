@@ -15,6 +15,7 @@ from pathlib import Path
 from muster.core.errors import OutputError, StoreError
 from muster.results.store import DATABASE
 from muster.results.store.claims import Claims
+from muster.results.store.codec import readable
 from muster.results.store.schema import open_to_read
 from muster.results.store.store import CLAIMS
 
@@ -35,7 +36,8 @@ def reading(folder: Path) -> Iterator[sqlite3.Connection]:
         connection = open_to_read(path, PATIENCE_SECONDS)
         try:
             connection.execute("BEGIN")
-            yield connection
+            with readable():
+                yield connection
         finally:
             connection.close()
     except (sqlite3.Error, UnicodeDecodeError) as error:  # the latter: names in a damaged file are no text

@@ -28,9 +28,10 @@ class File:
 
 @cache
 def static_files() -> dict[str, File]:
-    """By name, as in addresses; the colours are those of all pictures and reports."""
+    """By name, as in addresses; colours, type and tables are those of reports."""
     found = dict(_below(files("muster.ui") / "static", ""))
     found["palette.css"] = File(page_palette().encode(), _KINDS["css"])
+    found["common.css"] = File((files("muster.report") / "templates" / "common.css").read_bytes(), _KINDS["css"])
     return found
 
 

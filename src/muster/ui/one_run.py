@@ -134,36 +134,37 @@ def timeline(
     connection: sqlite3.Connection, run: int, start: float | None = None, end: float | None = None
 ) -> dict[str, Any]:
     """Who worked from when to when in virtual time, within a window; without one, the last that fit a screen."""
-    span = connection.execute(
-        "SELECT max(virtual_ended), count(*) FROM rounds WHERE experiment = ?", (run,)
+    (whole,) = connection.execute(
+        "SELECT ifnull(max(virtual_ended), 0.0) FROM rounds WHERE experiment = ?", (run,)
     ).fetchone()
-    whole = span[0] or 0.0
+    first, last = start or 0.0, whole if end is None else end
     rows = connection.execute(
         "SELECT f.round, f.clients, f.started, f.ended, f.staleness, f.outcomes FROM flights f "
         "JOIN rounds r ON r.experiment = f.experiment AND r.round = f.round "
-        "WHERE f.experiment = ? AND r.virtual_ended >= ? AND r.virtual_began <= ? "
-        "ORDER BY f.round DESC, f.training",
-        (run, start or 0.0, whole if end is None else end),
+        "WHERE f.experiment = ? AND r.virtual_ended >= ? ORDER BY f.round DESC, f.training",
+        (run, first),
     )
     found: dict[str, list[Any]] = {
         name: [] for name in ("round", "client", "started", "ended", "staleness", "outcome")
     }
     cut = False
     for number, clients, started, ended, staleness, outcomes in rows:
-        if len(found["client"]) + len(outcomes) > MOST_FLIGHTS and found["client"]:
+        began, landed = np.array(unpack_weights(started)), np.array(unpack_weights(ended))
+        # Who begins in the window may land long after it, in a later round.
+        seen = (landed >= first) & (began <= last)
+        if len(found["client"]) + seen.sum() > MOST_FLIGHTS and found["client"]:
             cut = True
             break
-        found["round"] += [number] * len(outcomes)
-        found["client"] += unpack_ids(clients).tolist()
-        found["started"] += unpack_weights(started)
-        found["ended"] += unpack_weights(ended)
-        found["staleness"] += unpack_ids(staleness).tolist()
-        found["outcome"] += list(outcomes)
-    first = min(found["round"], default=0)
+        found["round"] += [number] * int(seen.sum())
+        found["client"] += unpack_ids(clients)[seen].tolist()
+        found["started"] += began[seen].tolist()
+        found["ended"] += landed[seen].tolist()
+        found["staleness"] += unpack_ids(staleness)[seen].tolist()
+        found["outcome"] += np.frombuffer(outcomes, dtype=np.uint8)[seen].tolist()
     rounds = connection.execute(
         "SELECT round, virtual_began, virtual_ended FROM rounds WHERE experiment = ? AND round BETWEEN ? AND ? "
         "ORDER BY round",
-        (run, first, max(found["round"], default=0)),
+        (run, min(found["round"], default=0), max(found["round"], default=0)),
     ).fetchall()
     return {
         "flights": found,

@@ -91,14 +91,14 @@ def client_count(config: dict[str, Any], seen: int, accuracies: Floats | None) -
     return max(seen, tested, said if isinstance(said, int) else 0)
 
 
-def last_accuracies(connection: sqlite3.Connection, run: int) -> tuple[int, Floats] | None:
-    """The round in which clients were last tested on their own data, and their accuracies."""
+def last_accuracies(connection: sqlite3.Connection, run: int) -> Floats | None:
+    """The clients' accuracies on their own data, when they were last tested."""
     row = connection.execute(
-        "SELECT round, client_accuracy FROM rounds WHERE experiment = ? AND client_accuracy IS NOT NULL "
+        "SELECT client_accuracy FROM rounds WHERE experiment = ? AND client_accuracy IS NOT NULL "
         "ORDER BY round DESC LIMIT 1",
         (run,),
     ).fetchone()
-    return None if row is None else (row[0], unpack_accuracies(row[1]).astype(np.float64))
+    return None if row is None else unpack_accuracies(row[0]).astype(np.float64)
 
 
 def client_table(taken: Participation, clients: int, accuracies: Floats | None) -> dict[str, list[Any]]:

@@ -31,11 +31,26 @@ def serve(
         # Pages that watch never hang up by themselves.
         timeout_graceful_shutdown=1,
     )
-    announce(address)
-    if open_browser:
-        webbrowser.open(address)
+
+    def ready() -> None:
+        announce(address)
+        if open_browser:
+            webbrowser.open(address)
+
     with suppress(KeyboardInterrupt):
-        uvicorn.Server(config).run(sockets=[listener])
+        _Server(config, ready).run(sockets=[listener])
+
+
+class _Server(uvicorn.Server):
+    """Says when it answers: an address that is told earlier is opened before it does."""
+
+    def __init__(self, config: uvicorn.Config, ready: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._ready = ready
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self._ready()
 
 
 def listening(port: int) -> socket.socket:

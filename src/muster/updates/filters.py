@@ -80,6 +80,10 @@ class Filter(Component):
         """The filter for a federation of this many clients, where what it does depends on that."""
         return self
 
+    def on_node(self) -> Filter:
+        """The filter as a node of a federation applies it, where the server must not know what it draws."""
+        return self
+
     def told(self, client: int, signal: Signal, values: Floats, rng: np.random.Generator) -> Floats:
         """What a client answers in place of what it measured, where the filter `lies`."""
         return values

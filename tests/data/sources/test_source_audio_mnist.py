@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import wave
 from pathlib import Path
 
@@ -136,6 +137,24 @@ def test_truncated_files(speakers, kept, words):
     with pytest.raises(DataError, match=words) as caught:
         sources.build("audio-mnist", {})
     assert str(file) in str(caught.value)
+
+
+def test_damaged_headers_are_one_clear_message(tmp_path):
+    """Sizes in the file that contradict each other made the reader raise without a word."""
+    file = write(tmp_path / "0_01_0.wav", tone(300, 0.02))
+    whole, draw = file.read_bytes(), random.Random(2)
+    said = []
+    for _ in range(400):
+        content = bytearray(whole)
+        for _ in range(3):
+            content[draw.randrange(60)] = draw.randrange(256)
+        file.write_bytes(bytes(content))
+        try:
+            recording(file)
+        except DataError as error:
+            said.append(str(error))
+    assert len(said) > 300
+    assert not any("()" in message for message in said)
 
 
 def test_what_is_no_recording(speakers):

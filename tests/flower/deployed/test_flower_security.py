@@ -149,6 +149,32 @@ def test_a_registered_key_does_not_get_a_free_clients_place(federation, task, un
     assert f"node {intruder.node_id} was not admitted: it claims to be 'partition-id=3', but its signature" in told
 
 
+def test_an_owner_who_wants_noise_on_updates_gets_it_or_the_node_does_not_train(
+    federation, task, start_again, monkeypatch
+):
+    """A real node, started with the owner's limit; the others have none."""
+    careful = federation.nodes[2]
+
+    def start_with(**limits: float) -> None:
+        monkeypatch.setattr(federation, "node_config", limits)
+        careful.child.signal(signal.SIGTERM)
+        assert careful.child.wait(60) is not None
+        start_again(federation, careful)
+
+    noise = 'filters=[{method="update-noise", norm=1.0, epsilon=1.0}]'
+    start_with(**{"max-epsilon": 1.0})
+    try:
+        exact = run_on_link(task("rounds=1"), federation.link)
+        noisy = run_on_link(task("rounds=1", noise, out="noisy"), federation.link)
+    finally:
+        start_with()
+    (training,) = exact.records[0].trainings
+    assert training.clients == [0, 1, 3, 4, 5]
+    assert "wants noise on model updates" in training.failed[2]
+    assert noisy.records[0].trainings[0].clients == [0, 1, 2, 3, 4, 5]
+    assert noisy.ledger.privacy.total() == (1.0, 1e-5)
+
+
 @dataclass(frozen=True)
 class Trojan(Task):
     """A task whose app does on a node what it likes, if a node runs it."""

@@ -459,7 +459,7 @@ def test_a_node_that_tells_nothing_without_noise_does_not_evaluate(tiny, grid_of
     experiment = tiny(rounds=1, **OWN)
     grid, _ = own_grid(grid_of, experiment)
     careful = min(grid.online)
-    grid.contexts[careful].node_config |= owner
+    grid.contexts[careful].node_config |= owner | {"allow-updates": True}
     result = run_on_grid(grid, experiment)
     said = [event for event in events(result) if "did not evaluate" in event]
     assert len(said) == 1

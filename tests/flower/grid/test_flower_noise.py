@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from typing import Any
 
@@ -10,6 +11,8 @@ import pytest
 from flwr.app import Message
 
 import muster
+from muster.core.errors import ConfigError
+from muster.core.parameters import ParameterSpec, SpecEntry
 from muster.engine.task import ClientTask, Place
 from muster.flower import wire
 from muster.flower.limits import Limits
@@ -18,6 +21,8 @@ from muster.flower.wire import Order, WireError
 from muster.privacy.noise import private
 from muster.signals.labels import LabelHistogram
 from muster.signals.losses import Loss
+from muster.training.base import Plain
+from muster.updates.update_noise import UpdateNoise
 
 ASKED = "query.label_histogram"
 
@@ -107,3 +112,117 @@ def test_a_request_with_too_little_noise_is_refused_on_the_node(experiment, grid
     assert len(refused) == 6
     enough = experiment(epsilon=1.0)
     assert len(told(grid_of(enough, **{"max-epsilon": 1.0}), enough)[0]) == 6
+
+
+# --- noise on model updates --------------------------------------------------------------------------------------
+
+NOISE = {"method": "update-noise", "norm": 1.0, "epsilon": 1.0, "delta": 1e-5}
+OWNER = {"max-epsilon": 1.0}
+
+
+def updates_of(grid: Any, experiment: Any) -> tuple[dict[int, np.ndarray], muster.Result]:
+    """Every model that left a node."""
+    models: dict[int, np.ndarray] = {}
+
+    def keep(reply: Message) -> Message:
+        if reply.metadata.message_type == wire.TRAIN and reply.has_content():
+            client = int(reply.content.config_records[wire.RECORD]["client"])
+            models[client] = wire.arrays_of(reply.content, [wire.MODEL], SIZE)[wire.MODEL]
+        return reply
+
+    grid.change = dict.fromkeys(grid.contexts, keep)
+    return models, run_on_grid(grid, experiment)
+
+
+#: Parameters of the model of these tests.
+SIZE = 64 * 16 + 16 + 16 * 10 + 10
+
+
+def failures(result: muster.Result) -> list[str]:
+    return [why for record in result.records for training in record.trainings for why in training.failed.values()]
+
+
+def test_noise_on_updates_is_the_nodes_own_on_a_federation_and_repeatable_in_simulation(six, grid_of):
+    noisy = six(rounds=1, filters=[NOISE])
+    one, _ = updates_of(grid_of(noisy, **OWNER), noisy)
+    other, result = updates_of(grid_of(noisy, **OWNER), noisy)
+    assert len(one) == 5
+    assert one.keys() == other.keys()
+    for client, model in one.items():
+        assert not np.isclose(model, other[client], atol=1e-3).mean() > 0.01
+    simulated = [muster.run(noisy, workers=0) for _ in range(2)]
+    assert np.array_equal(simulated[0].parameters, simulated[1].parameters)
+    assert result.ledger.privacy.spent() == simulated[0].ledger.privacy.spent()
+    assert result.ledger.privacy.total() == (1.0, 1e-5)
+
+
+@pytest.mark.parametrize(
+    ("filters", "owner", "said"),
+    [
+        ([], OWNER, "wants noise on model updates, and the filters of clients are: none"),
+        ([{"method": "clip", "norm": 1.0, "side": "client"}], OWNER, "filters of clients are: client clip"),
+        ([{"method": "clip", "norm": 1.0, "side": "client"}, NOISE], OWNER, "client clip, client update-noise"),
+        ([NOISE | {"epsilon": 1.5}], OWNER, "model updates are asked for with an epsilon of 1.5"),
+        ([NOISE | {"delta": 1e-3}], OWNER, "model updates are asked for with a delta of 0.001"),
+        ([NOISE], OWNER | {"max-update-epsilon": 0.5}, "an epsilon of 1"),
+        ([NOISE], {"max-update-epsilon": 0.5}, "an epsilon of 1"),
+        ([NOISE], {"epsilon-budget": 0.5, "epsilon-book": "is not looked at"}, "an epsilon of 1"),
+    ],
+)
+def test_a_training_without_the_noise_that_the_owner_wants_is_refused_on_the_node(
+    six, grid_of, filters, owner, said
+):
+    experiment = six(rounds=1, filters=filters)
+    models, result = updates_of(grid_of(experiment, **owner), experiment)
+    assert not models
+    assert len(failures(result)) == 5
+    assert all(said in why for why in failures(result))
+
+
+@pytest.mark.parametrize(
+    ("filters", "owner"),
+    [
+        ([NOISE], OWNER),
+        ([NOISE | {"epsilon": 8.0}], OWNER | {"max-update-epsilon": 8.0}),
+        ([], OWNER | {"allow-updates": True}),
+        ([], {}),
+    ],
+)
+def test_a_training_with_the_noise_that_the_owner_wants_is_done(six, grid_of, filters, owner):
+    experiment = six(rounds=1, filters=filters)
+    models, result = updates_of(grid_of(experiment, **owner), experiment)
+    assert len(models) == 5
+    assert not failures(result)
+
+
+def test_a_second_vector_without_noise_does_not_leave(six, grid_of):
+    scaffold = six(rounds=1, filters=[NOISE], aggregation={"method": "scaffold"}, algorithm={"method": "scaffold"})
+    models, result = updates_of(grid_of(scaffold, **OWNER), scaffold)
+    assert not models
+    assert all("'control_change' would have none" in why for why in failures(result))
+
+
+def test_running_statistics_do_not_leave_whatever_the_server_has_checked():
+    spec = ParameterSpec((SpecEntry("weight", (4,), 0, 4),), buffers=(SpecEntry("bn.mean", (2,), 4, 6),))
+    with pytest.raises(WireError, match="running statistics"):
+        Limits.of(OWNER).check_update([UpdateNoise(1.0, 1.0)], Plain(), spec)
+    with pytest.raises(WireError, match="norm is inf"):
+        Limits.of(OWNER).check_update([UpdateNoise(float("inf"), 1.0)], Plain(), spec)
+
+
+def test_updates_count_in_the_nodes_own_account(six, grid_of, tmp_path):
+    """Two trainings are paid for, the third is not."""
+    experiment = six(rounds=3, filters=[NOISE], selection={"method": "random", "clients_per_round": 6})
+    grid, book = grid_of(experiment), tmp_path / "book.json"
+    first = min(grid.contexts)
+    grid.contexts[first].node_config |= {"epsilon-budget": 2.0, "epsilon-book": str(book)}
+    result = run_on_grid(grid, experiment)
+    (why,) = failures(result)
+    assert "has told all that its owner allows: with this answer epsilon would be 3" in why
+    assert json.loads(book.read_text()) == {"1.0": 2}
+    assert len(result.records[2].trainings[0].clients) == 5
+
+
+def test_an_owner_says_one_thing_about_updates():
+    with pytest.raises(ConfigError, match="max-update-epsilon and allow-updates"):
+        Limits.of({"max-update-epsilon": 1.0, "allow-updates": True})

@@ -342,10 +342,10 @@ def test_markdown_of_scores(runs):
     assert "Mean ± standard deviation over seeds." in text
     with_intervals = render(compare(runs[:2] + runs[3:5], Options(tables=("scores",))), "markdown")
     assert with_intervals.splitlines()[4:6] == [
-        "| random | 2 | <ins>70.5 [70.0, 71.0]</ins> | **70.5 [70.0, 71.0]** | 8 | 0.6 |",
-        "| oort | 2 | **79.5 [79.0, 80.0]** | <ins>50.0</ins> | 16 | 1.3 |",
+        "| random | 2 | <ins>70.5 [64.1, 76.9]</ins> | **70.5 [64.1, 76.9]** | 8 | 0.6 |",
+        "| oort | 2 | **79.5 [73.1, 85.9]** | <ins>50.0</ins> | 16 | 1.3 |",
     ]
-    assert "its 95 % interval" in with_intervals
+    assert "its 95 % interval over seeds (Student's)" in with_intervals
 
 
 def test_files_that_cannot_be_written(runs, tmp_path):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from itertools import product
 
 import numpy as np
@@ -18,7 +17,8 @@ from muster.report.compare.significance import (
     signed_rank_p,
     smallest_p,
 )
-from muster.report.intervals import mean_band, mean_interval, student_interval
+from muster.report.intervals import MANY_VALUES, interval_words, mean_band, mean_interval
+from muster.report.tables import Column, from_columns, over_seeds
 from muster.results.cases import Case
 
 differences = st.lists(st.integers(-6, 6), min_size=1, max_size=8).map(lambda values: np.array(values) / 100)
@@ -73,8 +73,8 @@ def test_the_order_of_seeds_does_not_matter(values, random):
     np.testing.assert_array_equal(mean_interval(mixed), mean_interval(values))
 
 
-def test_bootstrap_is_scipys():
-    values = np.random.default_rng(0).normal(0.02, 0.05, 12)
+def test_bootstrap_of_many_values_is_scipys():
+    values = np.random.default_rng(0).normal(0.02, 0.05, MANY_VALUES)
     oracle = bootstrap((values,), np.mean, n_resamples=20_000, method="BCa", rng=1).confidence_interval
     np.testing.assert_allclose(mean_interval(values), [oracle.low, oracle.high], atol=2e-3)
     low, high = mean_interval(values)
@@ -175,9 +175,46 @@ def test_less_loss_is_better(run_of):
     assert (table.column("better")[0].value, table.column("worse")[0].value) == (2, 0)
 
 
-def test_students_interval_is_scipys_and_is_not_fooled_by_three_equal_signs():
-    values = np.array([0.5, 1.0, 3.0])
+@pytest.mark.parametrize("count", [2, 3, 10, MANY_VALUES - 1])
+def test_interval_of_few_values_is_students_as_scipy_has_it(count):
+    values = np.random.default_rng(count).normal(0.02, 0.05, count)
     oracle = ttest_1samp(values, 0.0).confidence_interval(0.95)
-    np.testing.assert_allclose(student_interval(values), [oracle.low, oracle.high])
-    assert mean_interval(values)[0] > 0 > student_interval(values)[0]
-    assert all(map(math.isnan, student_interval(np.array([1.0]))))
+    np.testing.assert_allclose(mean_interval(values), [oracle.low, oracle.high], rtol=1e-12)
+
+
+def test_three_equal_signs_are_no_evidence():
+    assert mean_interval(np.array([0.5, 1.0, 3.0]))[0] < 0
+
+
+@pytest.mark.parametrize("count", [3, 5, 10, 20])
+@pytest.mark.parametrize(
+    ("draw", "mean", "least"),
+    [
+        (lambda rng, shape: rng.normal(size=shape), 0.0, 0.94),
+        (lambda rng, shape: rng.gamma(4.0, size=shape), 4.0, 0.925),  # a skewness of 1
+    ],
+    ids=["normal", "skewed"],
+)
+def test_intervals_of_few_values_contain_the_mean_as_often_as_they_say(count, draw, mean, least):
+    low, high = mean_band(draw(np.random.default_rng(count), (count, 20_000)))
+    assert least <= np.mean((low <= mean) & (mean <= high)) <= 0.96
+
+
+def test_the_bootstrap_of_many_values_is_not_much_too_narrow():
+    low, high = mean_band(np.random.default_rng(0).normal(size=(MANY_VALUES, 500)))
+    assert 0.9 <= np.mean((low <= 0) & (high >= 0)) <= 0.98
+
+
+def test_tables_say_which_interval_they_show():
+    assert interval_words([3, 10]) == "Student's"
+    assert interval_words([MANY_VALUES, 100]) == "BCa bootstrap"
+    assert interval_words([3, MANY_VALUES]) == "Student's below 30 values, else BCa bootstrap"
+
+
+def test_intervals_end_where_means_must():
+    column = Column("accuracy", "%", 100.0)
+    table = from_columns("", [(column, [over_seeds([0.9, 0.99, 1.0])])])
+    low, high = table.rows[0][0].interval
+    assert (high, low) == (1.0, pytest.approx(mean_interval(np.array([0.9, 0.99, 1.0]))[0]))
+    differences = from_columns("", [(Column("difference", "points", 100.0), [over_seeds([0.9, 0.99, 1.0])])])
+    assert differences.rows[0][0].interval[1] > 1.0

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from muster.core.errors import DataError
 from muster.world import traces
 from muster.world.availability import Watch, availabilities
-from muster.world.availability.sessions import lookup
+from muster.world.availability.sessions import Following, lookup, repeats_after, states_of_copies
 
 DAY = traces.DAY
 
@@ -54,16 +54,16 @@ def test_the_search_says_what_counting_seconds_says(found):
     recorded = compiled(found)
     for device, entry in enumerate(found):
         phase = np.arange(entry["finish"], dtype=np.float64)
-        online, remaining = lookup(recorded, np.full(len(phase), device), phase)
+        online, change = lookup(recorded, np.full(len(phase), device), phase)
         assert online.tolist() == [slow_online(entry, int(t)) for t in phase]
-        assert remaining.tolist() == [slow_remaining(entry, int(t)) for t in phase]
+        assert (change - phase).tolist() == [slow_remaining(entry, int(t)) for t in phase]
 
 
 def test_between_whole_seconds():
     recorded = compiled([{"active": [10], "inactive": [20], "finish": 100}])
-    online, remaining = lookup(recorded, np.zeros(4, dtype=np.int64), np.array([9.75, 10.0, 19.5, 20.0]))
+    online, change = lookup(recorded, np.zeros(4, dtype=np.int64), np.array([9.75, 10.0, 19.5, 20.0]))
     assert online.tolist() == [False, True, True, False]
-    assert remaining.tolist() == [0.25, 10.0, 0.5, 90.0]
+    assert change.tolist() == [10.0, 20.0, 20.0, 110.0]
 
 
 def write(tmp_path, found):
@@ -112,6 +112,64 @@ def test_a_watch_says_the_same(tmp_path_factory, found, steps, seed):
         assert watch.available(now).tolist() == availability.available(now, 9, seed).tolist()
         assert watch.until(now, everybody).tolist() == availability.until(now, everybody, seed).tolist()
         assert watch.next_start(now) == availability.next_start(now, 9, seed)
+
+
+@pytest.mark.parametrize("finish", [3 * DAY, 2 * DAY + 600, 5 * DAY / 7, 1e6 + 0.125])
+@pytest.mark.parametrize("clients", [1, 50, 3000])
+def test_following_says_the_same(tmp_path, finish, clients):
+    """Recordings that repeat after few copies, after many, and never; few clients and many, some and all."""
+    found = [
+        {"id": number, "active": [number * 500.5], "inactive": [number * 500.5 + 9_000], "finish": finish}
+        for number in range(7)
+    ]
+    availability, everybody = write(tmp_path, found), np.arange(clients)
+    follower = availability.follower(clients, 4)
+    for now in (0.0, 1234.567, 86_400.25, 777_777.7):
+        for who in (everybody, everybody[:: max(1, clients // 5)], everybody[:0]):
+            ours, theirs = follower(now, who), availability.states(now, who, 4)
+            assert ours[0].tolist() == theirs[0].tolist()
+            assert ours[1].tolist() == theirs[1].tolist()
+
+
+@pytest.mark.parametrize(
+    ("finish", "copies"), [(DAY, 1), (6 * DAY, 6), (DAY / 2, 1), (100_000, 125), (0.5, np.inf)]
+)
+def test_after_how_many_days_a_recording_is_at_the_same_place(finish, copies):
+    recorded = compiled([{"active": [0], "inactive": [0.25], "finish": finish}])
+    assert repeats_after(recorded).tolist() == [copies]
+    first = np.arange(8)
+    if copies < np.inf:
+        later = first + int(copies) * 31_415
+        ours, theirs = (states_of_copies(recorded, 0 * first, c, 12.34) for c in (first, later))
+        assert ours[1].tolist() == theirs[1].tolist()
+
+
+def test_what_is_alike_is_looked_up_once(tmp_path):
+    """Six days of two devices are twelve things to know, however many clients there are."""
+    found = [{"id": number, "active": [5], "inactive": [9], "finish": 6 * DAY} for number in range(2)]
+    write(tmp_path, found)
+    following = Following(traces.sessions(str(tmp_path / "trace.json")), 100_000, 0)
+    assert len(following._devices) == 12
+
+
+def test_the_hundred_thousandth_copy_is_as_exact_as_the_first(tmp_path):
+    availability = write(tmp_path, [{"id": 1, "active": [10], "inactive": [20], "finish": DAY}])
+    now = 19.999999
+    for client in (0, 1, 200_000):
+        assert availability.until(now, np.array([client]), 0)[0] == pytest.approx(20 - now, rel=1e-6)
+
+
+def test_a_session_begins_at_the_same_moment_whenever_that_is_asked(tmp_path):
+    """Also for a watch that was begun later, as after a resume: else its run would not have the same bits."""
+    begin = [5000 + day * DAY for day in range(13)]
+    recording = {"id": 1, "active": begin, "inactive": [b + 100 for b in begin], "finish": 13 * DAY}
+    availability, rng, everybody = write(tmp_path, [recording]), np.random.default_rng(0), np.arange(13)
+    for _ in range(50):
+        watch, now = Watch(availability, 13, 0), float(rng.uniform(0, 1000))
+        watch.there(now)
+        later = now + float(rng.uniform(0, 3000))
+        assert availability.states(now, everybody, 0)[1].tolist() == [5000.0] * 13
+        assert watch.next_start(later) == Watch(availability, 13, 0).next_start(later) == 5000.0
 
 
 def entry(**changes):

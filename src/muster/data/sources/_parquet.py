@@ -101,9 +101,7 @@ def fill_from_parquet(
 
     Without `size` all pictures must be as large as the first; with it they are scaled and cropped.
     """
-    name = next((c for c in PICTURE_COLUMNS if c in columns_of(files[0])), None)
-    if name is None:
-        raise DataError(f"{files[0]} has no pictures", expected=f"a column {' or '.join(PICTURE_COLUMNS)}")
+    name = _picture_column(files[0])
     rows = sum(opened(file).metadata.num_rows for file in files)
     target, start = None, 0
     for contents in encoded_pictures(files, name):
@@ -117,6 +115,13 @@ def fill_from_parquet(
     return target
 
 
+def _picture_column(file: Path) -> str:
+    name = next((c for c in PICTURE_COLUMNS if c in columns_of(file)), None)
+    if name is None:
+        raise DataError(f"{file} has no pictures", expected=f"a column {' or '.join(PICTURE_COLUMNS)}")
+    return name
+
+
 def encoded_pictures(files: Sequence[Path], name: str) -> Iterator[list[bytes]]:
     """The pictures of a column as they are in the files, some at a time."""
     for file in files:
@@ -127,6 +132,11 @@ def encoded_pictures(files: Sequence[Path], name: str) -> Iterator[list[bytes]]:
                 yield encoded.to_pylist()
         except (OSError, pa.ArrowException) as problem:
             raise DataError(f"cannot read {file}: {problem}", fix="fetch the file again") from problem
+
+
+def first_picture(files: Sequence[Path]) -> bytes:
+    """The first picture of the files, as it is there."""
+    return next(encoded_pictures(files, _picture_column(files[0])))[0]
 
 
 def read_picture_parquet(files: Sequence[Path], new: NewArray, mode: str, label: str = "label") -> Arrays:

@@ -21,6 +21,11 @@ SUFFIXES = frozenset({".jpg", ".jpeg", ".png", ".bmp", ".webp"})
 MARGIN = 256 / 224
 
 
+def is_jpeg(content: bytes) -> bool:
+    """Whether a picture was compressed with losses, by the bytes that JPEG files start with."""
+    return content.startswith(b"\xff\xd8\xff")
+
+
 def picture(
     content: bytes | Path, mode: str, size: int | None = None, margin: float = 1.0
 ) -> npt.NDArray[np.uint8]:

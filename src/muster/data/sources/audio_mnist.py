@@ -105,8 +105,9 @@ def recording(file: Path) -> Floats:
                 stream.getnframes(),
             )
             content = stream.readframes(length)
-    except (wave.Error, EOFError) as error:
-        problem = "is cut off" if isinstance(error, EOFError) else f"is not a WAV file that can be read ({error})"
+    except (wave.Error, EOFError, RuntimeError) as error:  # the last one where sizes in the file contradict
+        said = str(error) or "its parts contradict each other"
+        problem = "is cut off" if isinstance(error, EOFError) else f"is not a WAV file that can be read ({said})"
         raise DataError(f"{file} {problem}", expected=expected, fix="get the file again") from error
     if rate != RATE:
         raise DataError(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import operator
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
@@ -115,6 +116,23 @@ def chain_of(module: nn.Module) -> Chain:
     return Chain(tuple(parts), layout, first, draws=any(isinstance(part, layers.Dropout) for part in parts))
 
 
+#: Tracing replaces `nn.Module.__call__` in the whole process: one at a time, or the wrong one is put back.
+_TRACING = threading.Lock()
+
+
+class _OneThread(fx.Tracer):
+    """Follows the calls of its own thread; those of others, where another run computes, go through untouched."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._thread = threading.get_ident()
+
+    def call_module(self, m: nn.Module, forward: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+        if threading.get_ident() != self._thread:
+            return forward(*args, **kwargs)
+        return super().call_module(m, forward, args, kwargs)
+
+
 def _steps(module: nn.Module) -> list[tuple[str, nn.Module]]:
     """The modules that `forward` calls, in order, with their names; functions as modules without a name."""
     if _has_hooks(module):
@@ -123,7 +141,8 @@ def _steps(module: nn.Module) -> list[tuple[str, nn.Module]]:
     if leaf:
         return [("", module)]
     try:
-        graph = fx.Tracer().trace(module)
+        with _TRACING:
+            graph = _OneThread().trace(module)
     except Exception as error:  # a user's forward may raise anything when it is run on symbols
         raise Unsupported(f"its forward cannot be followed ({type(error).__name__}: {error})") from error
     nodes = list(graph.nodes)

@@ -10,7 +10,6 @@ import numpy as np
 from muster.report.compare.measures import Budget, better, metric_column, value
 from muster.report.compare.ranking import LEVEL, Ranking, critical_difference, ranking
 from muster.report.compare.sections import SPREAD_NOTE
-from muster.report.intervals import FEW_VALUES
 from muster.report.tables import Better, Cell, Column, Table, from_columns, over_seeds, text_column
 from muster.results.cases import seed_of
 from muster.results.problems import Problem
@@ -91,7 +90,7 @@ def _ranks(methods: Sequence[str], found: Ranking) -> list[tuple[Column, Sequenc
     wins = dict(zip(found.methods, found.wins, strict=True))
     return [
         (
-            Column("mean rank", form=".2f", better=Better.LOWER),
+            Column("mean rank", form=".2f", better=Better.LOWER, bounds=(1.0, float(len(found.methods)))),
             [over_seeds(ranks[name]) if name in ranks else Cell() for name in methods],
         ),
         (Column("wins", form=".0f"), [Cell(float(wins[name])) if name in wins else Cell() for name in methods]),
@@ -153,8 +152,6 @@ def _notes(methods: Sequence[str], found: Ranking | None, baseline: str, short: 
         notes.append(f"{limit}: mean ranks that are closer cannot be told apart.")
     if baseline in found.methods:
         notes.append(f"Against {baseline}: mean difference over problems; better, worse: in how many of them.")
-    if problems < FEW_VALUES:
-        notes.append(f"Intervals over fewer than {FEW_VALUES} problems are narrower than they say.")
     return notes
 
 

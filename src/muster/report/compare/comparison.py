@@ -35,7 +35,7 @@ from muster.report.compare.sections import (
     times,
     weights,
 )
-from muster.report.intervals import FEW_VALUES
+from muster.report.intervals import interval_words
 from muster.report.tables import Table
 from muster.results.cases import Case
 from muster.results.problems import Problem, problems
@@ -182,6 +182,8 @@ def compare(results: Sequence[Result], options: Options | None = None) -> Compar
     """Compare runs: group them by problem and case, seeds within, and make tables; `render` makes text of them."""
     options = options or Options()
     options.check()
+    if isinstance(results, Result):
+        raise ConfigError("compare takes a list of results, and this is a single one", fix="compare([one, other])")
     taken, left_out = _taken(results, options.unfinished)
     if not taken:
         raise ConfigError(
@@ -280,10 +282,9 @@ def _tables(found: Sequence[Case], baseline: Case, options: Options) -> dict[str
 
 def with_intervals(table: Table) -> Table:
     """The table with confidence intervals in the place of standard deviations, and a note that says so."""
-    fewest = min((len(cell.values) for row in table.rows for cell in row if cell.interval), default=0)
-    words = "Mean and, in brackets, its 95 % interval (BCa bootstrap over seeds"
-    few = f", narrower than it says below {FEW_VALUES} seeds" if fewest < FEW_VALUES else ""
-    notes = [f"{words}{few})." if note == SPREAD_NOTE else note for note in table.notes]
+    kind = interval_words(len(cell.values) for row in table.rows for cell in row if cell.interval)
+    words = f"Mean and, in brackets, its 95 % interval over seeds ({kind})."
+    notes = [words if note == SPREAD_NOTE else note for note in table.notes]
     return replace(table, notes=tuple(notes), intervals=True)
 
 

@@ -12,7 +12,7 @@ from muster.core import inequality
 from muster.core.arrays import Floats
 from muster.core.errors import ConfigError, nearest
 from muster.report.flights import WASTED, flights_of
-from muster.report.tables import Better, Column, bytes_column
+from muster.report.tables import AMOUNTS, Better, Column, bytes_column
 from muster.server.ledger import BYTES_PER_NUMBER, MODEL_UPDATE
 from muster.server.metrics import lower_is_better
 from muster.server.result import Result
@@ -82,8 +82,8 @@ def unit_column(unit: str, title: str, largest: float) -> Column:
     if unit == "bytes":
         return bytes_column(title, largest, better=Better.LOWER)
     if unit == "virtual_seconds":
-        return Column(title, "s", 1.0, ",.0f" if largest >= 100 else ",.1f", Better.LOWER)
-    return Column(title, form=",.1f" if largest < 100 else ",.0f", better=Better.LOWER)
+        return Column(title, "s", 1.0, ",.0f" if largest >= 100 else ",.1f", Better.LOWER, AMOUNTS)
+    return Column(title, form=",.1f" if largest < 100 else ",.0f", better=Better.LOWER, bounds=AMOUNTS)
 
 
 def amount_text(budget: Budget) -> str:

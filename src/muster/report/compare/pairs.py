@@ -14,7 +14,7 @@ from muster.core.arrays import Floats
 from muster.report.compare.grouping import varying
 from muster.report.compare.measures import Budget, better, metric_column, value
 from muster.report.compare.significance import PairedTest, holm, paired_test, smallest_p
-from muster.report.intervals import FEW_VALUES
+from muster.report.intervals import interval_words
 from muster.report.tables import Cell, Column, Table, from_columns, over_seeds, text_column
 from muster.results.cases import Case, flat, seed_of
 from muster.server.result import Result
@@ -32,7 +32,7 @@ def significance(
     at: Budget | None = None,
     correct: bool = True,
 ) -> Table:
-    """Paired differences to the baseline: a bootstrap interval, Wilcoxon's exact test and what it can show."""
+    """Paired differences to the baseline: their interval, Wilcoxon's exact test and what it can show."""
     others = [case for case in cases if case is not baseline]
     paired = [pairs(case, baseline, lambda run: value(run, metric, last=last, within=at)) for case in others]
     tests = [paired_test(own, theirs) for own, theirs in paired]
@@ -101,14 +101,14 @@ def _notes(tests: Sequence[PairedTest], correct: bool) -> list[str]:
     fewest = min(len(test.differences) for test in tests)
     comparisons = len(tests) if correct else 1
     holm_words = f" in {comparisons} comparisons (Holm)" if comparisons > 1 else ""
+    kind = interval_words(len(test.differences) for test in tests)
     notes = [
-        "p: Wilcoxon's signed-rank test over seeds, two-sided, exact. 95 %: BCa bootstrap of the mean over seeds."
+        "p: Wilcoxon's signed-rank test over seeds, two-sided, exact. 95 %: interval of the mean difference over "
+        f"seeds ({kind}), of each comparison on its own."
     ]
     if comparisons * smallest_p(fewest) > LEVEL:
         notes.append(
             f"With {fewest} pair{'s' * (fewest != 1)} no p can be smaller than {smallest_p(fewest):.3g}: "
             f"for p ≤ {LEVEL:g}{holm_words} it takes at least {seeds_needed(comparisons)} seeds."
         )
-    if fewest < FEW_VALUES:
-        notes.append(f"Bootstrap intervals from fewer than {FEW_VALUES} seeds are narrower than they say.")
     return notes

@@ -31,6 +31,9 @@ from muster.report.compare.measures import (
     weights_given,
 )
 from muster.report.tables import (
+    AMOUNTS,
+    SHARES,
+    UNBOUNDED,
     Better,
     Cell,
     Column,
@@ -85,7 +88,7 @@ def scores(
         if any(cell.value for cell in wasted if cell.whole):
             columns.append((Column("for nothing", "%", 100.0, ".1f"), wasted))
     columns += [
-        (Column("trainings", form=",.0f"), _cells(cases, total, "client_trainings")),
+        (Column("trainings", form=",.0f", bounds=AMOUNTS), _cells(cases, total, "client_trainings")),
         (bytes_column("sent", _largest(sent)), sent),
     ]
     return from_columns(f"Scores {_when(last, at)}", columns, _score_notes(columns))
@@ -150,11 +153,11 @@ def fairness(cases: Sequence[Case]) -> Table:
     columns = [
         (column, [over_seeds(run[name] for run in own) for own in facts])
         for name, column in (
-            ("gini", Column("Gini", form=".2f", better=Better.LOWER)),
-            ("jain", Column("Jain", form=".2f", better=Better.HIGHER)),
+            ("gini", Column("Gini", form=".2f", better=Better.LOWER, bounds=SHARES)),
+            ("jain", Column("Jain", form=".2f", better=Better.HIGHER, bounds=SHARES)),
             ("coverage", Column("coverage", "%", 100.0, ".1f", Better.HIGHER)),
-            ("longest_wait", Column("longest wait", "rounds", form=".1f", better=Better.LOWER)),
-            ("wait_95", Column("wait of 95 %", "rounds", form=".1f", better=Better.LOWER)),
+            ("longest_wait", Column("longest wait", "rounds", form=".1f", better=Better.LOWER, bounds=AMOUNTS)),
+            ("wait_95", Column("wait of 95 %", "rounds", form=".1f", better=Better.LOWER, bounds=AMOUNTS)),
         )
     ]
     notes = (
@@ -174,14 +177,14 @@ def times(cases: Sequence[Case]) -> Table:
     columns = [
         (unit_column("virtual_seconds", "virtual time", _largest(cells("seconds"))), cells("seconds")),
         (unit_column("virtual_seconds", "a round", _largest(cells("round"))), cells("round")),
-        (Column("at work", form=",.1f"), cells("at_work")),
+        (Column("at work", form=",.1f", bounds=AMOUNTS), cells("at_work")),
         (Column("for nothing", "%", 100.0, ".1f", Better.LOWER), cells("wasted")),
         (Column("left", "%", 100.0, ".1f"), cells("left")),
         (Column("late", "%", 100.0, ".1f"), cells("late")),
         (Column("too stale", "%", 100.0, ".1f"), cells("stale")),
         (Column("clients' time for nothing", "%", 100.0, ".1f", Better.LOWER), cells("wasted_time")),
-        (Column("staleness", form=".1f"), cells("staleness")),
-        (Column("most", form=".0f"), cells("most_stale")),
+        (Column("staleness", form=".1f", bounds=AMOUNTS), cells("staleness")),
+        (Column("most", form=".0f", bounds=AMOUNTS), cells("most_stale")),
     ]
     notes = (
         "At work: clients that trained at the same time, on average. For nothing: trainings that were begun and "
@@ -197,12 +200,12 @@ def weights(cases: Sequence[Case]) -> Table:
     columns = [
         (column, [over_seeds(run[name] for run in own) for own in facts])
         for name, column in (
-            ("smallest", Column("smallest weight", form=".3f")),
-            ("largest", Column("largest weight", form=".3f")),
-            ("ratio", Column("largest / smallest, mean", form=".3f")),
-            ("largest_ratio", Column("largest / smallest, most", form=".3f")),
-            ("clients", Column("clients of a training", form=",.1f")),
-            ("counting", Column("clients that count", form=",.3f")),
+            ("smallest", Column("smallest weight", form=".3f", bounds=SHARES)),
+            ("largest", Column("largest weight", form=".3f", bounds=SHARES)),
+            ("ratio", Column("largest / smallest, mean", form=".3f", bounds=AMOUNTS)),
+            ("largest_ratio", Column("largest / smallest, most", form=".3f", bounds=AMOUNTS)),
+            ("clients", Column("clients of a training", form=",.1f", bounds=AMOUNTS)),
+            ("counting", Column("clients that count", form=",.3f", bounds=AMOUNTS)),
         )
     ]
     notes = (
@@ -222,14 +225,15 @@ def overheads(cases: Sequence[Case]) -> Table:
     down, up = cells("extra_down"), cells("extra_up")
     columns = [
         (Column("asks", "% of rounds", 100.0, ".0f"), cells("rounds_with_questions")),
-        (Column("clients asked", form=",.1f"), cells("clients_asked")),
-        (Column("client trainings", form=",.1f"), cells("client_trainings")),
-        (bytes_column("extra down", _largest(down)), down),
-        (bytes_column("extra up", _largest(up)), up),
-        (Column("samples trained", form=",.0f"), cells("samples_trained")),
-        (Column("samples probed", form=",.0f"), cells("samples_probed")),
-        (Column("server", "ms", 1000.0, ",.1f"), cells("server_seconds")),
-        (Column("whole round", "ms", 1000.0, ",.0f"), cells("seconds")),
+        (Column("clients asked", form=",.1f", bounds=AMOUNTS), cells("clients_asked")),
+        (Column("client trainings", form=",.1f", bounds=AMOUNTS), cells("client_trainings")),
+        # Less than none where updates are compressed.
+        (replace(bytes_column("extra down", _largest(down)), bounds=UNBOUNDED), down),
+        (replace(bytes_column("extra up", _largest(up)), bounds=UNBOUNDED), up),
+        (Column("samples trained", form=",.0f", bounds=AMOUNTS), cells("samples_trained")),
+        (Column("samples probed", form=",.0f", bounds=AMOUNTS), cells("samples_probed")),
+        (Column("server", "ms", 1000.0, ",.1f", bounds=AMOUNTS), cells("server_seconds")),
+        (Column("whole round", "ms", 1000.0, ",.0f", bounds=AMOUNTS), cells("seconds")),
         (text_column("told beside the model update"), [Cell(_told(case)) for case in cases]),
     ]
     notes = (

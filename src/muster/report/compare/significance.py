@@ -28,7 +28,7 @@ class PairedTest:
     p: float
     #: The smallest p that this many seeds can give.
     smallest_p: float
-    #: Bootstrap interval (BCa) of the mean difference over seeds.
+    #: 95 % interval of the mean difference over seeds.
     interval: tuple[float, float]
 
 
@@ -66,7 +66,7 @@ def smallest_p(pairs: int) -> float:
 
 
 def holm(p_values: Floats) -> Floats:
-    """Holm's step-down correction for several comparisons with the same baseline."""
+    """Holm's step-down correction for several comparisons with one baseline. SciPy has only rates of discovery."""
     p_values = np.asarray(p_values, dtype=np.float64)
     order = np.argsort(p_values, kind="stable")
     stepped = np.maximum.accumulate(p_values[order] * np.arange(len(p_values), 0, -1))

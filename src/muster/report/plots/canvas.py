@@ -85,9 +85,11 @@ def panels(
     return figure, axes[:count]
 
 
-def legend_below(figure: Figure, axes: Axes, title: str = "") -> None:
-    """A legend under the panels, in as many columns as the names leave room for; it takes no room from them."""
-    handles, labels = axes.get_legend_handles_labels()
+def legend_below(figure: Figure, axes: Sequence[Axes], title: str = "") -> None:
+    """One legend for all panels, under them and in as many columns as the names leave room for."""
+    shown = [zip(*panel.get_legend_handles_labels(), strict=True) for panel in axes]
+    named = {name: handle for panel in shown for handle, name in panel}
+    handles, labels = list(named.values()), list(named)
     widest = 0.55 + 0.08 * max(map(len, labels))
     columns = max(1, min(len(labels), int(figure.get_figwidth() / widest)))
     rows = -(-len(labels) // columns)

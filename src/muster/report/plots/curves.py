@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from itertools import product
+from textwrap import wrap
 from typing import TYPE_CHECKING, Any
 
 from matplotlib.axes import Axes
@@ -10,7 +12,7 @@ from matplotlib.figure import Figure
 
 from muster.core.arrays import Floats
 from muster.core.errors import ConfigError, nearest
-from muster.report.looks import looks
+from muster.report.looks import Look, looks
 from muster.report.plots.canvas import (
     PANEL,
     is_share,
@@ -23,7 +25,9 @@ from muster.report.plots.canvas import (
     show_work,
 )
 from muster.report.plots.data import banded, required, series, units
+from muster.report.tables import SHARES, UNBOUNDED
 from muster.results.cases import Case, cases
+from muster.results.problems import Problem, problems
 from muster.server.metrics import lower_is_better
 
 if TYPE_CHECKING:
@@ -44,27 +48,39 @@ def plot_curves(
     """One panel for each unit of work (`round`, `client_trainings`, `bytes`, `virtual_seconds`, …).
 
     By default by rounds, and by virtual time where all runs have it, else by client trainings. A line is the mean
-    over a case's seeds, its band the mean's 95 % interval (BCa bootstrap over seeds).
+    over a case's seeds, its band the mean's 95 % interval (Student's, from 30 seeds on BCa bootstrap).
+    Each problem has panels of its own, and a method looks the same in all of them.
     """
-    found = cases(required(results))
-    shown = units(results, per)
-    figure, axes = panels(len(shown), columns=2, size=PANEL, sharey=True)
-    for panel, unit in zip(axes, shown, strict=True):
-        lines = [banded([series(run, metric, unit) for run in case.runs]) for case in found]
-        one = show_work(panel.xaxis, unit, max(float(x[-1]) for x, *_ in lines))
-        names = [case.name for case in found]
-        for name, look, line in zip(labels(names), looks(names), lines, strict=True):
-            marker = "o" if len(line[0]) < _FEW else None
-            _band(panel, line, one, label=name, linewidth=1.8, marker=marker, ms=3, **look.line)
-    for left in axes[::2]:
-        show_unit(left.yaxis, metric)
+    found, shown = problems(required(results)), units(results, per)
+    methods = list(dict.fromkeys(case.name for problem in found for case in problem.cases))
+    styles = dict(zip(methods, zip(labels(methods), looks(methods), strict=True), strict=True))
+    single = len(found) == 1
+    # Within a problem heights are to be compared; those of two problems may differ much.
+    figure, axes = panels(len(found) * len(shown), columns=2, size=PANEL, sharey=single)
+    for panel, (problem, unit) in zip(axes, product(found, shown), strict=True):
+        _curves(panel, problem, metric, unit, styles)
+        if not single:
+            panel.set_title("\n".join(wrap(problem.name, 44)), loc="left", fontsize=9)
+    for panel in axes[::2] if single else axes:
+        show_unit(panel.yaxis, metric)
     if title:
         figure.suptitle(title, fontweight="bold")
-    if len(found) > 1:
-        legend_below(figure, axes[0], seeds_note(found))
-    elif note := seeds_note(found):
+    note = seeds_note([case for problem in found for case in problem.cases])
+    if len(methods) > 1:
+        legend_below(figure, axes, note)
+    elif note:
         axes[0].set_title(note, loc="left", fontsize=9, fontweight="normal")
     return figure
+
+
+def _curves(panel: Axes, problem: Problem, metric: str, unit: str, styles: Mapping[str, tuple[str, Look]]) -> None:
+    """The lines of a problem's cases over one unit of work."""
+    lines = [_line(case, metric, unit) for case in problem.cases]
+    one = show_work(panel.xaxis, unit, max(float(x[-1]) for x, *_ in lines))
+    for case, line in zip(problem.cases, lines, strict=True):
+        name, look = styles[case.name]
+        marker = "o" if len(line[0]) < _FEW else None
+        _band(panel, line, one, label=name, linewidth=1.8, marker=marker, ms=3, **look.line)
 
 
 @picture
@@ -87,7 +103,7 @@ def plot_curves_apart(
         raise ConfigError(f"no case is called '{behind}'", expected=nearest(behind, known))
     if last < 1:
         raise ConfigError(f"bad value for 'last': {last}", expected="at least 1")
-    lines = {case.name: banded([series(run, metric, per) for run in case.runs]) for case in found}
+    lines = {case.name: _line(case, metric, per) for case in found}
     ends = {name: float(mean[-last:].mean()) for name, (_, mean, *_) in lines.items()}
     order = sorted(ends, key=ends.__getitem__, reverse=not lower_is_better(metric))
     largest = max(float(work[-1]) for work, *_ in lines.values())
@@ -110,6 +126,11 @@ def plot_curves_apart(
     if title:
         figure.suptitle(title, fontweight="bold")
     return figure
+
+
+def _line(case: Case, metric: str, unit: str) -> tuple[Floats, Floats, Floats, Floats]:
+    runs = [series(run, metric, unit) for run in case.runs]
+    return banded(runs, limits=SHARES if is_share(metric) else UNBOUNDED)
 
 
 def _band(axes: Axes, line: tuple[Floats, Floats, Floats, Floats], one: float, **look: Any) -> None:

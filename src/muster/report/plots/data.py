@@ -11,6 +11,7 @@ import numpy as np
 from muster.core.arrays import Floats, Ints
 from muster.core.errors import ConfigError
 from muster.report.intervals import mean_band
+from muster.report.tables import UNBOUNDED
 
 if TYPE_CHECKING:
     from muster.server.result import Result
@@ -66,15 +67,17 @@ def averaged(runs: Sequence[Series], points: int = 400) -> tuple[Floats, Floats,
     return axis, values.mean(axis=0), deviation
 
 
-def banded(runs: Sequence[Series], points: int = 400) -> tuple[Floats, Floats, Floats, Floats]:
-    """Axis, mean, and the two ends of its confidence interval, as `averaged`.
+def banded(
+    runs: Sequence[Series], points: int = 400, limits: tuple[float, float] = UNBOUNDED
+) -> tuple[Floats, Floats, Floats, Floats]:
+    """Axis, mean, and the two ends of its confidence interval within `limits`, as `averaged`.
 
     Of long curves the interval is computed at some of the points, with straight lines between them.
     """
     axis, values = aligned(runs, points)
     at = np.unique(np.linspace(0, len(axis) - 1, min(len(axis), _BAND_POINTS)).round().astype(np.int64))
     low, high = (np.interp(axis, axis[at], end) for end in mean_band(values[:, at]))
-    return axis, values.mean(axis=0), low, high
+    return axis, values.mean(axis=0), np.maximum(low, limits[0]), np.minimum(high, limits[1])
 
 
 def aligned(runs: Sequence[Series], points: int = 400) -> tuple[Floats, Floats]:

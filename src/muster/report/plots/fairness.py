@@ -52,7 +52,7 @@ def plot_fairness(results: Sequence[Result], x: str = "jain", y: str = "accuracy
     axes.set_xlabel(PARTICIPATION.get(x, label(x)))
     axes.margins(0.08)
     if len(found) > 1:
-        legend_below(figure, axes, seeds_note(found).replace("and its 95 % interval over", "(large) of"))
+        legend_below(figure, [axes], seeds_note(found).replace("and its 95 % interval over", "(large) of"))
     return figure
 
 

@@ -44,7 +44,7 @@ def plot_sensitivity(results: Sequence[Result], key: str, *, metric: str = "accu
     show_unit(axes.yaxis, metric)
     note = seeds_note([case for line in lines for case in line])
     if len(lines) > 1:
-        legend_below(figure, axes, note)
+        legend_below(figure, [axes], note)
     else:
         axes.set_title(note, loc="left", fontsize=9, fontweight="normal")
     return figure

@@ -40,7 +40,7 @@ def plot_weights(results: Sequence[Result], *, title: str = "") -> Figure:
     axes.set_ylim(0, None)
     if title:
         figure.suptitle(title, fontweight="bold")
-    legend_below(figure, axes)
+    legend_below(figure, [axes])
     return figure
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import socket
 import sqlite3
@@ -36,6 +37,10 @@ CLAIMS = "muster.claims"
 CHECKPOINTS = "checkpoints"
 WORKSPACE_VARIABLE = "MUSTER_WORKSPACE"
 
+#: What separates folders or is refused in names of files, and how many bytes of such a name are for a title.
+_NO_PART_OF_A_NAME = re.compile(r"[/\\\x00-\x1f]")
+_LONGEST_NAME = 200
+
 #: Comes after every other character.
 _LAST = "\U0010ffff"
 
@@ -46,8 +51,10 @@ def workspace(folder: Path | str | None = None) -> Path:
 
 
 def plain_folder(folder: Path, experiment: Experiment) -> Path:
-    """Where the plain result files of an experiment go in a workspace."""
-    return folder / f"{experiment.title}-{experiment.fingerprint[:8]}"
+    """Where the plain files of an experiment go in a workspace; its name is a label, and never leads out of it."""
+    name = _NO_PART_OF_A_NAME.sub("-", experiment.title)
+    short = name.encode(errors="replace")[:_LONGEST_NAME].decode(errors="ignore")
+    return folder / f"{short}-{experiment.fingerprint[:8]}"
 
 
 class Store:
@@ -119,7 +126,7 @@ class Store:
 
     def run(self, fingerprint: str) -> Run:
         """The one run whose fingerprint begins like this."""
-        found = self.runs(fingerprint=fingerprint)
+        found = self.runs(fingerprint=fingerprint) if fingerprint else []
         if len(found) != 1:
             problem = f"no run begins with '{fingerprint}'" if not found else f"'{fingerprint}' is ambiguous"
             known = ", ".join(f"{run.fingerprint[:8]} ({run.name})" for run in (found or self.runs())[:10])

@@ -66,6 +66,11 @@ class Objective(Component):
         """Cross-entropy of class labels: what can be computed for many clients at once."""
         return False
 
+    @property
+    def may_be_negative(self) -> bool:
+        """Whether a sample's loss may be negative: a user's own may be, the usual ones are not."""
+        return self.loss is not None or not type(self).__module__.startswith("muster.")
+
     # --- the loss ----------------------------------------------------------------------------------------
 
     @abstractmethod

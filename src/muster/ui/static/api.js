@@ -53,8 +53,8 @@ export async function listen(heard, state) {
         for (const part of parts) {
           const kind = /^event: (.*)$/m.exec(part);
           const data = /^data: (.*)$/m.exec(part);
-          if (kind && kind[1] === "hello") state(true);
-          if (kind && kind[1] === "change" && data) heard(JSON.parse(data[1]));
+          if (kind && kind[1] === "hello") state(true, JSON.parse(data[1]).trouble);
+          if (kind && kind[1] === "change") heard(JSON.parse(data[1]));
         }
       }
     } catch { /* the server has gone, or the network sleeps: below it is tried again */ }

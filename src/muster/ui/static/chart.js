@@ -1,18 +1,16 @@
 // Curves, with uPlot: colours of the one palette, both themes, sizes that follow their box.
 
 import uPlot from "./vendor/uplot.js";
-import { colour, h } from "./dom.js";
-import { number, unitNames, unitText } from "./format.js";
+import { canvasFont, colour, h, rem } from "./dom.js";
+import { number, stepsOf, unitNames, unitText } from "./format.js";
 
 const DASHES = [[], [8, 4], [8, 3, 2, 3], [2, 3]];
-// There is no round 1.5: steps between marks of what is counted.
-const COUNTED = ["round", "client_trainings"];
-const STEPS = [...Array(10).keys()].flatMap((power) => [1, 2, 5].map((step) => step * 10 ** power));
 
 // lines: {name, values, low?, high?}; x: numbers that all lines share. Redrawn when the theme changes.
+// text(value) is for reading, mark(value) for the axis; extent() tells from where to where x goes, if not over what is there.
 export class Chart {
-  constructor({ label, height = 300, unit = "round", text = number, range = null, onzoom = null }) {
-    Object.assign(this, { label, height, unit, text, range, onzoom, lines: [], x: [] });
+  constructor({ label, height = 300, unit = "round", text = number, mark = text, extent = null, onzoom = null }) {
+    Object.assign(this, { label, height, unit, text, mark, extent, onzoom, lines: [], x: [] });
     this.inside = h("div", { class: "chart-inside" });
     this.box = h("figure", { class: "chart", role: "img" }, this.inside);
     this.watch = new ResizeObserver(() => this.resize());
@@ -60,7 +58,7 @@ export class Chart {
       const stroke = colour(`c${(line.place ?? place) % 8}`);
       series.push({
         label: line.name, stroke, width: 2, dash: DASHES[(line.place ?? place) % 4], spanGaps: true, show: !hidden.has(line.name),
-        points: { show: this.x.length < 40, size: 5 }, value: (_, value) => (value === null ? "–" : this.text(value)),
+        points: { show: this.x.length < 40, size: 5 }, value: (_, value, __, at) => this.text(value ?? lastKnown(line.values, at)),
       });
       if (line.low) {
         const clear = { stroke: "transparent", width: 0, spanGaps: true, points: { show: false }, show: !hidden.has(line.name) };
@@ -68,13 +66,14 @@ export class Chart {
         bands.push({ series: [series.length - 1, series.length - 2], fill: `${stroke}28` });
       }
     });
-    const quiet = colour("quiet"), axis = { stroke: quiet, grid: { stroke: colour("line"), width: 1 }, ticks: { stroke: colour("line"), width: 1 }, font: "12px system-ui, sans-serif" };
+    const line = { stroke: colour("line"), width: 1 }, axis = { stroke: colour("quiet"), grid: line, ticks: line, font: canvasFont(), labelFont: canvasFont() };
+    const steps = stepsOf(this.unit);
     this.plot = new uPlot({
       width: this.width(), height: this.height, series, bands,
-      scales: { x: { time: false }, y: this.range ? { range: this.range } : {} },
+      scales: { x: { time: false, ...(this.extent ? { range: this.extent } : {}) } },
       axes: [
-        { ...axis, values: (_, values) => values.map((value) => unitText(this.unit, value)), space: 70, ...(COUNTED.includes(this.unit) ? { incrs: STEPS } : {}) },
-        { ...axis, size: 64, values: (_, values) => values.map((value) => this.text(value)) },
+        { ...axis, values: (_, values) => values.map((value) => unitText(this.unit, value)), space: 5 * rem(), size: 2.25 * rem(), label: unitNames[this.unit], labelSize: 1.25 * rem(), ...(steps ? { incrs: steps } : {}) },
+        { ...axis, size: 3.75 * rem(), values: (_, values) => values.map((value) => this.mark(value)) },
       ],
       legend: { live: true },
       cursor: { drag: { x: true, y: false }, points: { size: 7 } },
@@ -94,8 +93,9 @@ export class Chart {
   }
 }
 
-function lastKnown(values) {
-  for (let place = values.length - 1; place >= 0; place -= 1) if (values[place] !== null) return values[place];
+// A line keeps its value until its next point: lines are not measured at the same places.
+function lastKnown(values, at = values.length - 1) {
+  for (let place = at ?? -1; place >= 0; place -= 1) if (values[place] !== null) return values[place];
   return null;
 }
 

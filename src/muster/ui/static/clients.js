@@ -1,12 +1,13 @@
 // The clients of a run, and everything about one of them.
 
 import { ask } from "./api.js";
-import { colour, h, loading, replace, svg, table } from "./dom.js";
-import { known, metricText, number } from "./format.js";
+import { add, colour, h, loading, replace, svg, table, trouble } from "./dom.js";
+import { known, marksBetween, metricText, number, percentMark, titled } from "./format.js";
 import { Chart } from "./chart.js";
 import { Cells, shade } from "./cells.js";
 import { Grid, sorted } from "./grid.js";
 
+const MOST_COLUMNS = 1200, MOST_LISTED = 500;
 const COLUMNS = {
   client: { title: "client", number: true, width: 90 }, trained: { title: "trained", number: true, width: 100 }, weight: { title: "weight in all", number: true, width: 120 },
   accuracy: { title: "accuracy", number: true, width: 110 }, samples: { title: "samples", number: true, width: 100 }, "class imbalance": { title: "class imbalance", number: true, width: 140 },
@@ -16,10 +17,10 @@ const COLUMNS = {
 export async function clientsPart(box, facts, words) {
   let rows = [], sort = "trained", down = true, least = "", detail = null, titles = [];
   const list = h("div", {}), one = h("div", {}), note = h("p", { class: "quiet" });
-  const search = h("input", { type: "search", placeholder: "number, or accuracy<0.5", oninput: () => { least = search.value; arrange(); } });
+  const search = h("input", { type: "search", placeholder: "number, or accuracy<0.5", size: "24", oninput: () => { least = search.value; arrange(); } });
   const count = h("span", { class: "quiet", role: "status" });
   const grid = new Grid({
-    label: "Clients", onsort: (key) => { down = sort === key ? !down : true; sort = key; arrange(); },
+    label: "Clients", kind: "narrow", onsort: (key) => { down = sort === key ? !down : true; sort = key; arrange(); },
     onrow: (row) => { location.hash = `#/run/${facts.fingerprint}/clients/${row.client}`; },
   });
   replace(list, h("div", { class: "tools" }, h("label", { class: "field" }, h("span", {}, "Filter"), search), count), note, grid.box);
@@ -47,71 +48,91 @@ export async function clientsPart(box, facts, words) {
     arrange();
   }
 
-  let withFacts = true;
+  // What the data tells takes longer, for it is divided again: the rest is shown before it, but only the first time.
+  const place = `run/${facts.fingerprint}/clients`;
+  let withFacts = false;
   async function load() {
-    take(await ask(`run/${facts.fingerprint}/clients`));
-    if (!withFacts) return;
-    ask(`run/${facts.fingerprint}/clients`, { facts: "1" }).then(take).catch((error) => {
-      withFacts = false;
-      note.textContent = `Sizes and label mixes are not shown: ${error.problem}.`;
-    });
+    take(await ask(place, withFacts ? { facts: "1" } : {}));
+  }
+  function loadFacts() {
+    ask(place, { facts: "1" }).then((found) => { withFacts = true; take(found); }, (error) => { note.textContent = `Sizes and label mixes are not shown: ${error.problem}.`; });
   }
 
   async function moved([client]) {
-    detail?.forEach((item) => item.close());
+    detail?.close();
     detail = null;
     list.hidden = client !== undefined;
     one.hidden = client === undefined;
     if (client === undefined) { grid.paint(true); return; }
-    replace(one, loading());
-    detail = await oneClient(one, facts, client);
+    const inside = h("div", {}, loading());
+    replace(one, inside);
+    const made = await oneClient(inside, facts, client).catch((error) => { replace(inside, trouble(error)); });
+    if (inside.isConnected) detail = made;
+    else made?.close(); // somebody went elsewhere meanwhile
   }
 
   await load();
+  loadFacts();
   return {
-    shown: () => moved(words), moved, refreshed: load,
-    close: () => { grid.close(); detail?.forEach((item) => item.close()); },
+    shown: () => moved(words), moved, refreshed: async () => { await load(); await detail?.refreshed(); },
+    close: () => { grid.close(); detail?.close(); },
   };
 }
 
 async function oneClient(box, facts, client) {
-  const place = `run/${facts.fingerprint}/client/${encodeURIComponent(client)}`, labels = h("div", {}, loading());
-  const found = await ask(place);
-  const parts = [], trained = found.history.filter((own) => own.fate === "trained");
-  const chart = (label, lines, options = {}) => {
-    const made = new Chart({ label, height: 220, ...options });
-    parts.push([made, lines]);
-    return h("div", { class: "card" }, h("h3", {}, label), made.box);
-  };
+  const place = `run/${facts.fingerprint}/client/${encodeURIComponent(client)}`, labels = h("div", { class: "mix" }, loading());
+  const figures = h("dl", { class: "figures" }), charts = new Map(), cards = h("div", { class: "cards" }), troubles = h("div", {});
+  const every = h("summary", {}), rows = h("div", {});
+  let found = await ask(place), byRound = new Map();
+  const bin = () => Math.max(1, Math.ceil(facts.done / MOST_COLUMNS));
+  const within = (column) => Array.from({ length: bin() }, (_, step) => byRound.get(column * bin() + step + 1) ?? []).flat();
   const strip = new Cells({
-    columns: facts.done, rows: 1, height: 34, label: `When client ${client} was chosen`, hint: "Rounds from left to right.",
+    columns: 0, rows: 1, height: () => 34, label: `When client ${client} was chosen`, hint: "Point at a round, or walk with the arrow keys.",
+    columnTicks: (pixels) => marksBetween("round", 1, facts.done, pixels / 60).map((round) => [(round - 1) / bin(), number(round)]),
     palette: () => ({ trained: colour("c0"), "left out": colour("edge"), refused: colour("c1"), failed: colour("c3") }),
-    colour: (place, _, chosen) => { const own = found.history.filter((item) => item.round === place + 1); return own.length ? shade(chosen[own[own.length - 1].fate], 1) : null; },
-    say: (place) => {
-      const own = found.history.filter((item) => item.round === place + 1);
-      return `Round ${place + 1}: ${own.length ? own.map((item) => (item.weight === null ? item.fate : `trained with weight ${number(item.weight, 3)}`)).join("; ") : "not chosen"}.`;
+    colour: (column, _, chosen) => { const own = within(column); return own.length ? shade(chosen[own.at(-1).fate], 1) : null; },
+    say: (column) => {
+      const own = within(column), from = column * bin() + 1, to = Math.min(facts.done, from + bin() - 1);
+      return `${from === to ? `Round ${number(from)}` : `Rounds ${number(from)}–${number(to)}`}: ${own.length ? own.map((item) => (item.weight === null ? item.fate : `trained with weight ${number(item.weight, 3)}`)).join("; ") : "not chosen"}.`;
     },
   });
-  const thin = facts.done > 4000 ? h("p", { class: "quiet" }, "Too many rounds to draw one by one: see the table.") : strip.box;
-  replace(box,
-    h("p", { class: "crumbs" }, h("a", { href: `#/run/${facts.fingerprint}/clients` }, "All clients"), " / "),
-    h("h2", {}, `Client ${client}`),
-    h("dl", { class: "figures" }, [["trained", number(trained.length)], ["weight in all", number(trained.reduce((sum, own) => sum + own.weight, 0), 3)],
+
+  function show(label, x, line, options = {}) {
+    if (!charts.has(label)) {
+      const made = new Chart({ label, height: 220, extent: () => [1, Math.max(2, facts.done)], ...options });
+      charts.set(label, made);
+      cards.append(h("div", { class: "card" }, h("h3", {}, label), made.box));
+    }
+    charts.get(label).set(...oneEach(x, [line]), "round");
+  }
+
+  function paint() {
+    const trained = found.history.filter((own) => own.fate === "trained");
+    byRound = Map.groupBy(found.history, (own) => own.round);
+    replace(figures, [["trained", number(trained.length)], ["weight in all", number(trained.reduce((sum, own) => sum + own.weight, 0), 3)],
       ["refused or failed", number(found.history.filter((own) => ["refused", "failed"].includes(own.fate)).length)],
-      ["accuracy", metricText("accuracy", found.accuracy.values.at(-1))]].map(([title, value]) => h("div", {}, h("dt", {}, title), h("dd", {}, value)))),
-    h("div", { class: "cards" },
-      h("div", { class: "card" }, h("h3", {}, "Label mix"), labels),
-      h("div", { class: "card" }, h("h3", {}, "When it was chosen"), thin),
-      found.accuracy.rounds.length > 1 ? chart("Accuracy on its own test data", [found.accuracy.rounds, [{ name: "accuracy", values: found.accuracy.values }]], { text: (value) => metricText("accuracy", value) }) : null,
-      trained.length > 1 ? chart("Weight of its updates", [trained.map((own) => own.round), [{ name: "weight", values: trained.map((own) => own.weight), place: 2 }]]) : null,
-      Object.entries(found.reports).map(([signal, told], place) => chart(signal.replaceAll("_", " "), [told.rounds, [{ name: signal, values: told.values, place: place + 3 }]]))),
-    found.troubles.length ? h("div", {}, h("h3", {}, "Refusals and failures"), table(["#round", "what", "why"], found.troubles.map((own) => [number(own.round), own.kind, own.detail]), "Refusals")) : null,
-    h("details", {}, h("summary", {}, `Every training (${found.history.length})`),
-      table(["#round", "what", "#weight"], found.history.slice(-500).reverse().map((own) => [number(own.round), own.fate, number(own.weight, 3)]), "Trainings")));
-  for (const [made, [x, lines]] of parts) made.set(...oneEach(x, lines), "round");
+      ["accuracy", metricText("accuracy", found.accuracy.values.at(-1))]].map(([title, value]) => h("div", {}, h("dt", {}, title), h("dd", {}, value))));
+    strip.set({ columns: Math.ceil(facts.done / bin()) });
+    if (found.accuracy.rounds.length > 1) show("Accuracy on its own test data", found.accuracy.rounds, { name: "accuracy", values: found.accuracy.values }, { text: (value) => metricText("accuracy", value), mark: percentMark });
+    if (trained.length > 1) show("Weight of its updates", trained.map((own) => own.round), { name: "weight", values: trained.map((own) => own.weight), place: 2 });
+    Object.entries(found.reports).forEach(([signal, told], at) => show(titled(signal.replaceAll("_", " ")), told.rounds, { name: signal.replaceAll("_", " "), values: told.values, place: at + 3 }));
+    replace(troubles, found.troubles.length ? [h("h3", {}, "Refusals and failures"), table(["#round", "what", "why"], found.troubles.map((own) => [number(own.round), own.kind, own.detail]), "Refusals")] : null);
+    every.textContent = found.history.length > MOST_LISTED ? `The last ${MOST_LISTED} of ${number(found.history.length)} trainings` : `Every training (${found.history.length})`;
+    replace(rows, table(["#round", "what", "#weight"], found.history.slice(-MOST_LISTED).reverse().map((own) => [number(own.round), own.fate, number(own.weight, 3)]), "Trainings"));
+  }
+
+  replace(box,
+    h("p", { class: "crumbs" }, h("a", { href: `#/run/${facts.fingerprint}/clients` }, "← All clients")),
+    h("h2", {}, `Client ${client}`), figures,
+    add(cards, [h("div", { class: "card" }, h("h3", {}, "Label mix"), labels), h("div", { class: "card" }, h("h3", {}, "When it was chosen"), strip.box)]),
+    troubles, h("details", {}, every, rows));
+  paint();
   // The data is divided again for this, which may take longer than all the rest.
   ask(`${place}/labels`).then(mix, (error) => h("p", { class: "quiet" }, `Not known here: ${error.problem}.`)).then((shown) => replace(labels, shown));
-  return [strip, ...parts.map(([made]) => made)];
+  return {
+    async refreshed() { found = await ask(place); paint(); },
+    close() { strip.close(); charts.forEach((chart) => chart.close()); },
+  };
 }
 
 // A client may train several times in a round: the last counts for the curve, the table has all.

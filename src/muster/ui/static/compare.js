@@ -2,7 +2,7 @@
 
 import { ask } from "./api.js";
 import { choice, h, loading, replace, table, trouble } from "./dom.js";
-import { isShare, metricName, metricText, number, unitNames } from "./format.js";
+import { isShare, metricName, metricText, number, percentMark, unitNames } from "./format.js";
 import { Chart, together } from "./chart.js";
 
 const KEYS = ["sweep", "runs", "metric", "per", "at", "last", "baseline", "unfinished", "methods", "problems"];
@@ -52,7 +52,7 @@ export async function compareView(box, params) {
         if (own.trouble) return h("section", { class: "card" }, h("h2", {}, own.problem), trouble({ problem: own.trouble, fix: own.fix }));
         const lines = own.lines.filter((line) => fits("methods", line.name));
         const percent = own.column.percent;
-        const chart = new Chart({ label: own.column.title, height: 300, unit: wanted.per || "round", text: (value) => (percent ? metricText("accuracy", value) : number(value)) });
+        const chart = new Chart({ label: own.column.title, height: 300, unit: wanted.per || "round", text: percent ? (value) => metricText("accuracy", value) : number, mark: percent ? percentMark : number });
         charts.push(chart);
         waiting.push(() => {
           const [x, drawn] = together(lines.map((line) => ({ name: line.name, x: line.work, values: line.mean, ...(line.seeds > 1 ? { low: line.low, high: line.high } : {}), place: placeOf(line.name) })));

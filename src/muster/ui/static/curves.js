@@ -2,7 +2,7 @@
 
 import { ask } from "./api.js";
 import { choice, h, replace, table } from "./dom.js";
-import { isShare, metricName, metricText, number, unitNames } from "./format.js";
+import { isShare, metricName, metricText, number, percentMark, titled, unitNames } from "./format.js";
 import { Chart } from "./chart.js";
 
 const FIRST = ["accuracy", "client_accuracy_mean", "client_accuracy_worst_tenth", "client_accuracy_worst", "worst_group_accuracy"];
@@ -14,10 +14,10 @@ export async function curvesPart(box, facts) {
   let unit = "round", window = null, shown = shares.filter((name) => FIRST.includes(name));
   const controls = h("div", { class: "tools" }), note = h("p", { class: "quiet" });
   const zoomed = (from, to) => { if (unit === "round") { window = [Math.max(1, Math.floor(from)), Math.ceil(to)]; load(); } };
-  const accuracy = new Chart({ label: "Accuracies", height: 320, text: (value) => metricText("accuracy", value), onzoom: zoomed });
+  const accuracy = new Chart({ label: "Accuracies", height: 320, text: (value) => metricText("accuracy", value), mark: percentMark, onzoom: zoomed });
   const rest = others.map((name) => [name, new Chart({ label: metricName(name), height: 240, text: number, onzoom: zoomed })]);
   replace(box, controls, shares.length ? h("div", { class: "card" }, h("h2", {}, "Accuracy"), accuracy.box) : null,
-    rest.map(([name, chart]) => h("div", { class: "card" }, h("h2", {}, metricName(name)), chart.box)), note, groups(facts));
+    rest.map(([name, chart]) => h("div", { class: "card" }, h("h2", {}, titled(metricName(name))), chart.box)), note, groups(facts));
 
   function paintControls(units) {
     const marks = shares.map((name) => {
@@ -40,7 +40,7 @@ export async function curvesPart(box, facts) {
     const units = ["round", ...Object.keys(found.work)];
     if (!controls.contains(document.activeElement) || !controls.childElementCount || Boolean(window) !== controls.querySelectorAll("button").length > 0) paintControls(units);
     accuracy.set(x, shown.map((name) => ({ name: metricName(name), values: found.metrics[name], place: order.indexOf(name) })), unit);
-    for (const [name, chart] of rest) chart.set(x, [{ name: metricName(name), values: found.metrics[name], place: 1 }], unit);
+    for (const [name, chart] of rest) chart.set(x, [{ name: metricName(name), values: found.metrics[name] }], unit);
     note.textContent = found.thinned ? "Long curves are thinned out: of every stretch its lowest and its highest point are shown. Drag across rounds to look closer." : "";
   }
 

@@ -55,6 +55,10 @@ export function table(titles, rows, caption = "") {
       h("tbody", {}, rows.map((row) => h("tr", {}, row.map((cell, place) => h("td", kind(place), cell)))))));
 }
 
+// What 16 pixels are on this screen: letters are larger on a very wide one.
+export const rem = () => Number.parseFloat(getComputedStyle(document.documentElement).fontSize);
+export const canvasFont = () => `${0.75 * rem()}px system-ui, sans-serif`;
+
 export function colour(name) {
   return getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
 }

@@ -21,7 +21,7 @@ export async function costsPart(box, facts) {
         ? table(["kind of information", "#times", "#in rounds"], found.disclosed.map((own) => [own.kind, number(own.times), number(own.rounds)]), "Disclosures")
         : h("p", { class: "quiet" }, "Nothing was disclosed.")),
       found.filtered.length ? h("div", { class: "card" }, h("h2", {}, "What filters did to updates"),
-        table(["filter", "#saw", "#changed", "#refused"], found.filtered.map((own) => [own.filter, number(own.saw ?? own.seen ?? null), number(own.changed ?? null), number(own.refused ?? null)]), "Filters")) : null));
+        table(["filter", "#saw", "#changed", "#refused"], found.filtered.map((own) => [own.filter, number(own.seen), number(own.changed), number(own.refused)]), "Filters")) : null));
   }
   await load();
   return { refreshed: load };
@@ -36,8 +36,8 @@ export async function eventsPart(box, facts) {
     rows = before === null ? found.events : [...rows, ...found.events];
     const all = Object.values(found.counts).reduce((a, b) => a + b, 0), wanted = kind ? found.counts[kind] ?? 0 : all;
     if (!tools.contains(document.activeElement)) replace(tools, choice("Show", [["", `everything (${number(all)})`], ...Object.entries(found.counts).map(([name, times]) => [name, `${name} (${number(times)})`])], kind, (value) => { kind = value; load(); }));
-    replace(list, table(["when", "#round", "what", "#client", "detail"], rows.map((own) =>
-      [moment(own.time), number(own.round), h("span", { class: `event ${own.kind.replace(" ", "-")}` }, own.kind), own.client === null ? "" : h("a", { href: `#/run/${facts.fingerprint}/clients/${own.client}` }, String(own.client)), own.detail]), "Events, latest first"),
+    replace(list, table(["#round", "what", "#client", "detail", "when"], rows.map((own) =>
+      [own.round ? number(own.round) : "", h("span", { class: `event ${own.kind.replace(" ", "-")}` }, own.kind), own.client === null ? "" : h("a", { href: `#/run/${facts.fingerprint}/clients/${own.client}` }, String(own.client)), own.detail, moment(own.time)]), "Events, latest first"),
     rows.length < wanted ? h("button", { type: "button", onclick: () => load(rows.at(-1).id) }, "Earlier ones") : null);
   }
   await load();

@@ -1,9 +1,9 @@
 // What the clients have, before any training.
 
 import { ask } from "./api.js";
-import { choice, colour, h, loading, marked, replace, table } from "./dom.js";
+import { canvasFont, choice, colour, h, loading, marked, replace, table } from "./dom.js";
 import { number } from "./format.js";
-import { Cells, shade } from "./cells.js";
+import { Cells, shade, someTicks } from "./cells.js";
 
 const ORDERS = ["their number", "size", "class imbalance", "divergence"];
 const MOST = 400;
@@ -17,6 +17,8 @@ export async function federationPart(box, facts) {
 
   const mix = new Cells({
     columns: 0, rows: found.classes.length, label: "", hint: "Point at a cell: a client and a class. Enter or a click opens the client.",
+    columnTicks: (pixels) => someTicks(order.length, (column) => clients.names[order[column]], pixels, 60),
+    rowTicks: (pixels) => someTicks(found.classes.length, (row) => (found.classes[row].length > 14 ? `${found.classes[row].slice(0, 13)}…` : found.classes[row]), pixels, 15),
     palette: () => colour("c0"),
     colour: (column, row, own) => { const client = order[column], count = found.labels[client][row]; return count ? shade(own, count / Math.max(1, ...found.labels[client])) : null; },
     say: (column, row) => { const client = order[column]; return `Client ${clients.names[client]}: ${number(found.labels[client][row])} of ${number(clients.size[client])} samples are ${found.classes[row]}; class imbalance ${number(clients["class imbalance"][client], 3)}, ${number(clients.divergence[client], 3)} bits from all data.`; },
@@ -25,7 +27,7 @@ export async function federationPart(box, facts) {
   const { clients: places, matrix } = found.compared;
   const most = Math.max(0.05, ...matrix.map((row) => Math.max(...row)));
   const apart = new Cells({
-    columns: places.length, rows: places.length, height: 300, label: "How different the labels of two clients are", hint: "Point at a cell: two clients. Those that are alike stand next to each other.",
+    columns: places.length, rows: places.length, height: (width) => width, label: "How different the labels of two clients are", hint: "Point at a cell: two clients. Those that are alike stand next to each other.",
     palette: () => colour("c0"), colour: (column, row, own) => shade(own, matrix[row][column] / most),
     say: (column, row) => `Clients ${clients.names[places[row]] ?? places[row]} and ${clients.names[places[column]] ?? places[column]}: ${number(matrix[row][column], 3)} bits apart.`,
   });
@@ -37,11 +39,11 @@ export async function federationPart(box, facts) {
     order = by === "their number" ? all : all.sort((a, b) => clients[by][b] - clients[by][a] || a - b);
     const cut = order.length > MOST;
     if (cut) { const step = order.length / MOST; order = Array.from({ length: MOST }, (_, place) => order[Math.floor(place * step)]); }
-    mix.set({ columns: order.length, rows: found.classes.length, label: `Label mix of ${order.length} clients, ordered by ${by}`, height: Math.max(140, Math.min(420, 18 * found.classes.length)) });
+    mix.set({ columns: order.length, rows: found.classes.length, label: `Label mix of ${order.length} clients, ordered by ${by}`, height: () => Math.max(140, Math.min(420, 18 * found.classes.length)) });
   }
 
   replace(box, h("h2", {}, found.title), h("p", { class: "quiet" }, "From counts of samples alone: nothing was trained for it."),
-    h("div", { class: "cards" }, found.advice.map((own) => h("div", { class: "card" }, h("h3", {}, own.finding), h("p", {}, marked(own.text))))),
+    h("div", { class: "cards" }, found.advice.map((own) => h("div", { class: "card" }, h("h3", {}, marked(own.finding)), h("p", {}, marked(own.text))))),
     h("div", { class: "card" }, h("h3", {}, "Who has what"), choice("Clients by", ORDERS, by, (value) => { by = value; arrange(); }),
       h("p", { class: "quiet axis" }, `One column a client, one row a class${clients.names.length > MOST ? `; ${MOST} of ${number(clients.names.length)} clients, evenly spaced` : ""}`), mix.box),
     h("div", { class: "cards" },
@@ -94,7 +96,7 @@ class Dots {
     this.canvas.height = Math.round(height * scale);
     const context = this.canvas.getContext("2d");
     context.scale(scale, scale);
-    context.font = "12px system-ui, sans-serif";
+    context.font = canvasFont();
     context.fillStyle = colour("quiet");
     context.strokeStyle = colour("line");
     for (const share of [0, 0.5, 1]) {

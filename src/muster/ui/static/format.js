@@ -2,12 +2,12 @@
 
 const MISSING = "–";
 
-export const metricNames = {
+const metricNames = {
   accuracy: "accuracy", loss: "loss", client_accuracy_mean: "mean of clients", client_accuracy_worst: "worst client",
   client_accuracy_worst_tenth: "worst tenth of clients", client_accuracy_std: "spread over clients",
   client_accuracy_weighted: "clients, weighted", participant_accuracy: "participants only",
   last_iteration_accuracy: "last iteration only", worst_group_accuracy: "worst group",
-  group_gap: "mean group − worst group", validation_accuracy: "validation accuracy", validation_loss: "validation loss",
+  group_gap: "mean group − worst group", validation_accuracy: "validation accuracy", validation_loss: "validation loss", f1: "F1",
 };
 export const unitNames = {
   round: "rounds", client_trainings: "client trainings", bytes: "bytes sent", virtual_seconds: "virtual time",
@@ -17,6 +17,8 @@ export const unitNames = {
 export const known = (value) => value !== null && value !== undefined && !Number.isNaN(value);
 export const isShare = (metric) => /accuracy|precision|recall|^f1$|group_gap/.test(metric);
 export const metricName = (metric) => metricNames[metric] || metric.replaceAll("_", " ");
+
+export const titled = (text) => text.charAt(0).toUpperCase() + text.slice(1);
 
 export function metricText(metric, value) {
   if (!known(value)) return MISSING;
@@ -41,12 +43,32 @@ export function bytes(value) {
 
 export function duration(seconds) {
   if (!known(seconds)) return MISSING;
-  if (seconds < 1) return `${Math.round(1000 * seconds)} ms`;
-  if (seconds < 60) return `${seconds < 10 ? seconds.toFixed(1) : Math.round(seconds)} s`;
-  if (seconds < 3600) return `${Math.floor(seconds / 60)} min ${Math.round(seconds % 60)} s`;
-  if (seconds < 172800) return `${Math.floor(seconds / 3600)} h ${Math.round((seconds % 3600) / 60)} min`;
-  return `${(seconds / 86400).toFixed(1)} d`;
+  if (seconds === 0) return "0 s";
+  if (seconds < 0.9995) return `${Math.round(1000 * seconds)} ms`;
+  if (seconds < 59.5) return `${seconds < 10 ? Number(seconds.toFixed(1)) : Math.round(seconds)} s`;
+  if (seconds < 3599.5) return twoParts(Math.round(seconds), 60, "min", "s");
+  if (seconds < 172800) return twoParts(Math.round(seconds / 60), 60, "h", "min");
+  return `${Number((seconds / 86400).toFixed(1))} d`;
 }
+
+function twoParts(small, size, name, smallName) {
+  return `${Math.floor(small / size)} ${name}${small % size ? ` ${small % size} ${smallName}` : ""}`;
+}
+
+// Steps between marks that people count in: of what is counted, there is no round 1.5; of time, minutes and hours.
+const COUNTS = [...Array(10).keys()].flatMap((power) => [1, 2, 5].map((step) => step * 10 ** power));
+const TIMES = [...[-3, -2, -1].flatMap((power) => [1, 2, 5].map((step) => step * 10 ** power)), 1, 2, 5, 10, 15, 30,
+  ...[1, 2, 5, 10, 15, 30].map((step) => 60 * step), ...[1, 2, 3, 6, 12].map((step) => 3600 * step), ...COUNTS.map((step) => 86400 * step)];
+export const stepsOf = (unit) => ({ round: COUNTS, client_trainings: COUNTS, virtual_seconds: TIMES, seconds: TIMES })[unit];
+
+// Marks from one value to another, at most so many.
+export function marksBetween(unit, from, to, most) {
+  const step = stepsOf(unit).find((own) => (to - from) / own <= most) ?? to - from;
+  const first = Math.ceil(from / step);
+  return Array.from({ length: Math.max(0, Math.floor(to / step) - first + 1) }, (_, place) => (first + place) * step);
+}
+
+export const percentMark = (value) => `${number(Math.round(1000 * value) / 10)} %`;
 
 export function moment(seconds) {
   if (!seconds) return MISSING;

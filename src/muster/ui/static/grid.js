@@ -3,16 +3,18 @@
 import { h, replace } from "./dom.js";
 
 const HEIGHT = 38;
-const BEYOND = 12;
+const BEYOND = 8;
 
-// columns: {key, title, number, text(row), cell(row)?, value(row), width}. rows(): array of rows or {group, ...}.
+// columns: {key, title, number, text(row), cell(row)?, value(row), width}; rows: rows or {group, ...}. Widths are for letters of 16 pixels.
 export class Grid {
-  constructor({ label, onsort, onrow }) {
-    Object.assign(this, { onsort, onrow, columns: [], rows: [], sort: { key: "", down: false } });
+  constructor({ label, kind, onsort, onrow }) {
+    Object.assign(this, { onsort, onrow, columns: [], rows: [], lines: [], first: 0, last: 0, sort: { key: "", down: false } });
     this.head = h("thead", {});
-    this.body = h("tbody", {});
+    this.above = h("tr", { "aria-hidden": "true", class: "gap" });
+    this.under = h("tr", { "aria-hidden": "true", class: "gap" });
+    this.body = h("tbody", {}, this.above, this.under);
     this.table = h("table", { "aria-label": label }, this.head, this.body);
-    this.box = h("div", { class: "grid", tabindex: "0", role: "region", "aria-label": label }, this.table);
+    this.box = h("div", { class: `grid ${kind}`, tabindex: "0", role: "region", "aria-label": label }, this.table);
     this.box.addEventListener("scroll", () => this.paint(), { passive: true });
     this.watch = new ResizeObserver(() => this.paint(true));
     this.watch.observe(this.box);
@@ -22,7 +24,7 @@ export class Grid {
 
   setColumns(columns) {
     this.columns = columns;
-    this.table.style.minWidth = `${columns.reduce((sum, column) => sum + (column.width || 110), 0)}px`;
+    this.table.style.minWidth = `${columns.reduce((sum, column) => sum + column.width, 0) / 16}rem`;
     this.paintHead();
     this.paint(true);
   }
@@ -41,30 +43,34 @@ export class Grid {
       }, column.plain ? column.title : h("button", {
         type: "button", class: "sort", "data-key": column.key, onclick: () => this.onsort(column.key),
       }, column.title, h("span", { "aria-hidden": "true" }, own ? (this.sort.down ? " ▾" : " ▴") : "")));
-      cell.style.width = `${column.width || 110}px`;
+      cell.style.width = `${column.width / 16}rem`;
       return cell;
     })));
     if (focused) this.head.querySelector(`[data-key="${CSS.escape(focused)}"]`)?.focus();
   }
 
+  // Rows that stay in sight stay as they are; with `force` all are made anew.
   paint(force = false) {
     const room = this.box.clientHeight || 600;
     const first = Math.max(0, Math.floor(this.box.scrollTop / HEIGHT) - BEYOND);
     const last = Math.min(this.rows.length, Math.ceil((this.box.scrollTop + room) / HEIGHT) + BEYOND);
     if (!force && first === this.first && last === this.last) return;
-    this.first = first;
-    this.last = last;
     const focused = this.body.contains(document.activeElement) ? document.activeElement.dataset.focus : null;
-    const gap = (rows) => {
-      const row = h("tr", { "aria-hidden": "true", class: "gap" });
-      row.style.height = `${rows * HEIGHT}px`;
-      return row;
-    };
+    const stay = !force && first < this.last && last > this.first;
+    const [from, to] = stay ? [Math.max(first, this.first), Math.min(last, this.last)] : [first, first];
+    const kept = stay ? this.lines.slice(from - this.first, to - this.first) : [];
+    for (const line of this.lines) if (!kept.includes(line)) line.remove();
+    const before = this.made(first, from), after = this.made(to, last);
+    this.above.after(...before);
+    this.under.before(...after);
+    Object.assign(this, { first, last, lines: [...before, ...kept, ...after] });
+    this.above.style.height = `${first * HEIGHT}px`;
+    this.under.style.height = `${(this.rows.length - last) * HEIGHT}px`;
     this.table.setAttribute("aria-rowcount", String(this.rows.length + 1));
-    replace(this.body, gap(first), this.rows.slice(first, last).map((row, place) => this.line(row, first + place)),
-      gap(this.rows.length - last));
-    if (focused) this.body.querySelector(`[data-focus="${CSS.escape(focused)}"]`)?.focus();
+    if (focused) this.body.querySelector(`[data-focus="${CSS.escape(focused)}"]`)?.focus({ preventScroll: true });
   }
+
+  made(from, to) { return this.rows.slice(from, to).map((row, place) => this.line(row, from + place)); }
 
   line(row, place) {
     if (row.group !== undefined)

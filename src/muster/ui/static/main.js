@@ -1,15 +1,16 @@
 // The page: which view is shown, what has changed, light and dark.
 
 import { ask, listen, takeToken } from "./api.js";
-import { h, replace, trouble } from "./dom.js";
+import { h, loading, replace, trouble } from "./dom.js";
 import { runsView } from "./runs.js";
 import { runView } from "./run.js";
 import { compareView } from "./compare.js";
 
 const main = document.getElementById("main");
-export const about = { control: false };
+const about = { control: false };
 let view = null;
 let place = "";
+let missed = false; // whether something has changed while a view was being loaded
 
 function parsed() {
   const [path, query = ""] = location.hash.replace(/^#/, "").split("?");
@@ -17,7 +18,7 @@ function parsed() {
 }
 
 async function show() {
-  const { words, params } = parsed();
+  const { words, params } = parsed(), led = place !== "";
   const [name = "runs", ...rest] = words;
   for (const link of document.querySelectorAll("header nav a"))
     if (link.hash === `#/${name === "run" ? "runs" : name}`) link.setAttribute("aria-current", "page");
@@ -25,17 +26,26 @@ async function show() {
   const key = name === "run" ? `run/${rest[0]}` : name;
   if (view && key === place && view.moved) { view.moved(rest, params); return; }
   view?.close?.();
+  view = null;
   place = key;
-  const box = h("div", {});
+  const box = h("div", {}, loading());
   replace(main, box);
+  scrollTo(0, 0);
+  let made;
   try {
-    if (name === "run" && rest[0]) view = await runView(box, rest, params, about);
-    else if (name === "compare") view = await compareView(box, params);
-    else view = await runsView(box, params);
+    if (name === "run" && rest[0]) made = await runView(box, rest, params, about);
+    else if (name === "compare") made = await compareView(box, params);
+    else made = await runsView(box, params);
   } catch (error) {
-    view = { close() {} };
-    replace(box, trouble(error), error.status === 401 ? tokenForm() : null);
+    made = {};
+    if (error.status === 503) { showTrouble(error); replace(box, h("p", { class: "quiet" }, "This view appears by itself once the store can be read.")); }
+    else replace(box, trouble(error), error.status === 401 ? tokenForm() : null);
   }
+  if (!box.isConnected) { made.close?.(); return; } // somebody went elsewhere meanwhile
+  view = made;
+  if (led && document.activeElement === document.body) main.focus({ preventScroll: true }); // the link that led here has gone
+  if (missed) view.changed?.({ runs: [], reload: true, trouble: null });
+  missed = false;
   const heading = main.querySelector("h1");
   document.title = heading ? `${heading.textContent} · Muster` : "Muster";
 }
@@ -48,20 +58,25 @@ function tokenForm() {
     h("button", { type: "button", onclick: enter }, "Enter"));
 }
 
-function heard(change) {
+function showTrouble(problem) {
   const box = document.getElementById("trouble");
-  box.hidden = !change.trouble;
-  replace(box, change.trouble ? trouble(change.trouble) : null);
-  if (change.reload && !change.trouble && !view?.changed) show();
-  view?.changed?.(change);
+  box.hidden = !problem;
+  replace(box, problem ? trouble(problem) : null);
+}
+
+function heard(change) {
+  showTrouble(change.trouble);
+  if (!view) missed = true;
+  else if (view.changed) view.changed(change);
+  else if (change.reload && !change.trouble) show();
 }
 
 let wasLive = true;
-function state(live) {
+function state(live, problem = null) {
   const sign = document.getElementById("live");
   sign.textContent = live ? "live" : "not connected";
   sign.classList.toggle("on", live);
-  if (live && !wasLive) view?.changed?.({ runs: [], reload: true, trouble: null });
+  if (live) heard({ runs: [], reload: !wasLive, trouble: problem });
   wasLive = live;
 }
 

@@ -2,8 +2,8 @@
 
 import { ask } from "./api.js";
 import { choice, colour, h, replace, trouble } from "./dom.js";
-import { number } from "./format.js";
-import { Cells, shade } from "./cells.js";
+import { marksBetween, number } from "./format.js";
+import { Cells, shade, someTicks } from "./cells.js";
 
 const ORDERS = [["client", "their number"], ["trained", "participation"], ["accuracy", "accuracy"], ["samples", "samples"], ["class imbalance", "class imbalance"]];
 
@@ -16,9 +16,9 @@ function bytesOf(text) {
 
 export async function mapPart(box, facts) {
   let by = "client", found = null, planes = {}, most = 1;
-  const tools = h("div", { class: "tools" }), problem = h("div", {});
-  const first = (column) => Math.floor((column * found.rounds) / found.width) + 1;
-  const last = (column) => Math.max(first(column), Math.ceil(((column + 1) * found.rounds) / found.width));
+  const tools = h("div", { class: "tools" }), problem = h("div", {}), axis = h("p", { class: "quiet axis" });
+  const first = (column) => Math.ceil((column * found.rounds) / found.width) + 1;
+  const last = (column) => Math.ceil(((column + 1) * found.rounds) / found.width);
   const members = (row) => found.order.slice(Math.ceil((row * found.clients) / found.height), Math.max(Math.ceil((row * found.clients) / found.height) + 1, Math.ceil(((row + 1) * found.clients) / found.height)));
   const count = (name, column, row) => (planes[name] ? planes[name][row * found.width + column] : 0);
   const single = (column, row) => first(column) === last(column) && members(row).length === 1;
@@ -28,6 +28,8 @@ export async function mapPart(box, facts) {
   };
   const cells = new Cells({
     columns: 0, rows: 0, label: "", hint: "Point at a cell, or walk with the arrow keys. Enter or a click opens the client.",
+    columnTicks: (pixels) => marksBetween("round", 1, found.rounds, pixels / 60).map((round) => [((round - 1) * found.width) / found.rounds, number(round)]),
+    rowTicks: (pixels) => someTicks(found.height, (row) => String(members(row)[0]), pixels, 15),
     palette: () => ({ trained: colour("c0"), "left out": colour("edge"), refused: colour("c1"), failed: colour("c3") }),
     colour(column, row, chosen) {
       if (count("refused", column, row)) return shade(chosen.refused, 1);
@@ -54,7 +56,7 @@ export async function mapPart(box, facts) {
   });
   replace(box, tools, problem, h("div", { class: "card" }, h("h2", {}, "Who took part when"),
     h("p", { class: "legend" }, ["trained", "left out", "refused", "failed"].map((name) => h("span", { class: `key ${name.replace(" ", "-")}` }, name))),
-    h("p", { class: "quiet axis" }, "Rounds from left to right, one row a client"), cells.box));
+    axis, cells.box));
 
   function paintTools() {
     replace(tools, choice("Clients by", ORDERS, by, async (value) => {
@@ -68,6 +70,7 @@ export async function mapPart(box, facts) {
     found = await ask(`run/${facts.fingerprint}/map`, { by });
     planes = Object.fromEntries(Object.entries(found.planes).map(([name, text]) => [name, bytesOf(text)]));
     most = planes.trained ? planes.trained.reduce((a, b) => Math.max(a, b), 1) : 1;
+    axis.textContent = `Rounds from left to right; ${found.clients > found.height ? "clients from top to bottom" : "one row a client, with its number"}${most > 1 ? "; the darker, the more trainings" : ""}.`;
     cells.set({ columns: found.rounds ? found.width : 0, rows: found.clients ? found.height : 0, label: `Map of ${number(found.clients)} clients over ${number(found.rounds)} rounds, ordered by ${by}` });
   }
 

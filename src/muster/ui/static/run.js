@@ -32,7 +32,7 @@ export async function runView(box, words, params, about) {
     ];
     const focused = head.contains(document.activeElement) ? document.activeElement.id : "";
     replace(head,
-      h("p", { class: "crumbs" }, h("a", { href: "#/runs" }, "Runs"), " / "),
+      h("p", { class: "crumbs" }, h("a", { href: "#/runs" }, "← All runs")),
       h("h1", {}, facts.name || "run"),
       h("p", { class: "facts" }, statusSign(facts.status), " ", progressBar(facts.done, facts.rounds),
         facts.status === "running" && facts.left ? h("span", {}, `${duration(facts.left)} left`) : null,
@@ -43,8 +43,17 @@ export async function runView(box, words, params, about) {
       facts.error ? h("p", { class: "trouble" }, facts.error) : null,
       h("dl", { class: "figures" }, cards.map(([title, value]) => h("div", {}, h("dt", {}, title), h("dd", {}, value)))));
     if (focused) document.getElementById(focused)?.focus();
+  }
+
+  let shown = "";
+  function paintTabs() {
+    if (shown === (shown = `${name} ${facts.timed}`)) return;
+    const focused = tabs.contains(document.activeElement);
     replace(tabs, Object.entries(PARTS).filter(([key]) => key !== "timeline" || facts.timed).map(([key, [title]]) =>
       h("a", { href: `#/run/${fingerprint}/${key}`, "aria-current": key === name ? "page" : null }, title)));
+    const current = tabs.querySelector("[aria-current]");
+    tabs.scrollLeft = current.offsetLeft - tabs.offsetLeft - 60; // on a phone not all of them are in sight
+    if (focused) current.focus({ preventScroll: true });
   }
 
   async function stop() {
@@ -59,6 +68,7 @@ export async function runView(box, words, params, about) {
     part = null;
     name = next;
     paintHead();
+    paintTabs();
     replace(inside, loading());
     const fresh = h("div", {});
     try {
@@ -79,6 +89,7 @@ export async function runView(box, words, params, about) {
       const left = facts.left;
       facts = Object.assign(facts, { left }, await ask(`run/${fingerprint}`));
       paintHead();
+      paintTabs();
       await part?.refreshed?.(facts);
     } catch (error) {
       if (error.status === 404) { part?.close?.(); replace(box, trouble(error), h("p", {}, h("a", { href: "#/runs" }, "To all runs"))); }

@@ -10,26 +10,30 @@ const FACTS = {
   name: { title: "run" },
   status: { title: "status", width: 125 },
   progress: { title: "rounds", width: 150 },
-  left: { title: "time left", number: true, width: 100, text: (row) => (row.status === "running" ? duration(row.left) : "") },
+  left: { title: "time left", number: true, text: (row) => (row.status === "running" ? duration(row.left) : "") },
   method: { title: "selection" },
-  seed: { title: "seed", number: true, width: 70 },
+  seed: { title: "seed", number: true },
   sweeps: { title: "sweep", width: 130 },
-  client_trainings: { title: "trainings", number: true, width: 100, text: (row) => number(row.client_trainings) },
+  client_trainings: { title: "trainings", number: true, text: (row) => number(row.client_trainings) },
   bytes: { title: "sent", number: true, width: 100, text: (row) => bytes(row.bytes) },
-  virtual_seconds: { title: "virtual time", number: true, width: 120, text: (row) => (row.virtual_seconds ? duration(row.virtual_seconds) : "–") },
-  seconds: { title: "took", number: true, width: 90, text: (row) => duration(row.seconds) },
+  virtual_seconds: { title: "virtual time", number: true, text: (row) => (row.virtual_seconds ? duration(row.virtual_seconds) : "–") },
+  seconds: { title: "took", number: true, width: 110, text: (row) => duration(row.seconds) },
   started: { title: "begun", width: 165, text: (row) => moment(row.started) },
-  fingerprint: { title: "fingerprint", width: 110, text: (row) => row.fingerprint.slice(0, 8) },
+  fingerprint: { title: "fingerprint", text: (row) => row.fingerprint.slice(0, 8) },
 };
-const SHOWN = ["name", "status", "progress", "left", "method", "seed", "client_trainings", "bytes", "started"];
-const ON_PHONE = ["name", "status", "progress"];
+const REST = ["client_trainings", "bytes", "started"];
 const SIGNS = { running: "▶", complete: "✓", failed: "✕", stopped: "■", interrupted: "!", planned: "…" };
 
 // Wide enough for the longest text, so that no two names are cut to the same beginning; a paragraph is cut all the same.
+const narrow = () => innerWidth < 700;
+const letter = () => (narrow() ? 7.4 : 8.6);
 function widthOf(texts) {
   const longest = texts.reduce((most, text) => Math.max(most, (text || "").length), 0);
-  return Math.min(innerWidth < 700 ? 260 : 480, Math.max(140, Math.ceil(8.6 * longest) + 26));
+  return Math.min(narrow() ? 230 : 480, Math.max(140, Math.ceil(letter() * longest) + 26));
 }
+
+// Room for a title, which is bold, and the sign of its order.
+const headWidth = (title) => Math.ceil(1.06 * letter() * title.length) + (narrow() ? 34 : 44);
 
 export function statusSign(status) {
   return h("span", { class: `status ${status}` }, h("span", { "aria-hidden": "true" }, SIGNS[status] || ""), ` ${status}`);
@@ -54,12 +58,11 @@ export async function runsView(box, params) {
   const compare = h("a", { class: "button", hidden: true }, "Compare");
   const empty = h("p", { class: "quiet", hidden: true }, "No runs yet. Start one with ", h("code", {}, "muster run CONFIG.toml"), ": it appears here by itself.");
   const grid = new Grid({
-    label: "Runs",
+    label: "Runs", kind: "tall",
     onsort: (key) => { wanted.down = wanted.sort === key ? !wanted.down : Boolean(columnOf(key).number); wanted.sort = key; keep(); arrange(); },
     onrow: (row) => { location.hash = `#/run/${row.fingerprint}`; },
   });
   replace(box, h("h1", {}, "Runs"), tools, empty, grid.box);
-  grid.box.classList.add("tall");
 
   function keep() {
     const words = new URLSearchParams();
@@ -71,7 +74,7 @@ export async function runsView(box, params) {
   }
 
   function columnOf(key) {
-    if (key === "chosen") return { key, title: "", plain: true, width: 44, value: () => "", cell: (row) => {
+    if (key === "chosen") return { key, title: "", plain: true, width: 48, value: () => "", cell: (row) => {
       const mark = h("input", { type: "checkbox", "aria-label": `Choose ${row.name}, seed ${row.seed}`, "data-focus": `c${row.fingerprint}`, checked: chosen.has(row.fingerprint),
         onchange: () => { if (mark.checked) chosen.add(row.fingerprint); else chosen.delete(row.fingerprint); showChosen(); } });
       return mark;
@@ -81,9 +84,9 @@ export async function runsView(box, params) {
     if (key === "status") return { key, ...FACTS.status, value: (row) => row.status, cell: (row) => statusSign(row.status) };
     if (key === "progress") return { key, ...FACTS.progress, value: (row) => row.done / (row.rounds || 1), cell: (row) => progressBar(row.done, row.rounds) };
     if (key === "method") return { key, ...FACTS.method, width: widthOf(rows.map((row) => row.method)), value: (row) => row.method, text: (row) => row.method || "–" };
-    if (FACTS[key]) return { key, text: (row) => (known(row[key]) ? String(row[key]) : "–"), ...FACTS[key], value: (row) => row[key] };
-    if (metrics.includes(key)) return { key, title: metricName(key), number: true, width: Math.max(100, 9 * metricName(key).length + 24), value: (row) => row.metrics[key], text: (row) => metricText(key, row.metrics[key]) };
-    return { key, title: key, width: Math.max(110, 9 * key.length + 24), value: (row) => asNumber(row.settings[key]), text: (row) => row.settings[key] ?? "–" };
+    if (FACTS[key]) return { key, width: headWidth(FACTS[key].title), text: (row) => (known(row[key]) ? String(row[key]) : "–"), ...FACTS[key], value: (row) => row[key] };
+    if (metrics.includes(key)) return { key, title: metricName(key), number: true, width: headWidth(metricName(key)), value: (row) => row.metrics[key], text: (row) => metricText(key, row.metrics[key]) };
+    return { key, title: key, width: headWidth(key), value: (row) => asNumber(row.settings[key]), text: (row) => row.settings[key] ?? "–" };
   }
 
   const asNumber = (text) => (text !== undefined && text !== "" && !Number.isNaN(Number(text)) ? Number(text) : text);
@@ -91,10 +94,10 @@ export async function runsView(box, params) {
   function shownColumns() {
     if (wanted.columns) return wanted.columns;
     const first = FIRST_METRICS.filter((name) => metrics.includes(name)).slice(0, 3);
-    if (innerWidth < 700) return ["name", ...first.slice(0, 1), ...ON_PHONE.slice(1)];
+    if (narrow()) return ["name", ...first.slice(0, 1), "status", "progress"];
     const told = settings.filter((key) => !/^(selection|rounds|devices)/.test(key)).slice(0, 2);
     const moving = rows.some((row) => row.status === "running");
-    return ["name", "status", "progress", ...(moving ? ["left"] : []), ...first, ...told, ...SHOWN.slice(4)];
+    return ["name", "status", "progress", ...(moving ? ["left"] : []), "method", "seed", ...first, ...told, ...REST];
   }
 
   function matcher(text) {

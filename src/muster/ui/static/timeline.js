@@ -1,18 +1,18 @@
 // Who worked from when to when, in virtual time.
 
 import { ask } from "./api.js";
-import { colour, h, replace } from "./dom.js";
-import { duration, number } from "./format.js";
+import { canvasFont, colour, h, replace } from "./dom.js";
+import { duration, marksBetween, number } from "./format.js";
 
 const COLOURS = { used: "c0", "left out": "edge", refused: "c1", failed: "c3", left: "c5", late: "c7", stale: "c2" };
 
 export async function timelinePart(box, facts) {
-  let found = null, window = null, at = -1;
+  let found = null, window = null, follows = true, at = -1;
   const canvas = h("canvas", { tabindex: "0", role: "img" }), words = h("p", { class: "cell-words", role: "status" }, "Point at a training, or walk with the arrow keys.");
   const stage = h("div", { class: "stage" }, canvas), tools = h("div", { class: "tools" }), note = h("p", { class: "quiet" });
   replace(box, tools, h("div", { class: "card" }, h("h2", {}, "Trainings in virtual time"),
     h("p", { class: "legend" }, Object.keys(COLOURS).map((name) => h("span", { class: `key ${name.replace(" ", "-")}` }, name === "left" ? "client left" : name))),
-    stage, words), note);
+    h("p", { class: "quiet axis" }, "One row a client, with its number; virtual time from left to right. Lines: the server moves on."), stage, words), note);
   let rows = new Map(), order = [];
 
   async function load() {
@@ -23,6 +23,7 @@ export async function timelinePart(box, facts) {
     }
     const clients = [...new Set(found.flights.client)].sort((a, b) => a - b);
     rows = new Map(clients.map((client, place) => [client, place]));
+    at = -1;
     order = found.flights.client.map((_, place) => place).sort((a, b) => found.flights.started[a] - found.flights.started[b]);
     note.textContent = found.cut ? "Only the latest trainings of this stretch are shown: look closer for the others." : "";
     paint();
@@ -34,10 +35,11 @@ export async function timelinePart(box, facts) {
     const [from, to] = window, middle = (from + to) / 2 + by * (to - from), half = ((to - from) / 2) * scale;
     window = [Math.max(0, middle - half), Math.min(found.whole, middle + half)];
     if (window[1] - window[0] <= 0) window = [0, found.whole];
+    follows = false;
     load();
   }
   replace(tools, [["Earlier", -0.5, 1], ["Later", 0.5, 1], ["Closer", 0, 0.5], ["Wider", 0, 2]].map(([title, by, scale]) =>
-    h("button", { type: "button", onclick: () => move(by, scale) }, title)), h("button", { type: "button", onclick: () => { window = [0, found.whole]; load(); } }, "All"));
+    h("button", { type: "button", onclick: () => move(by, scale) }, title)), h("button", { type: "button", onclick: () => { window = [0, found.whole]; follows = false; load(); } }, "All"));
 
   const left = 54, below = 24;
   const x = (time) => left + ((canvas.clientWidth - left - 8) * (time - window[0])) / (window[1] - window[0] || 1);
@@ -52,7 +54,7 @@ export async function timelinePart(box, facts) {
     canvas.setAttribute("aria-label", `Timeline of ${found.flights.client.length} trainings of ${rows.size} clients, from ${duration(window[0])} to ${duration(window[1])}`);
     const context = canvas.getContext("2d");
     context.scale(scale, scale);
-    context.font = "11px system-ui, sans-serif";
+    context.font = canvasFont();
     context.strokeStyle = colour("line");
     context.fillStyle = colour("quiet");
     for (const [, , ended] of found.rounds) {
@@ -62,15 +64,14 @@ export async function timelinePart(box, facts) {
       context.lineTo(x(ended), height - below);
       context.stroke();
     }
-    const ticks = Math.max(2, Math.floor(width / 140));
-    for (let tick = 0; tick <= ticks; tick += 1) {
-      const time = window[0] + ((window[1] - window[0]) * tick) / ticks;
-      context.textAlign = tick === ticks ? "right" : tick ? "center" : "left";
-      context.fillText(duration(time), Math.min(x(time), width - 2), height - 7);
+    context.textAlign = "center";
+    for (const time of marksBetween("virtual_seconds", window[0], window[1], width / 90)) {
+      const half = context.measureText(duration(time)).width / 2;
+      context.fillText(duration(time), Math.max(left + half - 8, Math.min(x(time), width - half - 2)), height - 7);
     }
     context.textAlign = "right";
-    const each = Math.max(1, Math.ceil(12 / high()));
-    for (const [client, place] of rows) if (place % each === 0) context.fillText(String(client), left - 8, (place + 0.5) * high() + 4);
+    const each = Math.max(1, Math.ceil(15 / high()));
+    for (const [client, place] of rows) if (place % each === 0) context.fillText(String(client), left - 8, Math.max(10, (place + 0.5) * high() + 4));
     const chosen = Object.fromEntries(Object.entries(COLOURS).map(([name, own]) => [name, colour(own)]));
     context.save();
     context.beginPath();
@@ -112,5 +113,5 @@ export async function timelinePart(box, facts) {
   watch.observe(stage);
   document.addEventListener("theme", paint);
   await load();
-  return { shown: paint, refreshed: async (now) => { if (now.status === "running") window = null; await load(); }, close: () => { watch.disconnect(); document.removeEventListener("theme", paint); } };
+  return { shown: paint, refreshed: async () => { if (follows) window = null; await load(); }, close: () => { watch.disconnect(); document.removeEventListener("theme", paint); } };
 }

@@ -106,6 +106,10 @@ class DataAttack(Attack):
     changes: ClassVar[bool] = False
     poisons: ClassVar[bool] = True
 
+    def needs_classes(self) -> bool:
+        """It changes what class samples have; one that does not says so."""
+        return True
+
     def apply(self, updates: Updates, spec: ParameterSpec, draws: Draws) -> Filtered:
         return Filtered(updates)
 

@@ -193,7 +193,8 @@ def _stretch(characters: Characters, who: Lives, now: Ints) -> Ints:
 class Played:
     """How far the stretch of each client's life that contains a moment has been played.
 
-    For everybody eleven bytes a client are kept: touching memory for the first time costs more than playing.
+    For everybody eleven bytes a client are kept, and all of them are written to in the beginning: touching memory
+    for the first time, here and there, costs more than playing.
     """
 
     stretch: npt.NDArray[np.integer]
@@ -214,10 +215,10 @@ class Played:
     def nothing(cls, clients: int) -> Played:
         """No stretch of anybody's life."""
         return cls(
-            np.zeros(clients, dtype=np.uint32),
-            np.zeros(clients, dtype=np.bool_),
-            np.zeros(clients, dtype=np.uint32),
-            np.zeros(clients, dtype=np.uint16),
+            np.full(clients, 0, dtype=np.uint32),
+            np.full(clients, False),
+            np.full(clients, 0, dtype=np.uint32),
+            np.full(clients, 0, dtype=np.uint16),
         )
 
 
@@ -277,14 +278,17 @@ class Following:
 
     def __init__(self, characters: Characters, clients: int, seed: int) -> None:
         self._characters, self._seed, self._now = characters, seed, 0.0
-        # Pages of memory for clients that have not changed yet are never touched.
+        #: Which opening is each client's own.
+        self._opening = np.empty(clients, dtype=np.min_scalar_type((1 << _OPENING_BITS) - 1))
+        for part in draws.slices(clients):
+            self._opening[part] = which_opening(own_keys(np.arange(part.start, part.stop), seed))
         self._played = Played.nothing(clients)
 
     def __call__(self, now: float, who: Ints) -> tuple[Bools, Floats]:
         if now < self._now:  # what has been played is too far ahead
             self._played = Played.nothing(len(self._played.online))
         self._now = now
-        openings, which = self._characters.openings, which_opening(own_keys(who, self._seed))
+        openings, which = self._characters.openings, self._opening[who]
         online, change = openings.online[which], openings.ends[which]
         later = np.flatnonzero(change <= now)
         if len(later):
