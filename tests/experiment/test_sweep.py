@@ -6,6 +6,7 @@ import math
 import os
 import signal
 from dataclasses import dataclass
+from types import SimpleNamespace
 
 import pytest
 
@@ -292,6 +293,26 @@ def test_time_left_is_worked_off_by_the_jobs_in_order():
     assert seconds_left({"d": 2}, kinds, paces, jobs=1) == 11  # the mean of what is known
     assert seconds_left({"a": 0}, kinds, {}, jobs=1) == 0
     assert math.isnan(seconds_left({"a": 1}, kinds, {}, jobs=1))
+
+
+def test_what_was_loaded_is_shared_by_all_runs():
+    paces = {"slow": Pace(1.0, 5.0)}
+    assert seconds_left({"a": 2, "b": 2, "c": 2}, dict.fromkeys("abc", "slow"), paces, jobs=1) == 11
+
+
+def test_evaluations_count_as_often_as_there_are(tiny, monkeypatch):
+    """The last round of a trial is always evaluated; of a run that evaluates every sixth, only a sixth is."""
+    seen = []
+
+    def tried(experiment, workers):
+        seen.append(experiment)
+        costs = [SimpleNamespace(seconds=seconds) for seconds in (9.0, 1.0, 4.0)]
+        return SimpleNamespace(ledger=SimpleNamespace(rounds=costs))
+
+    monkeypatch.setattr("muster.experiment.estimate.run", tried)
+    (pace,) = calibrate([tiny(evaluation={"every": 6})], {}, workers=0).values()
+    assert pace.seconds_a_round == 1.5
+    assert (seen[0].rounds, seen[0].evaluation) == (3, {"every": 3})
 
 
 def test_a_trial_is_not_tracked(tiny, tmp_path):

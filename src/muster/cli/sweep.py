@@ -129,7 +129,7 @@ def _show_plan(
     jobs, workers = share_of_cores(jobs, workers, len(missing) or 1)
 
     def told(experiment: Experiment) -> None:
-        err.print(f"trying two rounds of {experiment.title} …", markup=False, style="dim")
+        err.print(f"trying three rounds of {experiment.title} …", markup=False, style="dim")
 
     paces = calibrate(missing, known_paces(runs), workers, told)
     rows: dict[tuple[str, int, str], list[Experiment]] = {}

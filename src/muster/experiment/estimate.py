@@ -9,14 +9,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from muster.config.experiment import Experiment
+from muster.config.experiment import EvaluationOptions, Experiment
 from muster.config.identity import pace_kind
 from muster.core.errors import MusterError
+from muster.core.registry import build
 from muster.experiment.runner import run
 from muster.results.store import Run
 
-#: The first round of a trial warms up, the second counts.
-TRIAL_ROUNDS = 2
+#: Of the rounds of a trial the first warms up, the second is one without an evaluation, the last one with.
+TRIAL_ROUNDS = 3
 #: No new trial begins after this many seconds.
 TRIAL_SECONDS = 60.0
 
@@ -26,7 +27,7 @@ class Pace:
     """How fast experiments of one kind go."""
 
     seconds_a_round: float
-    #: Loading and partitioning data, building the model.
+    #: Loading and partitioning data, building the model: once, as the runs of a sweep share what was loaded.
     setup_seconds: float = 0.0
     #: "runs in the store", "a trial", or "a guess from the others".
     source: str = ""
@@ -50,7 +51,7 @@ def calibrate(
     told: Callable[[Experiment], None] = lambda experiment: None,
     budget: float = TRIAL_SECONDS,
 ) -> dict[str, Pace]:
-    """The pace of every kind of experiment; kinds that are not known are tried for two rounds."""
+    """The pace of every kind of experiment; kinds that are not known are tried for three rounds."""
     paces, start = dict(known), time.monotonic()
     kinds = {pace_kind(experiment.described()): experiment for experiment in experiments}
     for kind, experiment in kinds.items():
@@ -69,12 +70,17 @@ def calibrate(
 def _trial(experiment: Experiment, workers: int | None) -> Pace:
     start = time.monotonic()
     try:
+        every = build(EvaluationOptions, experiment.evaluation, "evaluation").every
+        evaluation = {**experiment.evaluation, "every": TRIAL_ROUNDS}
         # Trackers are for real runs.
-        result = run(dataclasses.replace(experiment, rounds=TRIAL_ROUNDS, tracking={}), workers)
+        short = dataclasses.replace(experiment, rounds=TRIAL_ROUNDS, evaluation=evaluation, tracking={})
+        result = run(short, workers)
     except MusterError as error:
         return Pace(0.0, source="a trial", fails=error.problem)
     seconds = [costs.seconds for costs in result.ledger.rounds]
-    return Pace(seconds[-1], max(0.0, time.monotonic() - start - sum(seconds)), source="a trial")
+    *_, plain, evaluated = seconds
+    a_round = plain + max(0.0, evaluated - plain) / every
+    return Pace(a_round, max(0.0, time.monotonic() - start - sum(seconds)), source="a trial")
 
 
 def seconds_left(left: Mapping[str, int], kinds: Mapping[str, str], paces: Mapping[str, Pace], jobs: int) -> float:
@@ -86,10 +92,11 @@ def seconds_left(left: Mapping[str, int], kinds: Mapping[str, str], paces: Mappi
         return 0.0
     if not paces:
         return float("nan")
-    typical = float(np.mean([pace.seconds_a_round for pace in paces.values()]))
-    busy = np.zeros(max(1, jobs))
+    typical = Pace(float(np.mean([pace.seconds_a_round for pace in paces.values()])))
+    busy, setup = np.zeros(max(1, jobs)), 0.0
     for run_id, rounds in left.items():
         if rounds:
-            pace = paces.get(kinds[run_id], Pace(typical))
-            busy[busy.argmin()] += pace.setup_seconds + rounds * pace.seconds_a_round
-    return float(busy.max())
+            pace = paces.get(kinds[run_id], typical)
+            setup = max(setup, pace.setup_seconds)
+            busy[busy.argmin()] += rounds * pace.seconds_a_round
+    return setup + float(busy.max())
