@@ -230,7 +230,7 @@ def test_slices_cover_everybody_and_waste_no_more_than_they_say(sizes, batch, st
 def test_the_timetable_holds_the_batches_of_a_client_alone(size, batch, steps, skip):
     training = LocalTraining(batch_size=batch, steps=steps, epochs=2)
     skip = min(skip, training.steps_for(size) - 1)
-    cohort = SliceData(np.array([size]), [np.random.default_rng(3)], [skip], lambda positions: None)
+    cohort = SliceData(np.array([size]), [np.random.default_rng(3)], np.array([skip]), lambda positions: None)
     table = Timetable.of(cohort, training)
     expected = list(batches(size, training, np.random.default_rng(3), skip))
     found = [row[0, : sizes[0]] for row, sizes in zip(table.positions, table.sizes, strict=True)]
@@ -253,6 +253,17 @@ def test_generators_that_are_seeded_together_are_those_that_are_made_alone(seed,
     for client, rng in zip(clients.tolist(), seeded(words), strict=True):
         alone = generator(seed, "train", *coordinates, client)
         assert rng.permutation(33).tolist() == alone.permutation(33).tolist()
+        assert rng.random() == alone.random()
+
+
+@given(seed=st.integers(0, 2**70), coordinates=st.lists(st.integers(0, 2**40), max_size=3))
+@settings(max_examples=40, deadline=None)
+def test_the_same_with_a_step_for_each_client(seed, coordinates):
+    clients, steps = np.array([0, 1, 77, 77, 2**31]), np.array([5, 0, 3, 4, 2**20])
+    words = seeds(seed, "augment", *coordinates, clients=clients, steps=steps)
+    for client, step, rng in zip(clients.tolist(), steps.tolist(), seeded(words), strict=True):
+        alone = generator(seed, "augment", *coordinates, client, step)
+        assert rng.integers(0, 8, 5, endpoint=True).tolist() == alone.integers(0, 8, 5, endpoint=True).tolist()
         assert rng.random() == alone.random()
 
 

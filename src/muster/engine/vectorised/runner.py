@@ -11,14 +11,14 @@ import numpy as np
 import torch
 
 from muster.core.arrays import Bools, Floats, Ints, Vector
-from muster.core.randomness import seeded
-from muster.engine.runtime import model_of, numbers
+from muster.core.randomness import seeded, seeds
+from muster.engine.runtime import AUGMENTATION, model_of, numbers
 from muster.engine.task import ClientTask, present_of
 from muster.engine.tasks import Answered, ClientRecipe, SharedVectors, TaskRunner
 from muster.engine.vectorised.algorithms import Done, States, finish, pull_of
 from muster.engine.vectorised.chain import chain_of
 from muster.engine.vectorised.stack import Stack, one_or_each
-from muster.engine.vectorised.trainer import Outcomes, SliceData, needs_gradients, train_slice
+from muster.engine.vectorised.trainer import Augment, Outcomes, SliceData, needs_gradients, train_slice
 from muster.signals.base import Signal
 from muster.signals.losses import MeanLoss, mean_losses
 from muster.signals.start_loss import StartLoss
@@ -104,7 +104,7 @@ class SliceRunner(TaskRunner):
         broadcast = self.memory.broadcast if task.with_broadcast else None
         pull = pull_of(algorithm, layout, states, broadcast, task.pull_factors)
         stack = self._stack(states, with_gradients=needs_gradients(training, pull))
-        cohort = self._cohort(task, skips[order].tolist())
+        cohort = self._cohort(task, skips[order])
         outcomes = train_slice(
             self._chain,
             cohort,
@@ -223,7 +223,7 @@ class SliceRunner(TaskRunner):
                     buffers[row] = flat
         return Stack(layout, values, torch.zeros_like(values) if with_gradients else None, buffers, origin)
 
-    def _cohort(self, task: ClientTask, skips: list[int]) -> SliceData:
+    def _cohort(self, task: ClientTask, skips: Ints) -> SliceData:
         data, rows = self.runtime.data, range(len(task) if self._chain.draws else 0)
         assert task.seeds is not None
         samples, _ = data.train_index.of_many(task.clients)
@@ -233,7 +233,21 @@ class SliceRunner(TaskRunner):
             skips=skips,
             fetch=lambda positions: data.tensors(data.dataset.train, samples[positions]),
             generators=[torch.Generator().manual_seed(self.runtime.dropout_seed(task.row(k))) for k in rows],
+            augment=self._augment(task),
         )
+
+    def _augment(self, task: ClientTask) -> Augment | None:
+        """The draws that each client would make alone."""
+        runtime, change, place = self.runtime, self.runtime.augmenter, task.place
+        if change is None:
+            return None
+
+        def augment(samples: torch.Tensor, sizes: Ints, steps: Ints) -> torch.Tensor:
+            clients = task.clients[: len(steps)]
+            words = seeds(runtime.seed, AUGMENTATION, place.round, place.iteration, clients=clients, steps=steps)
+            return change.of_many(samples, sizes.tolist(), seeded(words))
+
+        return augment
 
     def _write_movements(self, stack: Stack, slots: torch.Tensor) -> torch.Tensor:
         """Put the movements into shared memory; how far the trained numbers moved."""

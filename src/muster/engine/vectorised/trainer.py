@@ -25,6 +25,9 @@ from muster.training.base import LocalTraining
 
 #: Samples by their positions among those of the slice's clients: features and labels.
 Fetch = Callable[[Ints], tuple[torch.Tensor, torch.Tensor]]
+#: Changes the samples of a step: those of the slice's first clients one after the other, how many each has, and the
+#: number of each one's mini-batch in its training.
+Augment = Callable[[torch.Tensor, Ints, Ints], torch.Tensor]
 
 
 @dataclass(frozen=True)
@@ -35,10 +38,12 @@ class SliceData:
     #: Make the order of each client's batches; each is used up before the next one is taken.
     orders: Iterable[np.random.Generator]
     #: Mini-batches of each client that a probe has done.
-    skips: Sequence[int]
+    skips: Ints
     fetch: Fetch
     #: For each client, if the model draws random numbers.
     generators: Sequence[torch.Generator] = ()
+    #: None: samples stay as they are.
+    augment: Augment | None = None
 
 
 @dataclass(frozen=True)
@@ -80,13 +85,14 @@ class Timetable:
         starts = np.cumsum(cohort.sizes) - cohort.sizes
         steps = [
             batch_sizes(size, training)[skip:]
-            for size, skip in zip(cohort.sizes.tolist(), cohort.skips, strict=True)
+            for size, skip in zip(cohort.sizes.tolist(), cohort.skips.tolist(), strict=True)
         ]
         widest = min(training.batch_size, int(cohort.sizes.max()))
         # Padding repeats the client's first sample: with a weight of zero it does nothing.
         positions = np.tile(starts[:, None], (max(map(len, steps)), 1, widest))
         sizes = np.zeros(positions.shape[:2], dtype=np.int64)
-        numbered = enumerate(zip(cohort.sizes.tolist(), steps, cohort.skips, cohort.orders, strict=True))
+        skips = cohort.skips.tolist()
+        numbered = enumerate(zip(cohort.sizes.tolist(), steps, skips, cohort.orders, strict=True))
         for client, (size, own, skip, rng) in numbered:
             sizes[: len(own), client] = own
             positions[: len(own), client] += _all_batches(size, training, rng)[skip:, :widest]
@@ -126,6 +132,8 @@ def train_slice(
         active, widest = int(np.count_nonzero(sizes)), int(sizes.max())
         stepper.narrow(active)
         features, labels = samples.of(step, active, widest)
+        if cohort.augment is not None:
+            features = _augmented(features, sizes[:active], cohort.skips[:active] + step, cohort.augment)
         batch = _batch(sizes[:active], widest, cohort.generators)
         logs = stepper.step(features, labels, batch)
         tally.add(step, logs, labels, batch)
@@ -154,6 +162,15 @@ class _Samples:
         features = self._features.index_select(0, chosen)
         labels = self._labels.index_select(0, chosen)
         return features.view(active, widest, *features.shape[1:]), labels.view(active, widest, 1)
+
+
+def _augmented(features: torch.Tensor, sizes: Ints, steps: Ints, augment: Augment) -> torch.Tensor:
+    """A step's samples (clients × widest × …), changed; padding stays what it is."""
+    if sizes.min() == features.shape[1]:
+        return augment(features.flatten(0, 1), sizes, steps).view(features.shape)
+    real = torch.from_numpy(np.arange(features.shape[1]) < sizes[:, None])
+    features[real] = augment(features[real], sizes, steps)
+    return features
 
 
 def _batch(sizes: Ints, widest: int, generators: Sequence[torch.Generator]) -> Batch:
