@@ -36,6 +36,7 @@ from muster.updates.table import Updates
 SEED, CLASSES, WIDTH, WORDS = 5, 4, 6, 11
 SIZES = [17, 40, 23, 9, 31, 16, 2, 24, 24, 33]
 CLIENTS = np.arange(len(SIZES))
+PICTURE, CHANGES = (3, 6, 7), ("crop", "flip", "rotation", "colour-jitter")
 REPORT = (
     TrainLoss(),
     SquaredLoss(),
@@ -60,6 +61,27 @@ def federation(shape: tuple[int, ...] = (WIDTH,), words: bool = False) -> Federa
     return FederatedData(dataset, Index.from_owners(owners, len(SIZES)))
 
 
+def pictures(beginning: bool = False) -> FederatedData:
+    """Pictures of bytes; or flat samples that begin with one."""
+    rng = np.random.default_rng(SEED)
+    normalisation = Normalisation((0.5, 0.4, 0.3), (0.2, 0.25, 0.3), 1 / 255)
+
+    def samples(count: int) -> Samples:
+        pixels, labels = rng.integers(0, 256, (count, *PICTURE), dtype=np.uint8), rng.integers(0, CLASSES, count)
+        if not beginning:
+            return Samples(pixels, labels)
+        seen = normalisation.apply(torch.from_numpy(pixels)).flatten(1).numpy()
+        return Samples(np.hstack([seen, rng.normal(size=(count, 5)).astype(np.float32)]), labels)
+
+    owners = rng.permutation(np.repeat(CLIENTS, SIZES))
+    parts = samples(sum(SIZES)), samples(20)
+    if beginning:
+        dataset = Dataset("medley", *parts, CLASSES, picture=Picture(PICTURE, normalisation))
+    else:
+        dataset = Dataset("pictures", *parts, CLASSES, normalisation=normalisation)
+    return FederatedData(dataset, Index.from_owners(owners, len(SIZES)))
+
+
 class Written(nn.Module):
     """A chain that is written out in `forward`."""
 
@@ -81,6 +103,10 @@ def frozen_first() -> nn.Module:
 
 def dense(*between: nn.Module, width: int = 8) -> nn.Module:
     return nn.Sequential(nn.Linear(WIDTH, width), *between, nn.Linear(width, CLASSES))
+
+
+def on_pictures(*between: nn.Module, width: int = 126) -> nn.Module:
+    return nn.Sequential(nn.Flatten(), nn.Linear(width, 8), *between, nn.ReLU(), nn.Linear(8, CLASSES))
 
 
 IMAGE: dict[str, Any] = {"shape": (2, 3, 4)}
@@ -311,8 +337,9 @@ def test_training_goes_on_from_a_probe(credit: Any, momentum: float, kept: Any) 
     assert_agree(alone, together, order(alone, place=Place(0, 0, 1), report=(LocalProgress(),)))
 
 
-def test_a_client_that_has_nothing_left_to_train_after_its_probe() -> None:
-    alone, together = engines(MODELS["layer norm"][0], federation(), {"batch_size": 100})
+@pytest.mark.parametrize("augmentation", [(), ("crop", "flip"), CHANGES], ids=str)
+def test_a_client_that_has_nothing_left_to_train_after_its_probe(augmentation: tuple[str, ...]) -> None:
+    alone, together = engines(on_pictures, pictures(), {"batch_size": 100, "augmentation": augmentation})
     for engine in (alone, together):
         engine.ask(AskOrder(CLIENTS[:3], engine.initial_parameters(), Place(0, 0, 0), 0.1, (ProbeNorm(),)))
     assert_agree(alone, together, order(alone, clients=CLIENTS[:3], place=Place(0, 0, 1)))
@@ -354,33 +381,6 @@ def test_a_client_that_diverges_spoils_nobody_else() -> None:
 
 
 # --- augmentation ----------------------------------------------------------------------------------------------
-
-PICTURE, CHANGES = (3, 6, 7), ("crop", "flip", "rotation", "colour-jitter")
-
-
-def pictures(beginning: bool = False) -> FederatedData:
-    """Pictures of bytes; or flat samples that begin with one."""
-    rng = np.random.default_rng(SEED)
-    normalisation = Normalisation((0.5, 0.4, 0.3), (0.2, 0.25, 0.3), 1 / 255)
-
-    def samples(count: int) -> Samples:
-        pixels, labels = rng.integers(0, 256, (count, *PICTURE), dtype=np.uint8), rng.integers(0, CLASSES, count)
-        if not beginning:
-            return Samples(pixels, labels)
-        seen = normalisation.apply(torch.from_numpy(pixels)).flatten(1).numpy()
-        return Samples(np.hstack([seen, rng.normal(size=(count, 5)).astype(np.float32)]), labels)
-
-    owners = rng.permutation(np.repeat(CLIENTS, SIZES))
-    parts = samples(sum(SIZES)), samples(20)
-    if beginning:
-        dataset = Dataset("medley", *parts, CLASSES, picture=Picture(PICTURE, normalisation))
-    else:
-        dataset = Dataset("pictures", *parts, CLASSES, normalisation=normalisation)
-    return FederatedData(dataset, Index.from_owners(owners, len(SIZES)))
-
-
-def on_pictures(*between: nn.Module, width: int = 126) -> nn.Module:
-    return nn.Sequential(nn.Flatten(), nn.Linear(width, 8), *between, nn.ReLU(), nn.Linear(8, CLASSES))
 
 
 @pytest.fixture

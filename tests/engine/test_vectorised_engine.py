@@ -230,7 +230,7 @@ def test_slices_cover_everybody_and_waste_no_more_than_they_say(sizes, batch, st
 def test_the_timetable_holds_the_batches_of_a_client_alone(size, batch, steps, skip):
     training = LocalTraining(batch_size=batch, steps=steps, epochs=2)
     skip = min(skip, training.steps_for(size) - 1)
-    cohort = SliceData(np.array([size]), [np.random.default_rng(3)], np.array([skip]), lambda positions: None)
+    cohort = SliceData(np.array([size]), [np.random.default_rng(3)], [skip], lambda positions: None)
     table = Timetable.of(cohort, training)
     expected = list(batches(size, training, np.random.default_rng(3), skip))
     found = [row[0, : sizes[0]] for row, sizes in zip(table.positions, table.sizes, strict=True)]

@@ -81,9 +81,9 @@ class Operation(ABC):
 class Rearrangement(Operation):
     """An operation that moves pixels and computes nothing with them.
 
-    So what it makes of a picture is the same to the bit whichever pictures are beside it, and those of many clients
-    can be rearranged at once. Of sums and products this is not true: their rounding may depend on where in a tensor
-    a number lies.
+    So what it makes of a picture is the same to the bit whichever pictures are beside it, and those of many
+    clients can be rearranged at once. Of sums and products this is not true: their rounding may depend on where in
+    a tensor a number lies.
     """
 
     @abstractmethod
@@ -224,7 +224,7 @@ class Augmenter:
         Each generator is used up before the next one is taken.
         """
         if len(self._rearrangements) < len(self._operations):
-            batches = zip(samples.split(list(sizes)), rngs, strict=True)
+            batches = zip(torch.split(samples, list(sizes)), rngs, strict=True)
             return torch.cat([self(batch, rng) for batch, rng in batches])
         drawn = [
             [operation.draw(size, rng) for operation in self._rearrangements]

@@ -104,7 +104,7 @@ class SliceRunner(TaskRunner):
         broadcast = self.memory.broadcast if task.with_broadcast else None
         pull = pull_of(algorithm, layout, states, broadcast, task.pull_factors)
         stack = self._stack(states, with_gradients=needs_gradients(training, pull))
-        cohort = self._cohort(task, skips[order])
+        cohort = self._cohort(task, skips[order].tolist())
         outcomes = train_slice(
             self._chain,
             cohort,
@@ -223,7 +223,7 @@ class SliceRunner(TaskRunner):
                     buffers[row] = flat
         return Stack(layout, values, torch.zeros_like(values) if with_gradients else None, buffers, origin)
 
-    def _cohort(self, task: ClientTask, skips: Ints) -> SliceData:
+    def _cohort(self, task: ClientTask, skips: list[int]) -> SliceData:
         data, rows = self.runtime.data, range(len(task) if self._chain.draws else 0)
         assert task.seeds is not None
         samples, _ = data.train_index.of_many(task.clients)
@@ -233,19 +233,24 @@ class SliceRunner(TaskRunner):
             skips=skips,
             fetch=lambda positions: data.tensors(data.dataset.train, samples[positions]),
             generators=[torch.Generator().manual_seed(self.runtime.dropout_seed(task.row(k))) for k in rows],
-            augment=self._augment(task),
+            augment=self._augment(task, skips),
         )
 
-    def _augment(self, task: ClientTask) -> Augment | None:
+    def _augment(self, task: ClientTask, skips: list[int]) -> Augment | None:
         """The draws that each client would make alone."""
-        runtime, change, place = self.runtime, self.runtime.augmenter, task.place
+        runtime, change, place, clients = self.runtime, self.runtime.augmenter, task.place, task.clients
         if change is None:
             return None
+        sizes = runtime.data.sizes[clients].tolist()
+        longest = max(runtime.training.steps_for(size) - skip for size, skip in zip(sizes, skips, strict=True))
+        # steps × clients: the mini-batch of each client's training, which continues after those of a probe.
+        steps = np.arange(longest)[:, None] + np.array(skips)
+        coordinates = {"clients": np.tile(clients, longest), "steps": steps.reshape(-1)}
+        words = seeds(runtime.seed, AUGMENTATION, place.round, place.iteration, **coordinates)
+        words = words.reshape(*steps.shape, 4)
 
-        def augment(samples: torch.Tensor, sizes: Ints, steps: Ints) -> torch.Tensor:
-            clients = task.clients[: len(steps)]
-            words = seeds(runtime.seed, AUGMENTATION, place.round, place.iteration, clients=clients, steps=steps)
-            return change.of_many(samples, sizes.tolist(), seeded(words))
+        def augment(samples: torch.Tensor, sizes: Ints, step: int) -> torch.Tensor:
+            return change.of_many(samples, sizes.tolist(), seeded(words[step, : len(sizes)]))
 
         return augment
 

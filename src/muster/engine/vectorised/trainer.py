@@ -25,9 +25,8 @@ from muster.training.base import LocalTraining
 
 #: Samples by their positions among those of the slice's clients: features and labels.
 Fetch = Callable[[Ints], tuple[torch.Tensor, torch.Tensor]]
-#: Changes the samples of a step: those of the slice's first clients one after the other, how many each has, and the
-#: number of each one's mini-batch in its training.
-Augment = Callable[[torch.Tensor, Ints, Ints], torch.Tensor]
+#: Changes samples: those of the slice's first clients one after the other, how many each has, and the step.
+Augment = Callable[[torch.Tensor, Ints, int], torch.Tensor]
 
 
 @dataclass(frozen=True)
@@ -38,7 +37,7 @@ class SliceData:
     #: Make the order of each client's batches; each is used up before the next one is taken.
     orders: Iterable[np.random.Generator]
     #: Mini-batches of each client that a probe has done.
-    skips: Ints
+    skips: Sequence[int]
     fetch: Fetch
     #: For each client, if the model draws random numbers.
     generators: Sequence[torch.Generator] = ()
@@ -85,14 +84,13 @@ class Timetable:
         starts = np.cumsum(cohort.sizes) - cohort.sizes
         steps = [
             batch_sizes(size, training)[skip:]
-            for size, skip in zip(cohort.sizes.tolist(), cohort.skips.tolist(), strict=True)
+            for size, skip in zip(cohort.sizes.tolist(), cohort.skips, strict=True)
         ]
         widest = min(training.batch_size, int(cohort.sizes.max()))
         # Padding repeats the client's first sample: with a weight of zero it does nothing.
         positions = np.tile(starts[:, None], (max(map(len, steps)), 1, widest))
         sizes = np.zeros(positions.shape[:2], dtype=np.int64)
-        skips = cohort.skips.tolist()
-        numbered = enumerate(zip(cohort.sizes.tolist(), steps, skips, cohort.orders, strict=True))
+        numbered = enumerate(zip(cohort.sizes.tolist(), steps, cohort.skips, cohort.orders, strict=True))
         for client, (size, own, skip, rng) in numbered:
             sizes[: len(own), client] = own
             positions[: len(own), client] += _all_batches(size, training, rng)[skip:, :widest]
@@ -133,7 +131,7 @@ def train_slice(
         stepper.narrow(active)
         features, labels = samples.of(step, active, widest)
         if cohort.augment is not None:
-            features = _augmented(features, sizes[:active], cohort.skips[:active] + step, cohort.augment)
+            features = _augmented(features, sizes[:active], step, cohort.augment)
         batch = _batch(sizes[:active], widest, cohort.generators)
         logs = stepper.step(features, labels, batch)
         tally.add(step, logs, labels, batch)
@@ -164,12 +162,12 @@ class _Samples:
         return features.view(active, widest, *features.shape[1:]), labels.view(active, widest, 1)
 
 
-def _augmented(features: torch.Tensor, sizes: Ints, steps: Ints, augment: Augment) -> torch.Tensor:
+def _augmented(features: torch.Tensor, sizes: Ints, step: int, augment: Augment) -> torch.Tensor:
     """A step's samples (clients × widest × …), changed; padding stays what it is."""
     if sizes.min() == features.shape[1]:
-        return augment(features.flatten(0, 1), sizes, steps).view(features.shape)
+        return augment(features.flatten(0, 1), sizes, step).view(features.shape)
     real = torch.from_numpy(np.arange(features.shape[1]) < sizes[:, None])
-    features[real] = augment(features[real], sizes, steps)
+    features[real] = augment(features[real], sizes, step)
     return features
 
 
