@@ -11,11 +11,12 @@ import pytest
 import torch
 from torch import nn
 
-from muster.data.federated import Dataset, FederatedData, Index, Samples
+from muster.data.federated import Dataset, FederatedData, Index, Normalisation, Picture, Samples
 from muster.engine.base import AskOrder, TrainOrder
 from muster.engine.local import LocalEngine
 from muster.engine.task import Place
 from muster.engine.vectorised import VectorisedEngine
+from muster.engine.vectorised.chain import Chain
 from muster.models.text_classifier import BagEncoder
 from muster.privacy.noise import private
 from muster.signals.gradients import MeanGradient
@@ -25,6 +26,7 @@ from muster.signals.probe import ProbeNorm
 from muster.signals.progress import LocalProgress
 from muster.signals.start_loss import StartLoss
 from muster.signals.updates import BiasUpdate, FinalLayerNorm, WholeUpdate
+from muster.training import base
 from muster.training.base import LocalTraining, Plain
 from muster.training.feddyn import FedDyn
 from muster.training.fedprox import FedProx
@@ -34,6 +36,7 @@ from muster.updates.table import Updates
 SEED, CLASSES, WIDTH, WORDS = 5, 4, 6, 11
 SIZES = [17, 40, 23, 9, 31, 16, 2, 24, 24, 33]
 CLIENTS = np.arange(len(SIZES))
+PICTURE, CHANGES = (3, 6, 7), ("crop", "flip", "rotation", "colour-jitter")
 REPORT = (
     TrainLoss(),
     SquaredLoss(),
@@ -58,6 +61,27 @@ def federation(shape: tuple[int, ...] = (WIDTH,), words: bool = False) -> Federa
     return FederatedData(dataset, Index.from_owners(owners, len(SIZES)))
 
 
+def pictures(beginning: bool = False) -> FederatedData:
+    """Pictures of bytes; or flat samples that begin with one."""
+    rng = np.random.default_rng(SEED)
+    normalisation = Normalisation((0.5, 0.4, 0.3), (0.2, 0.25, 0.3), 1 / 255)
+
+    def samples(count: int) -> Samples:
+        pixels, labels = rng.integers(0, 256, (count, *PICTURE), dtype=np.uint8), rng.integers(0, CLASSES, count)
+        if not beginning:
+            return Samples(pixels, labels)
+        seen = normalisation.apply(torch.from_numpy(pixels)).flatten(1).numpy()
+        return Samples(np.hstack([seen, rng.normal(size=(count, 5)).astype(np.float32)]), labels)
+
+    owners = rng.permutation(np.repeat(CLIENTS, SIZES))
+    parts = samples(sum(SIZES)), samples(20)
+    if beginning:
+        dataset = Dataset("medley", *parts, CLASSES, picture=Picture(PICTURE, normalisation))
+    else:
+        dataset = Dataset("pictures", *parts, CLASSES, normalisation=normalisation)
+    return FederatedData(dataset, Index.from_owners(owners, len(SIZES)))
+
+
 class Written(nn.Module):
     """A chain that is written out in `forward`."""
 
@@ -79,6 +103,10 @@ def frozen_first() -> nn.Module:
 
 def dense(*between: nn.Module, width: int = 8) -> nn.Module:
     return nn.Sequential(nn.Linear(WIDTH, width), *between, nn.Linear(width, CLASSES))
+
+
+def on_pictures(*between: nn.Module, width: int = 126) -> nn.Module:
+    return nn.Sequential(nn.Flatten(), nn.Linear(width, 8), *between, nn.ReLU(), nn.Linear(8, CLASSES))
 
 
 IMAGE: dict[str, Any] = {"shape": (2, 3, 4)}
@@ -309,8 +337,9 @@ def test_training_goes_on_from_a_probe(credit: Any, momentum: float, kept: Any) 
     assert_agree(alone, together, order(alone, place=Place(0, 0, 1), report=(LocalProgress(),)))
 
 
-def test_a_client_that_has_nothing_left_to_train_after_its_probe() -> None:
-    alone, together = engines(MODELS["layer norm"][0], federation(), {"batch_size": 100})
+@pytest.mark.parametrize("augmentation", [(), ("crop", "flip"), CHANGES], ids=str)
+def test_a_client_that_has_nothing_left_to_train_after_its_probe(augmentation: tuple[str, ...]) -> None:
+    alone, together = engines(on_pictures, pictures(), {"batch_size": 100, "augmentation": augmentation})
     for engine in (alone, together):
         engine.ask(AskOrder(CLIENTS[:3], engine.initial_parameters(), Place(0, 0, 0), 0.1, (ProbeNorm(),)))
     assert_agree(alone, together, order(alone, clients=CLIENTS[:3], place=Place(0, 0, 1)))
@@ -349,3 +378,116 @@ def test_a_client_that_diverges_spoils_nobody_else() -> None:
     assert not np.isfinite(found[4]).all()
     for client in set(expected) - {4}:
         assert np.isfinite(found[client]).all()
+
+
+# --- augmentation ----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def seen(monkeypatch: pytest.MonkeyPatch) -> dict[str, list[bytes]]:
+    """The mini-batches that models train on, as bytes, in each engine."""
+    found: dict[str, list[bytes]] = {"alone": [], "together": []}
+    one, many = base.forward, Chain.forward
+
+    def forward_one(module: nn.Module, features: torch.Tensor) -> torch.Tensor:
+        found["alone"].append(features.numpy().tobytes())
+        return one(module, features)
+
+    def forward_many(chain: Chain, x: torch.Tensor, batch: Any) -> torch.Tensor:
+        found["together"] += [
+            rows[:size].numpy().tobytes() for rows, size in zip(x, batch.sizes, strict=True) if size
+        ]
+        return many(chain, x, batch)
+
+    monkeypatch.setattr(base, "forward", forward_one)
+    monkeypatch.setattr(Chain, "forward", forward_many)
+    return found
+
+
+@pytest.mark.parametrize("augmentation", [*((name,) for name in CHANGES), ("crop", "flip"), CHANGES], ids=str)
+@pytest.mark.parametrize("options", [{"epochs": 1}, {"epochs": 2}, {"steps": 7, "momentum": 0.9}], ids=str)
+def test_pictures_are_changed_to_the_same_bits(
+    augmentation: tuple[str, ...], options: dict[str, Any], seen: dict[str, list[bytes]]
+) -> None:
+    """Clients have nine different numbers of samples, and nearly all of them a shorter last batch."""
+    alone, together = engines(on_pictures, pictures(), options | {"augmentation": augmentation})
+    assert_agree(alone, together, order(alone))
+    changed = sorted(seen["alone"])
+    assert changed == sorted(seen["together"])
+    seen["alone"].clear()
+    plain, _ = engines(on_pictures, pictures(), options)
+    assert len([*plain.train(order(plain))]) == len(SIZES)
+    # A flip may leave a few pictures as they are.
+    assert len(set(changed) & set(seen["alone"])) < len(changed) / 4
+
+
+@pytest.mark.parametrize("options", [{}, {"optimizer": "adam", "lr": 0.01}, {"momentum": 0.9, "clip_norm": 0.5}])
+@pytest.mark.parametrize("augmentation", [("crop", "flip"), CHANGES], ids=str)
+def test_dropout_beside_augmentation(
+    augmentation: tuple[str, ...], options: dict[str, Any], seen: dict[str, list[bytes]]
+) -> None:
+    def model() -> nn.Module:
+        return on_pictures(nn.Dropout(0.3))
+
+    alone, together = engines(model, pictures(), options | {"epochs": 2, "augmentation": augmentation})
+    assert_agree(alone, together, order(alone, lr_factors=own_factors()))
+    assert sorted(seen["alone"]) == sorted(seen["together"])
+
+
+@pytest.mark.parametrize("algorithm", [FedProx(0.5), FedDyn(0.2), Scaffold(), Scaffold(option="I")], ids=repr)
+def test_local_algorithms_on_changed_pictures(algorithm: Any, seen: dict[str, list[bytes]]) -> None:
+    """In the second round draws are others, and clients have kept something from the first."""
+    alone, together = engines(on_pictures, pictures(), {"augmentation": CHANGES}, algorithm)
+    broadcast = np.full(alone.spec.size, 0.01, dtype=np.float32) if isinstance(algorithm, Scaffold) else None
+    for round in range(2):
+        assert_agree(alone, together, order(alone, place=Place(round, 0, 0), broadcast=broadcast, report=()))
+    assert set(seen["together"]) <= set(seen["alone"])  # option I also takes gradients of the plain pictures
+
+
+@pytest.mark.parametrize("augmentation", [("crop", "flip"), CHANGES], ids=str)
+@pytest.mark.parametrize("credit", ["batches", "epoch"])
+@pytest.mark.parametrize(("momentum", "kept"), [(0.0, "fresh"), (0.9, "fresh"), (0.9, "kept")])
+def test_a_probe_and_what_follows_it_see_the_changed_pictures(
+    augmentation: tuple[str, ...], credit: Any, momentum: float, kept: Any, seen: dict[str, list[bytes]]
+) -> None:
+    """Clients that were probed go on with the draws of later steps than their neighbours in a slice."""
+    options = {"batch_size": 7, "epochs": 2, "momentum": momentum, "augmentation": augmentation}
+    alone, together = engines(lambda: on_pictures(nn.Dropout(0.2)), pictures(), options)
+    signal, norms = ProbeNorm(credit=credit, optimizer_state=kept), []
+    for engine in (alone, together):
+        probe = AskOrder(np.array([0, 3, 6, 9]), engine.initial_parameters(), Place(0, 0, 0), 0.1, (signal,))
+        replies, failures = engine.ask(probe)
+        assert not failures
+        norms.append(replies["probe_norm"].tolist())
+    assert norms[0] == norms[1]
+    assert_agree(alone, together, order(alone, place=Place(0, 0, 1), report=(LocalProgress(),)))
+    assert sorted(seen["alone"]) == sorted(seen["together"])
+
+
+@pytest.mark.parametrize("augmentation", [("crop", "flip"), CHANGES], ids=str)
+def test_pictures_with_which_samples_begin(augmentation: tuple[str, ...], seen: dict[str, list[bytes]]) -> None:
+    options = {"epochs": 2, "augmentation": augmentation}
+    alone, together = engines(lambda: on_pictures(width=131), pictures(beginning=True), options)
+    assert_agree(alone, together, order(alone))
+    assert sorted(seen["alone"]) == sorted(seen["together"])
+
+
+def test_a_frozen_layer_sees_the_changed_pictures(seen: dict[str, list[bytes]]) -> None:
+    def model() -> nn.Module:
+        made = on_pictures()
+        made[1].requires_grad_(False)
+        return made
+
+    alone, together = engines(model, pictures(), {"epochs": 2, "augmentation": CHANGES})
+    assert_agree(alone, together, order(alone))
+    assert sorted(seen["alone"]) == sorted(seen["together"])
+
+
+def test_measurements_see_pictures_as_they_are_beside_augmentation() -> None:
+    found = []
+    for augmentation in ((), CHANGES):
+        _, together = engines(on_pictures, pictures(), {"augmentation": augmentation})
+        [*answers] = together.train(order(together, report=(StartLoss(), LabelEntropy())))
+        rows = [row for part in answers for row in part]
+        found.append({int(row.clients[0]): row.reports["start_loss"].item() for row in rows})
+    assert found[0] == found[1]

@@ -256,6 +256,17 @@ def test_generators_that_are_seeded_together_are_those_that_are_made_alone(seed,
         assert rng.random() == alone.random()
 
 
+@given(seed=st.integers(0, 2**70), coordinates=st.lists(st.integers(0, 2**40), max_size=3))
+@settings(max_examples=40, deadline=None)
+def test_the_same_with_a_step_for_each_client(seed, coordinates):
+    clients, steps = np.array([0, 1, 77, 77, 2**31]), np.array([5, 0, 3, 4, 2**20])
+    words = seeds(seed, "augment", *coordinates, clients=clients, steps=steps)
+    for client, step, rng in zip(clients.tolist(), steps.tolist(), seeded(words), strict=True):
+        alone = generator(seed, "augment", *coordinates, client, step)
+        assert rng.integers(0, 8, 5, endpoint=True).tolist() == alone.integers(0, 8, 5, endpoint=True).tolist()
+        assert rng.random() == alone.random()
+
+
 def test_a_model_that_is_followed_does_not_disturb_another_thread():
     """While one run looks at its model, another one in the same process computes with its own."""
     other, computed = nn.Linear(3, 2), []

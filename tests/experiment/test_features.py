@@ -202,6 +202,26 @@ def test_samples_stay_what_they_are_where_somebody_changes_them(changes, reason,
         assert parts.engine.population.spec == build_parts(experiment(), workers=0).engine.population.spec
 
 
+@pytest.mark.parametrize("kind", ["vectorised", "inline"])
+def test_a_frozen_backbone_sees_augmented_pictures_never_features_that_were_kept(kind, own_cache, monkeypatch):
+    """Features of the plain pictures are in the cache by then."""
+
+    def run(**training):
+        torch.manual_seed(0)
+        network = nn.Sequential(nn.Flatten(), nn.Linear(768, 6), nn.ReLU(), nn.Linear(6, 3))
+        network[1].requires_grad_(False)
+        training = {"lr": 0.05, "batch_size": 8} | training
+        return muster.run(experiment(model=network, engine={"kind": kind}, training=training), workers=0)
+
+    plain = run()
+    assert kept(own_cache) == 1
+    augmented = run(augmentation=["crop", "flip"])
+    assert kept(own_cache) == 1
+    assert not np.allclose(augmented.parameters, plain.parameters, atol=1e-4)
+    uncached(monkeypatch)
+    assert np.array_equal(augmented.parameters, run(augmentation=["crop", "flip"]).parameters)
+
+
 class Doubled(nn.Module):
     """Something follows the head."""
 

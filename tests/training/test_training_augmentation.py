@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -33,6 +35,7 @@ from muster.training.base import LocalTraining, Plain
 
 COLOURS = Normalisation(mean=(0.5, 0.4, 0.3), std=(0.2, 0.25, 0.3), scale=1 / 255)
 PALETTE = Palette.of(COLOURS)
+ENGINES = ["auto", "vectorised", "processes", "inline"]
 
 
 def picture_data(shape=(3, 8, 10), count=60, normalisation=COLOURS) -> Dataset:
@@ -162,8 +165,10 @@ def test_mistakes_are_named(config, message):
 
 
 def test_data_that_is_no_picture_is_refused(tiny):
-    with pytest.raises(DataError, match="shape"):
-        muster.run(tiny(training={"augmentation": ["flip"]}, data={"source": "synthetic"}, rounds=1))
+    for kind in ENGINES:
+        experiment = tiny(training={"augmentation": ["flip"]}, data={"source": "synthetic"}, engine={"kind": kind})
+        with pytest.raises(DataError, match=r"training\.augmentation \(flip\) changes pictures, .* shape"):
+            build_parts(experiment, workers=0)
     rng = np.random.default_rng(0)
     tokens = Samples(rng.integers(0, 9, (20, 8)), rng.integers(0, 2, 20))
     with pytest.raises(DataError, match="tokens"):
@@ -187,17 +192,27 @@ def pictures_experiment(tiny, **training) -> muster.Experiment:
     )
 
 
-def test_any_number_of_workers_and_other_rounds(tiny):
-    experiment = pictures_experiment(tiny, augmentation=OPERATIONS)
-    alone, one, two = (muster.run(experiment, workers=workers) for workers in (0, 1, 2))
-    assert np.array_equal(alone.parameters, one.parameters)
-    assert np.array_equal(alone.parameters, two.parameters)
-    plain = muster.run(pictures_experiment(tiny), workers=0)
+MIXTURES = pytest.mark.parametrize("augmentation", [["crop", "flip"], OPERATIONS], ids=["moved", "all"])
+
+
+@MIXTURES
+@pytest.mark.parametrize("kind", ["vectorised", "processes"])
+def test_any_number_of_workers(tiny, kind, augmentation):
+    experiment = pictures_experiment(tiny, augmentation=augmentation)
+    experiment.engine = {"kind": kind}
+    alone, *others = (muster.run(experiment, workers=workers) for workers in (0, 1, 2, 3))
+    for other in others:
+        assert np.array_equal(alone.parameters, other.parameters)
+    experiment.training = {key: value for key, value in experiment.training.items() if key != "augmentation"}
+    plain = muster.run(experiment, workers=0)
     assert not np.allclose(alone.parameters, plain.parameters, atol=1e-4)
 
 
-def test_a_resumed_run_goes_on_with_the_same_pictures(tiny, tmp_path):
-    experiment = pictures_experiment(tiny, augmentation=OPERATIONS)
+@MIXTURES
+@pytest.mark.parametrize("kind", ["vectorised", "inline"])
+def test_a_resumed_run_goes_on_with_the_same_pictures(tiny, tmp_path, kind, augmentation):
+    experiment = pictures_experiment(tiny, augmentation=augmentation)
+    experiment.engine = {"kind": kind}
 
     class StopAfterOne(Observer):
         def wants_stop(self) -> bool:
@@ -209,13 +224,31 @@ def test_a_resumed_run_goes_on_with_the_same_pictures(tiny, tmp_path):
     assert np.array_equal(whole.parameters, resumed.parameters)
 
 
-def test_the_vectorised_engine_is_not_chosen_and_says_why(tiny):
-    experiment = pictures_experiment(tiny, augmentation=["flip"])
-    with build_parts(experiment, workers=0).engine as engine:
-        assert "augmentation" in engine.describe()
-    experiment.engine = {"kind": "vectorised"}
-    with pytest.raises(ConfigError, match="augmentation"):
-        muster.run(experiment, workers=0)
+@pytest.mark.parametrize(
+    ("model", "reason"),
+    [("mlp", "vectorised engine.*every layer"), ("lenet", "local engine.*not vectorised: .*Conv2d")],
+)
+def test_the_engine_follows_from_the_model(tiny, model, reason):
+    experiment = replace(pictures_experiment(tiny, augmentation=OPERATIONS), data=picture_data((3, 32, 32), 240))
+    with build_parts(replace(experiment, model={"name": model}), workers=0).engine as engine:
+        assert re.search(reason, engine.describe())
+
+
+@pytest.mark.parametrize("shape", [(1, 5, 9), (3, 8, 8)])
+@pytest.mark.parametrize("augmentation", [["crop"], ["flip"], ["flip", "crop"], ["rotation", "flip"], OPERATIONS])
+def test_mini_batches_of_many_clients_change_as_each_would_alone(augmentation, shape):
+    """To the bit, although sizes differ and one generator after the other is used."""
+    grey = Normalisation((0.3,), (0.5,), 1 / 255)
+    data = picture_data(shape, normalisation=COLOURS if shape[0] == 3 else grey)
+    change = augmenter(augmentation, data, torch.device("cpu"))
+    sizes = [5, 1, 8, 3, 8, 2]
+    samples = data.normalisation.apply(torch.from_numpy(data.train.features[: sum(sizes)]))
+    before = samples.clone()
+    alone = [change(part, np.random.default_rng(number)) for number, part in enumerate(samples.split(sizes))]
+    together = change.of_many(samples, sizes, (np.random.default_rng(number) for number in range(len(sizes))))
+    assert torch.equal(together, torch.cat(alone))
+    assert torch.equal(samples, before)
+    assert not torch.equal(together, samples)
 
 
 def runtime(augmentation=()) -> ClientRuntime:

@@ -32,17 +32,20 @@ def torch_seed(seed: int, purpose: str, *coordinates: int) -> int:
     return int(_sequence(seed, purpose, coordinates).generate_state(1, np.uint64)[0] >> np.uint64(1))
 
 
-def seeds(seed: int, purpose: str, *coordinates: int, clients: Ids, count: int = 4) -> Words:
+def seeds(
+    seed: int, purpose: str, *coordinates: int, clients: Ids, steps: Ids | None = None, count: int = 4
+) -> Words:
     """clients × 4: with what `generator(seed, purpose, *coordinates, client)` is seeded, for many clients at once.
 
-    `count`: how many of the four words are wanted.
+    `steps`: a further coordinate of each client. `count`: how many of the four words are wanted.
 
-    This is NumPy's SeedSequence for sequences that differ in their last number. It is part of NumPy's promise that
-    seeded streams stay the same, and the tests compare them.
+    This is NumPy's SeedSequence for sequences that differ in their last numbers. It is part of NumPy's promise
+    that seeded streams stay the same, and the tests compare them.
     """
     known = [word for number in (seed, zlib.crc32(purpose.encode()), *coordinates) for word in _words(number)]
     # What all clients have in common is a plain number, until it is mixed with what they have not.
-    entropy: list[_Word] = [*known, clients.astype(np.uint32)]
+    own = [clients] if steps is None else [clients, steps]
+    entropy: list[_Word] = [*known, *(numbers.astype(np.uint32) for numbers in own)]
     hashed = _Hash(0x43B0D7E5, 0x931E8875)
     mixed = [hashed(entropy[position] if position < len(entropy) else 0) for position in range(_POOL)]
     for source in range(_POOL):

@@ -32,6 +32,8 @@ EVALUATION_BATCH = 500
 LARGE_OUTPUTS_BATCH = 50
 #: Evaluated samples are kept as the model takes them up to this many bytes: every evaluation wants the same again.
 KEPT_FOR_EVALUATION = 32 * 2**20
+#: What augmentation draws from: a stream for each step of each client's training.
+AUGMENTATION = "augment"
 
 
 class ClientRuntime:
@@ -60,7 +62,7 @@ class ClientRuntime:
         self._liars = tuple(step for step in self.filters if step[1].lies)
         #: What clients train on, and from which round (counted from 0) it is something else.
         self._data_from = poisoned_from(data, filters)
-        self._augmenter = augmenter(training.augmentation, data.dataset, self.model.device)
+        self.augmenter = augmenter(training.augmentation, data.dataset, self.model.device)
         self._kept: dict[tuple[str, bytes], tuple[torch.Tensor, torch.Tensor]] = {}
         self._room = KEPT_FOR_EVALUATION
 
@@ -248,11 +250,11 @@ class ClientRuntime:
 
     def _augment(self, task: ClientTask) -> Callable[[torch.Tensor, int], torch.Tensor] | None:
         """Every step draws from its own stream, so that leaving out a probe's steps changes nothing else."""
-        change = self._augmenter
+        change = self.augmenter
         if change is None:
             return None
         return lambda pictures, step: change(
-            pictures, generator(self.seed, "augment", *self._coordinates(task), step)
+            pictures, generator(self.seed, AUGMENTATION, *self._coordinates(task), step)
         )
 
     def _coordinates(self, task: ClientTask) -> tuple[int, int, int]:

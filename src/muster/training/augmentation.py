@@ -1,18 +1,19 @@
 """Augmentation: pictures are changed at random whenever a client trains on them.
 
 An operation is a function of a whole mini-batch and of a generator. It draws one number per picture with NumPy, on
-the processor, so that the same pictures come out on every device and with any number of workers.
+the processor, so that the same pictures come out on every device, with any number of workers and in every engine.
 """
 
 from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import nn
 
@@ -77,12 +78,32 @@ class Operation(ABC):
         """The changed pictures, in the same shape: samples × channels × height × width."""
 
 
+class Rearrangement(Operation):
+    """An operation that moves pixels and computes nothing with them.
+
+    So what it makes of a picture is the same to the bit whichever pictures are beside it, and those of many
+    clients can be rearranged at once. Of sums and products this is not true: their rounding may depend on where in
+    a tensor a number lies.
+    """
+
+    @abstractmethod
+    def draw(self, count: int, rng: np.random.Generator) -> npt.NDArray[Any]:
+        """What is drawn for so many pictures: a row or number for each."""
+
+    @abstractmethod
+    def move(self, pictures: torch.Tensor, palette: Palette, drawn: npt.NDArray[Any]) -> torch.Tensor:
+        """The changed pictures, given what was drawn for them."""
+
+    def __call__(self, pictures: torch.Tensor, palette: Palette, rng: np.random.Generator) -> torch.Tensor:
+        return self.move(pictures, palette, self.draw(len(pictures), rng))
+
+
 operations: Registry[Operation] = Registry("augmentation", "muster.training", "muster.augmentations")
 
 
 @operations.register("crop")
 @dataclass(frozen=True)
-class Crop(Operation):
+class Crop(Rearrangement):
     """Shifts pictures by up to `padding` pixels in both directions; uncovered pixels are black."""
 
     padding: int = 4
@@ -93,23 +114,23 @@ class Crop(Operation):
                 f"bad value for 'training.augmentation.padding': {self.padding}", expected="1 or more"
             )
 
-    def __call__(self, pictures: torch.Tensor, palette: Palette, rng: np.random.Generator) -> torch.Tensor:
+    def draw(self, count: int, rng: np.random.Generator) -> npt.NDArray[np.int64]:
+        return rng.integers(0, 2 * self.padding, (2, count), endpoint=True).T
+
+    def move(self, pictures: torch.Tensor, palette: Palette, drawn: npt.NDArray[np.int64]) -> torch.Tensor:
         count, channels, height, width = pictures.shape
         pad = self.padding
-        moves = torch.from_numpy(rng.integers(0, 2 * pad, (2, count, 1), endpoint=True)).to(pictures.device)
         framed = palette.black.expand(count, channels, height + 2 * pad, width + 2 * pad).clone()
         framed[:, :, pad : pad + height, pad : pad + width] = pictures
-        rows = moves[0] + torch.arange(height, device=pictures.device)
-        columns = moves[1] + torch.arange(width, device=pictures.device)
-        which = torch.arange(count, device=pictures.device)
-        return framed.permute(0, 2, 3, 1)[which[:, None, None], rows[:, :, None], columns[:, None, :]].permute(
-            0, 3, 1, 2
-        )
+        rows, columns = torch.from_numpy(drawn.T.copy()).to(pictures.device)
+        # A view of every window of every framed picture; only the chosen ones are copied, whole rows at a time.
+        windows = framed.unfold(2, height, 1).unfold(3, width, 1)
+        return windows[torch.arange(count, device=pictures.device), :, rows, columns]
 
 
 @operations.register("flip")
 @dataclass(frozen=True)
-class Flip(Operation):
+class Flip(Rearrangement):
     """Mirrors pictures, left to right, with probability `chance`."""
 
     chance: float = 0.5
@@ -120,8 +141,11 @@ class Flip(Operation):
                 f"bad value for 'training.augmentation.chance': {self.chance}", expected="0 < chance ≤ 1"
             )
 
-    def __call__(self, pictures: torch.Tensor, palette: Palette, rng: np.random.Generator) -> torch.Tensor:
-        mirrored = torch.from_numpy(rng.random(len(pictures)) < self.chance).to(pictures.device)
+    def draw(self, count: int, rng: np.random.Generator) -> npt.NDArray[np.bool_]:
+        return rng.random(count) < self.chance
+
+    def move(self, pictures: torch.Tensor, palette: Palette, drawn: npt.NDArray[np.bool_]) -> torch.Tensor:
+        mirrored = torch.from_numpy(drawn).to(pictures.device)
         return torch.where(_each(mirrored), pictures.flip(3), pictures)
 
 
@@ -177,8 +201,51 @@ class Rotation(Operation):
         return seen + palette.black
 
 
-#: Changes the pictures of one training step; draws from the generator.
-Augmenter: TypeAlias = Callable[[torch.Tensor, np.random.Generator], torch.Tensor]
+class Augmenter:
+    """Changes the pictures of training steps."""
+
+    def __init__(self, chosen: Sequence[Operation], palette: Palette, picture: tuple[int, ...] | None) -> None:
+        """`picture`: the shape of the picture that a sample begins with; None: a sample is a picture."""
+        self._operations, self._palette, self._picture = tuple(chosen), palette, picture
+        self._rearrangements = [op for op in self._operations if isinstance(op, Rearrangement)]
+
+    def __call__(self, samples: torch.Tensor, rng: np.random.Generator) -> torch.Tensor:
+        """A client's mini-batch, with draws from the generator."""
+        pictures = self._pictures(samples)
+        for operation in self._operations:
+            pictures = operation(pictures, self._palette, rng)
+        return self._samples(pictures, samples)
+
+    def of_many(
+        self, samples: torch.Tensor, sizes: Sequence[int], rngs: Iterable[np.random.Generator]
+    ) -> torch.Tensor:
+        """The mini-batches of several clients, one after the other: each changed as it would be alone, to the bit.
+
+        Each generator is used up before the next one is taken.
+        """
+        if len(self._rearrangements) < len(self._operations):
+            batches = zip(torch.split(samples, list(sizes)), rngs, strict=True)
+            return torch.cat([self(batch, rng) for batch, rng in batches])
+        drawn = [
+            [operation.draw(size, rng) for operation in self._rearrangements]
+            for size, rng in zip(sizes, rngs, strict=True)
+        ]
+        pictures = self._pictures(samples)
+        for operation, rows in zip(self._rearrangements, zip(*drawn, strict=True), strict=True):
+            pictures = operation.move(pictures, self._palette, np.concatenate(rows))
+        return self._samples(pictures, samples)
+
+    def _pictures(self, samples: torch.Tensor) -> torch.Tensor:
+        if self._picture is None:
+            return samples
+        return samples[:, : math.prod(self._picture)].reshape(-1, *self._picture)
+
+    def _samples(self, pictures: torch.Tensor, before: torch.Tensor) -> torch.Tensor:
+        """The changed pictures in the place of those that were there, in the same layout."""
+        if self._picture is not None:
+            return torch.cat([pictures.flatten(1), before[:, math.prod(self._picture) :]], dim=1)
+        last = before.is_contiguous(memory_format=torch.channels_last) and not before.is_contiguous()
+        return pictures.contiguous(memory_format=torch.channels_last if last else torch.contiguous_format)
 
 
 def build_operations(configs: Sequence[OperationConfig]) -> tuple[Operation, ...]:
@@ -205,22 +272,7 @@ def augmenter(configs: Sequence[OperationConfig], dataset: Dataset, device: torc
     _check_pictures(dataset, chosen)
     picture = dataset.picture
     palette = Palette.of(picture.normalisation if picture else dataset.normalisation).on(device)
-
-    def augment(pictures: torch.Tensor, rng: np.random.Generator) -> torch.Tensor:
-        last = pictures.is_contiguous(memory_format=torch.channels_last) and not pictures.is_contiguous()
-        for operation in chosen:
-            pictures = operation(pictures, palette, rng)
-        return pictures.contiguous(memory_format=torch.channels_last if last else torch.contiguous_format)
-
-    if picture is None:
-        return augment
-    shape, pixels = picture.shape, math.prod(picture.shape)
-
-    def augment_beginning(samples: torch.Tensor, rng: np.random.Generator) -> torch.Tensor:
-        changed = augment(samples[:, :pixels].reshape(-1, *shape), rng)
-        return torch.cat([changed.flatten(1), samples[:, pixels:]], dim=1)
-
-    return augment_beginning
+    return Augmenter(chosen, palette, picture.shape if picture else None)
 
 
 def _check_pictures(dataset: Dataset, chosen: tuple[Operation, ...]) -> None:

@@ -11,14 +11,14 @@ import numpy as np
 import torch
 
 from muster.core.arrays import Bools, Floats, Ints, Vector
-from muster.core.randomness import seeded
-from muster.engine.runtime import model_of, numbers
+from muster.core.randomness import seeded, seeds
+from muster.engine.runtime import AUGMENTATION, model_of, numbers
 from muster.engine.task import ClientTask, present_of
 from muster.engine.tasks import Answered, ClientRecipe, SharedVectors, TaskRunner
 from muster.engine.vectorised.algorithms import Done, States, finish, pull_of
 from muster.engine.vectorised.chain import chain_of
 from muster.engine.vectorised.stack import Stack, one_or_each
-from muster.engine.vectorised.trainer import Outcomes, SliceData, needs_gradients, train_slice
+from muster.engine.vectorised.trainer import Augment, Outcomes, SliceData, needs_gradients, train_slice
 from muster.signals.base import Signal
 from muster.signals.losses import MeanLoss, mean_losses
 from muster.signals.start_loss import StartLoss
@@ -233,7 +233,26 @@ class SliceRunner(TaskRunner):
             skips=skips,
             fetch=lambda positions: data.tensors(data.dataset.train, samples[positions]),
             generators=[torch.Generator().manual_seed(self.runtime.dropout_seed(task.row(k))) for k in rows],
+            augment=self._augment(task, skips),
         )
+
+    def _augment(self, task: ClientTask, skips: list[int]) -> Augment | None:
+        """The draws that each client would make alone."""
+        runtime, change, place, clients = self.runtime, self.runtime.augmenter, task.place, task.clients
+        if change is None:
+            return None
+        sizes = runtime.data.sizes[clients].tolist()
+        longest = max(runtime.training.steps_for(size) - skip for size, skip in zip(sizes, skips, strict=True))
+        # steps × clients: the mini-batch of each client's training, which continues after those of a probe.
+        steps = np.arange(longest)[:, None] + np.array(skips)
+        coordinates = {"clients": np.tile(clients, longest), "steps": steps.reshape(-1)}
+        words = seeds(runtime.seed, AUGMENTATION, place.round, place.iteration, **coordinates)
+        words = words.reshape(*steps.shape, 4)
+
+        def augment(samples: torch.Tensor, sizes: Ints, step: int) -> torch.Tensor:
+            return change.of_many(samples, sizes.tolist(), seeded(words[step, : len(sizes)]))
+
+        return augment
 
     def _write_movements(self, stack: Stack, slots: torch.Tensor) -> torch.Tensor:
         """Put the movements into shared memory; how far the trained numbers moved."""

@@ -25,8 +25,6 @@ def why_not(
     if not objective.usual:
         what = "its own loss" if objective.loss is not None else f"the objective {type(objective).__name__}"
         return f"it trains with cross-entropy of class labels, and the experiment has {what}"
-    if training is not None and training.augmentation:
-        return "training.augmentation changes the pictures of single clients"
     if training is not None and training.schedule_per == "batch":
         return "training.schedule_per = 'batch' changes the learning rate within a training"
     try:

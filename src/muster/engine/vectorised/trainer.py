@@ -25,6 +25,8 @@ from muster.training.base import LocalTraining
 
 #: Samples by their positions among those of the slice's clients: features and labels.
 Fetch = Callable[[Ints], tuple[torch.Tensor, torch.Tensor]]
+#: Changes samples: those of the slice's first clients one after the other, how many each has, and the step.
+Augment = Callable[[torch.Tensor, Ints, int], torch.Tensor]
 
 
 @dataclass(frozen=True)
@@ -39,6 +41,8 @@ class SliceData:
     fetch: Fetch
     #: For each client, if the model draws random numbers.
     generators: Sequence[torch.Generator] = ()
+    #: None: samples stay as they are.
+    augment: Augment | None = None
 
 
 @dataclass(frozen=True)
@@ -126,6 +130,8 @@ def train_slice(
         active, widest = int(np.count_nonzero(sizes)), int(sizes.max())
         stepper.narrow(active)
         features, labels = samples.of(step, active, widest)
+        if cohort.augment is not None:
+            features = _augmented(features, sizes[:active], step, cohort.augment)
         batch = _batch(sizes[:active], widest, cohort.generators)
         logs = stepper.step(features, labels, batch)
         tally.add(step, logs, labels, batch)
@@ -154,6 +160,15 @@ class _Samples:
         features = self._features.index_select(0, chosen)
         labels = self._labels.index_select(0, chosen)
         return features.view(active, widest, *features.shape[1:]), labels.view(active, widest, 1)
+
+
+def _augmented(features: torch.Tensor, sizes: Ints, step: int, augment: Augment) -> torch.Tensor:
+    """A step's samples (clients × widest × …), changed; padding stays what it is."""
+    if sizes.min() == features.shape[1]:
+        return augment(features.flatten(0, 1), sizes, step).view(features.shape)
+    real = torch.from_numpy(np.arange(features.shape[1]) < sizes[:, None])
+    features[real] = augment(features[real], sizes, step)
+    return features
 
 
 def _batch(sizes: Ints, widest: int, generators: Sequence[torch.Generator]) -> Batch:
