@@ -17,7 +17,7 @@ from muster.league.evidence import evidence_of
 from muster.league.file import from_values, load_league
 from muster.league.outcome import choose, failures, run_league
 from muster.league.page import write_page as write_pages
-from muster.league.planning import guest_class, guests_of, plan, points
+from muster.league.planning import guest_class, guests_of, plan, points, seeds_in_words
 from muster.report.measured import BEGIN, END
 from muster.results.store import Store
 from muster.selection.base import selectors
@@ -88,7 +88,8 @@ def league():
 def test_the_shipped_league_is_sound(scale):
     planned = plan(load_league(), scale)
     runs = [*planned.tuning_runs(), *planned.runs({})]
-    assert {run.experiment.seed for run in planned.runs({})} == set(planned.seeds)
+    for problem, count in planned.seeds.items():
+        assert {r.experiment.seed for r in planned.runs({}) if r.problem == problem} == set(range(count))
     assert all(run.experiment.fingerprint for run in runs)
     assert len({(r.table, r.problem, r.method, r.experiment.seed, repr(r.point)) for r in runs}) == len(runs)
 
@@ -143,6 +144,27 @@ def test_rows_are_those_that_a_problem_is_for(league):
     assert {run.experiment.rounds for run in runs} == {2}, "no more than the scale allows"
 
 
+def test_a_method_may_need_a_larger_cohort():
+    (table,) = VALUES["tables"]
+    small, large = VALUES["problems"][0], VALUES["problems"][1] | {"cohort": 5}
+    league = from_values(
+        VALUES | {"problems": [small, large], "tables": [table | {"least_cohort": {"terraform": 5}}]}
+    )
+    planned = plan(league, "smoke")
+    rows = [planned.rows(league.tables[0], problem) for problem in planned.problems]
+    assert rows == [["random"], ["random", "fedcs", "terraform"]]
+
+
+def test_a_problem_may_have_a_number_of_seeds_of_its_own():
+    league = from_values(VALUES | {"scales": {"smoke": {"seeds": 1, "seeds_of": {"alpha 1.0": 3}}}})
+    planned = plan(league, "smoke")
+    assert planned.seeds == {"alpha 0.5": 1, "alpha 1.0": 3}
+    seeds = [(run.problem, run.experiment.seed) for run in planned.runs({}) if run.method == "random"]
+    assert seeds == [("alpha 0.5", 0), ("alpha 1.0", 0), ("alpha 1.0", 1), ("alpha 1.0", 2)]
+    assert plan(league, "smoke", seeds=2).seeds == {"alpha 0.5": 2, "alpha 1.0": 2}
+    assert [seeds_in_words(counts) for counts in ([1], [5, 5], [10, 5])] == ["1 seed", "5 seeds", "5 to 10 seeds"]
+
+
 def test_tuning_has_seeds_of_its_own(league):
     assert plan(league, "smoke").tuning_runs() == []
     tuning = plan(league, "tuned").tuning_runs()
@@ -159,6 +181,9 @@ def test_tuning_has_seeds_of_its_own(league):
         ({"sceles": {}}, "unknown key 'sceles'"),
         ({"tuning_seeds": [1]}, "overlap"),
         ({"tuning_seeds": []}, "there are no tuning_seeds"),
+        ({"scales": {"smoke": {"seeds": 1, "seeds_of": {"alpha": 2}}}}, "names the problem 'alpha'"),
+        ({"scales": {"smoke": {"seeds": 1, "seeds_of": {"alpha 0.5": 101}}}}, "the 101 seeds .* overlap"),
+        ({"scales": {"smoke": {"seeds": 1, "seeds_of": {"alpha 0.5": 0}}}}, "has 0 seeds"),
         ({"scales": {"smoke": {"seeds": 1, "problems": ["alpha"]}}}, "names the problem 'alpha'"),
         ({"tables": [VALUES["tables"][0] | {"compares": "models"}]}, "compares 'models'"),
         ({"tables": [VALUES["tables"][0] | {"grid": {"teraform": {}}}]}, "unknown selection method 'teraform'"),
@@ -279,19 +304,27 @@ def test_a_league_from_end_to_end(league, tmp_path, guest):
 
 
 @pytest.fixture
-def told(league, made, monkeypatch, tmp_path):
-    """The outcome of a league whose results are made up: terraform gains 0.1 with every seed."""
-    planned = plan(league, "smoke")
-    reached = {"random": 0.5, "terraform": 0.6, "fedcs": 0.4}
-    results = {
-        run.experiment.fingerprint: made(
-            run.method, seed := run.experiment.seed, [0.2, reached[run.method] + seed / 50]
-        )
-        for run in planned.runs({})
-    }
-    monkeypatch.setattr("muster.league.outcome._run", lambda *_, **__: (results, {}, True))
-    with Store(tmp_path / "store") as store:
-        return run_league(planned, store)
+def tell(made, monkeypatch, tmp_path):
+    """The outcome of a league whose results are made up: methods reach their numbers, plus a bit by seed."""
+
+    def judged(planned, reached):
+        results = {
+            run.experiment.fingerprint: made(
+                run.method, seed := run.experiment.seed, [0.2, reached[run.method] + seed / 50]
+            )
+            for run in planned.runs({})
+        }
+        monkeypatch.setattr("muster.league.outcome._run", lambda *_, **__: (results, {}, True))
+        with Store(tmp_path / "store") as store:
+            return run_league(planned, store)
+
+    return judged
+
+
+@pytest.fixture
+def told(league, tell):
+    """Terraform gains 0.1 with every seed."""
+    return tell(plan(league, "smoke"), {"random": 0.5, "terraform": 0.6, "fedcs": 0.4})
 
 
 def test_the_evidence_has_differences_to_the_baseline_and_every_federation(told):
@@ -309,8 +342,45 @@ def test_the_page_says_first_what_follows(told, tmp_path):
     answer = page.split("## Selection")[0]
     assert "above zero: `terraform` +10.0" in answer
     assert "clearly worse in none: `terraform` (2 of 2)" in answer
-    assert "| alpha 1.0 | 12 × " in answer
+    assert "Selection: 3 methods, compared with `random`." in answer
+    assert "| alpha 1.0 | 2 | 12 × " in answer
     assert "fedcs" in page.split("Without a rank")[1].split(".")[0]
+    assert "interval over problems (Student's)" in page
+
+
+def test_problems_with_other_numbers_of_seeds_are_judged_with_theirs(tell, tmp_path):
+    league = from_values(VALUES | {"scales": {"smoke": {"seeds": 2, "seeds_of": {"alpha 1.0": 4}}}})
+    outcome = tell(plan(league, "smoke"), {"random": 0.5, "terraform": 0.6, "fedcs": 0.4})
+    assert outcome.tables[0].seeds == {"alpha 0.5": 2, "alpha 1.0": 4}
+    assert not outcome.short
+    assert [problem.seeds for problem in evidence_of(outcome).problems] == [2, 4]
+    page = write_page(outcome, tmp_path / "page.md", "muster league").read_text()
+    assert "- 2 to 4 seeds: intervals within a problem are wide" in page
+    assert "| alpha 0.5 | 2 | 12 × " in page
+    assert "| alpha 1.0 | 4 | 12 × " in page
+    assert "2 problems, 2 to 4 seeds each" in page
+    details = (tmp_path / "page-problems.md").read_text()
+    assert "4 seeds; intervals: Student's." in details.split("Selection: alpha 1.0")[1]
+
+
+def test_a_page_of_aggregators_speaks_of_aggregation(tell, tmp_path):
+    table = {
+        "name": "Aggregation",
+        "compares": "aggregation",
+        "baseline": "fedavg",
+        "leave_out": {name: "not here" for name in aggregators.names() if name not in ("fedavg", "median")},
+    }
+    planned = plan(from_values(VALUES | {"tables": [*VALUES["tables"], table]}), "smoke", tables=["Aggregation"])
+    outcome = tell(planned, {"fedavg": 0.5, "median": 0.6})
+    page = write_page(outcome, tmp_path / "league-aggregation.md", "muster league --table Aggregation").read_text()
+    assert page.startswith("# The little: Aggregation, smoke\n")
+    assert "2 methods, compared with `fedavg`, all with `random` selection." in page
+    assert "### Gains over fedavg" in page
+    assert "Ranks are the same at equal rounds" in page
+    assert "Gini" not in page, "it is the same for all: nobody selects"
+    assert sorted(path.name for path in tmp_path.glob("*.png")) == [
+        f"league-aggregation-aggregation-{kind}.png" for kind in ("gains", "ranks")
+    ]
 
 
 def test_words_of_people_stay(told, tmp_path):

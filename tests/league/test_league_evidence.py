@@ -35,11 +35,11 @@ def tried(name: str, moved: float = 0.0, **gains: tuple[float, float, float]) ->
     own = profile(federation())
     own["CCI"] += moved * STEPS["CCI"]
     named = {method.replace("_", "-"): Gain(*gain) for method, gain in gains.items()}
-    return Tried(name, "selection", "random", own, named)
+    return Tried(name, "selection", "random", 5, own, named)
 
 
 def evidence(*problems: Tried) -> Evidence:
-    return Evidence("league", "full", 5, "0.2.0", problems)
+    return Evidence("league", "full", "0.2.0", problems)
 
 
 GOOD, BAD, UNSURE = (0.02, 0.01, 0.03), (-0.02, -0.03, -0.01), (0.01, -0.01, 0.03)
@@ -104,7 +104,7 @@ def test_without_results_it_says_so():
 
 
 def test_aggregation_is_no_selection():
-    other = Tried("first", "aggregation", "fedavg", profile(federation()), {"median": Gain(*GOOD)})
+    other = Tried("first", "aggregation", "fedavg", 5, profile(federation()), {"median": Gain(*GOOD)})
     assert "median" not in recommend(federation(), evidence(other)).text
 
 

@@ -32,7 +32,9 @@ def league(  # noqa: PLR0917 (the options are what they are)
         list[str] | None,
         typer.Option(metavar="NAME", help="Only this table (Selection, Aggregation); may be repeated."),
     ] = None,
-    seeds: Annotated[int | None, typer.Option(help="How many seeds, from 0.", min=1)] = None,
+    seeds: Annotated[
+        int | None, typer.Option(help="How many seeds of each problem, from 0. Default: the scale's.", min=1)
+    ] = None,
     workspace: Workspace = None,
     jobs: Annotated[int | None, typer.Option("--jobs", "-j", help="Runs side by side. Default: cores.")] = None,
     workers: Annotated[int | None, typer.Option("--workers", "-w", help="Worker processes of each run.")] = None,
@@ -93,11 +95,15 @@ def league(  # noqa: PLR0917 (the options are what they are)
 
 
 def _show(planned: LeaguePlan) -> None:
-    out.print(f"{planned.league.name}, scale {planned.scale_name}: {len(planned.seeds)} seeds", markup=False)
+    from muster.league.planning import seeds_in_words
+
+    seeds = seeds_in_words(planned.seeds.values())
+    out.print(f"{planned.league.name}, scale {planned.scale_name}: {seeds} of each problem", markup=False)
     for table in planned.league.tables:
         for problem in planned.problems:
             rows = planned.rows(table, problem)
-            out.print(f"  {table.name}, {problem.name}: {len(rows)} methods", markup=False)
+            own = f"{len(rows)} methods, {seeds_in_words([planned.seeds[problem.name]])}"
+            out.print(f"  {table.name}, {problem.name}: {own}", markup=False)
     for name, why in planned.absent.items():
         out.print(f"  left out: {name}: {why}", markup=False, style="yellow")
     tuning = planned.tuning_runs()

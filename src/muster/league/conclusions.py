@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 import numpy as np
 
 from muster.league.gains import Gain, Gains, of_method, points, tally
 from muster.league.outcome import LeagueTable
+from muster.league.planning import seeds_in_words
 from muster.league.tables import by_gain, mean_gain
 from muster.report.compare.ranking import LEVEL, Ranking, nemenyi_p
 from muster.report.intervals import mean_interval
@@ -25,15 +26,18 @@ FIVE_PAPERS = (
 )
 
 
-def conclusions(table: LeagueTable, gains: Gains, seeds: int) -> list[str]:
+def conclusions(table: LeagueTable, gains: Gains) -> list[str]:
     """The short answer of one table."""
     found = [*_ranks(table), *_over_problems(table, gains), *_most_often(table, gains), *_papers(table, gains)]
-    if seeds < _FEW_SEEDS:
-        found.append(
-            f"{seeds} seed{'s' * (seeds != 1)}: intervals within a problem are wide, and what is not clear here "
-            "may still be so."
-        )
-    return found
+    return [*found, *_few(table.seeds.values())]
+
+
+def _few(seeds: Collection[int]) -> Iterator[str]:
+    words, fewest = seeds_in_words(seeds), min(seeds)
+    if max(seeds) == 1:
+        yield f"{words}: there are no intervals within a problem, and nothing in one is clearly better or worse."
+    elif fewest < _FEW_SEEDS:
+        yield f"{words}: intervals within a problem are wide, and what is not clear here may still be so."
 
 
 def _ranks(table: LeagueTable) -> Iterator[str]:

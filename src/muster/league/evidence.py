@@ -18,6 +18,7 @@ from muster.heterogeneity.inspection import Inspection
 from muster.heterogeneity.profile import NEAR, distance, profile, steps_apart
 from muster.league.gains import Gain, gains_of
 from muster.league.outcome import LeagueTable, Outcome
+from muster.league.planning import seeds_in_words
 
 #: Most problems that advice looks at, and methods that it names.
 MOST_PROBLEMS, MOST_METHODS = 3, 6
@@ -32,6 +33,7 @@ class Tried:
     #: What was compared: "selection" or "aggregation".
     compares: str
     baseline: str
+    seeds: int
     #: The numbers of `muster.heterogeneity.profile`, means over seeds.
     profile: dict[str, float]
     #: Points of accuracy over the baseline at equal client trainings, as shares.
@@ -44,7 +46,6 @@ class Evidence:
 
     league: str
     scale: str
-    seeds: int
     version: str
     problems: tuple[Tried, ...]
 
@@ -55,7 +56,7 @@ class Evidence:
 def evidence_of(outcome: Outcome) -> Evidence:
     plan, profiles = outcome.plan, _profiles(outcome)
     tried = [one for table in outcome.tables for one in _tried(table, profiles)]
-    return Evidence(plan.league.name, plan.scale_name, len(plan.seeds), __version__, tuple(tried))
+    return Evidence(plan.league.name, plan.scale_name, __version__, tuple(tried))
 
 
 def _profiles(outcome: Outcome) -> dict[str, dict[str, float]]:
@@ -72,7 +73,10 @@ def _profiles(outcome: Outcome) -> dict[str, dict[str, float]]:
 def _tried(table: LeagueTable, profiles: dict[str, dict[str, float]]) -> list[Tried]:
     own = table.table
     gains = gains_of(table.comparison)
-    return [Tried(name, own.compares, own.baseline, profiles[name], dict(found)) for name, found in gains.items()]
+    return [
+        Tried(name, own.compares, own.baseline, table.seeds[name], profiles[name], dict(found))
+        for name, found in gains.items()
+    ]
 
 
 def write_evidence(evidence: Evidence, path: Path) -> Path:
@@ -145,7 +149,8 @@ def recommend(inspection: Inspection, evidence: Evidence) -> Recommendation:
         )
     ordered = sorted(tried, key=lambda problem: distance(own, problem.profile))
     near = [problem for problem in ordered if distance(own, problem.profile) <= NEAR][:MOST_PROBLEMS]
-    source = f"league of {len(tried)} problems, {evidence.seeds} seeds, scale {evidence.scale!r}"
+    seeds = seeds_in_words([problem.seeds for problem in tried])
+    source = f"league of {len(tried)} problems, {seeds}, scale {evidence.scale!r}"
     if not near:
         return _nothing_near(own, ordered[0], source)
     return _from_near(own, near, source)

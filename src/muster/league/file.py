@@ -16,6 +16,8 @@ from muster.selection.base import selectors
 
 Sections = Mapping[str, Any]
 
+#: How clients are selected where a league says nothing else.
+SELECTION = "random"
 #: What a table compares → where its methods are registered.
 _REGISTRIES: dict[str, Any] = {"selection": selectors, "aggregation": aggregators}
 
@@ -24,13 +26,19 @@ _REGISTRIES: dict[str, Any] = {"selection": selectors, "aggregation": aggregator
 class Scale:
     """How much of the league is run."""
 
+    #: How many seeds, from 0.
     seeds: int
+    #: Problem → how many it has instead, for example where runs take long.
+    seeds_of: Mapping[str, int] = field(default_factory=dict)
     #: No run has more rounds; None: as many as its problem says.
     rounds: int | None = None
     #: Names of problems; none: all.
     problems: tuple[str, ...] = ()
     #: Whether main options are chosen by the grid first, on separate seeds.
     tuning: bool = False
+
+    def seeds_for(self, problem: str) -> int:
+        return self.seeds_of.get(problem, self.seeds)
 
 
 @dataclass(frozen=True)
@@ -59,10 +67,17 @@ class MethodTable:
     changes: Mapping[str, Sections] = field(default_factory=dict)
     #: Method → what a problem must have for it.
     requires: Mapping[str, str] = field(default_factory=dict)
+    #: Method → clients that a round must train for it.
+    least_cohort: Mapping[str, int] = field(default_factory=dict)
     #: Method → why it is not in the table.
     leave_out: Mapping[str, str] = field(default_factory=dict)
     #: Method → option → values to choose from.
     grid: Mapping[str, Mapping[str, tuple[Any, ...]]] = field(default_factory=dict)
+
+    @property
+    def selection(self) -> str:
+        """Who is selected where something else is compared."""
+        return str(self.base.get("selection", {}).get("method", SELECTION))
 
     @property
     def methods(self) -> list[str]:
@@ -147,14 +162,17 @@ def _check(league: League) -> None:
                 expected='data = { source = "…" }, for example "digits"',
             )
     for scale_name, scale in league.scales.items():
-        for name in scale.problems:
+        for name in (*scale.problems, *scale.seeds_of):
             if name not in names:
                 raise ConfigError(
                     f"scale '{scale_name}' names the problem '{name}'", expected=nearest(name, names)
                 )
-        if set(range(scale.seeds)) & set(league.tuning_seeds):
+        counts = (scale.seeds, *scale.seeds_of.values())
+        if min(counts) < 1:
+            raise ConfigError(f"scale '{scale_name}' has {min(counts)} seeds", expected="at least 1")
+        if set(range(max(counts))) & set(league.tuning_seeds):
             raise ConfigError(
-                f"tuning_seeds and the {scale.seeds} seeds of scale '{scale_name}' overlap",
+                f"tuning_seeds and the {max(counts)} seeds of scale '{scale_name}' overlap",
                 fix="tune on seeds other than those that are reported: 1000, 1001, …",
             )
         if scale.tuning and not league.tuning_seeds:
@@ -165,5 +183,12 @@ def _check(league: League) -> None:
                 f"table '{table.name}' compares '{table.compares}'", expected=nearest(table.compares, _REGISTRIES)
             )
         registry = _REGISTRIES[table.compares]
-        for method in (table.baseline, *table.changes, *table.requires, *table.leave_out, *table.grid):
+        for method in (
+            table.baseline,
+            *table.changes,
+            *table.requires,
+            *table.least_cohort,
+            *table.leave_out,
+            *table.grid,
+        ):
             registry.get(method)

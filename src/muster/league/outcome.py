@@ -31,6 +31,11 @@ class LeagueTable:
     #: Unit of work → the comparison when all have spent equally much of it; only those with two problems or more.
     by_unit: Mapping[str, Comparison]
 
+    @property
+    def seeds(self) -> dict[str, int]:
+        """Problem → how many seeds each of its methods has."""
+        return {judged.name: len(judged.baseline.runs) for judged in self.comparison.judged}
+
 
 @dataclass(frozen=True)
 class Outcome:
@@ -165,16 +170,17 @@ def _problems(
     """
     found, short = [], {}
     for problem in plan.problems:
+        seeds = plan.seeds[problem.name]
         cases: dict[str, list[Result]] = {name: [] for name in plan.rows(table, problem)}
         for run in runs:
             result = results.get(run.experiment.fingerprint)
             if (run.table, run.problem) == (table.name, problem.name) and result is not None:
                 cases[run.method].append(result)
-        whole = {name: own for name, own in cases.items() if 0 < len(own) == len(plan.seeds)}
+        whole = {name: own for name, own in cases.items() if len(own) == seeds}
         for name in (name for name in cases if name not in whole):
             what = "the problem is" if name == table.baseline else "it is"
             short[f"{name}, {problem.name} ({table.name})"] = (
-                f"{len(cases[name])} of {len(plan.seeds)} seeds have a result, so {what} not in the table"
+                f"{len(cases[name])} of {seeds} seeds have a result, so {what} not in the table"
             )
         if table.baseline in whole:
             found.append(Problem(problem.name, tuple(Case(name, tuple(own)) for name, own in whole.items())))

@@ -16,7 +16,8 @@ from muster.league.evidence import Evidence
 from muster.league.gains import gains_of
 from muster.league.outcome import LeagueTable, Outcome
 from muster.league.picture import draw_gains
-from muster.league.tables import beside, by_gain, gain_table, of_problem, ranks, tuned, when
+from muster.league.planning import LeaguePlan, seeds_in_words
+from muster.league.tables import all_methods, beside, by_gain, gain_table, of_problem, ranks, tuned, when
 from muster.report import html
 from muster.report.measured import has_place, with_measured
 from muster.report.plots import draw_ranks, save_figure
@@ -59,7 +60,7 @@ def details(outcome: Outcome) -> list[Part]:
     """Every problem, for those who want to look something up."""
     found: list[Part] = [
         "Accuracy at equal client trainings, mean over seeds with its 95 % interval, and the difference to "
-        "the baseline over pairs of the same seed. Significant: Wilcoxon's signed-rank test, "
+        "the baseline over pairs of the same seed with its own. Significant: Wilcoxon's signed-rank test, "
         "corrected within the problem."
     ]
     for table in outcome.tables:
@@ -71,9 +72,15 @@ def _answer(outcome: Outcome, profiles: Profiles) -> Iterator[Part]:
     yield Heading("The short answer")
     for table in outcome.tables:
         gains = gains_of(table.comparison)
-        yield f"{table.table.name}, against `{table.table.baseline}`:"
-        yield Bullets(tuple(conclusions(table, gains, len(outcome.plan.seeds))))
+        yield _compared(table)
+        yield Bullets(tuple(conclusions(table, gains)))
         yield when(table, gains, profiles)
+
+
+def _compared(table: LeagueTable) -> str:
+    own = table.table
+    rest = "" if own.compares == "selection" else f", all with `{own.selection}` selection"
+    return f"{own.name}: {len(all_methods(table))} methods, compared with `{own.baseline}`{rest}."
 
 
 def _of_table(table: LeagueTable) -> Iterator[Part]:
@@ -125,8 +132,8 @@ def _absent(outcome: Outcome) -> Iterator[Part]:
 
 def _repeating(outcome: Outcome, evidence: Evidence, command: str) -> Iterator[Part]:
     plan = outcome.plan
-    seeds = f"{len(plan.seeds)} seed{'s' * (len(plan.seeds) != 1)}"
     yield Heading("How it was made")
+    seeds = seeds_in_words(plan.seeds.values())
     yield (
         f"{len(plan.problems)} problems, {seeds} each, scale {plan.scale_name!r}, Muster {evidence.version}. "
         f"Scores are means of the last {plan.league.last} evaluations, taken when every method has spent as many "
@@ -146,7 +153,7 @@ def write_page(outcome: Outcome, evidence: Evidence, path: Path, command: str) -
     """
     if path.suffix not in (".html", ".md"):
         raise ConfigError(f"unknown format of {path}", expected="a name that ends in .html or .md")
-    title = f"The {outcome.plan.league.name}: {outcome.plan.scale_name}"
+    title = _title(outcome.plan)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         found = parts(outcome, evidence, command)
@@ -165,6 +172,12 @@ def write_page(outcome: Outcome, evidence: Evidence, path: Path, command: str) -
             f"cannot write {path}: {error.strerror or error}", fix="choose another file with --out"
         ) from error
     return [path, beside]
+
+
+def _title(plan: LeaguePlan) -> str:
+    """With the name of the table, where there is only one."""
+    tables = [table.name for table in plan.league.tables]
+    return f"The {plan.league.name}: {', '.join([*(tables if len(tables) == 1 else []), plan.scale_name])}"
 
 
 def _html(title: str, found: Sequence[Part], more: Sequence[Part]) -> str:

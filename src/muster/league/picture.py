@@ -12,6 +12,8 @@ from muster.report.plots.canvas import panels, picture
 
 #: Inches of a cell, and of the names beside.
 _WIDTH, _HEIGHT, _NAMES = 0.62, 0.25, 2.2
+#: So that the title has room.
+_LEAST_CELLS = 8
 
 
 @picture
@@ -22,7 +24,7 @@ def draw_gains(gains: Gains, methods: Sequence[str], title: str) -> Figure:
     known = np.abs(values[~np.isnan(values)])
     # A few large ones would leave no colour for the others.
     limit = max(0.5, float(np.quantile(known, 0.9))) if len(known) else 1.0
-    size = (_NAMES + _WIDTH * len(problems), 1.9 + _HEIGHT * len(methods))
+    size = (_NAMES + _WIDTH * max(len(problems), _LEAST_CELLS), 1.9 + _HEIGHT * len(methods))
     figure, (axes,) = panels(1, size=size)
     axes.imshow(values, cmap="RdBu", vmin=-limit, vmax=limit, aspect="auto", interpolation="nearest")
     axes.grid(visible=False)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import itertools
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 from muster.config.experiment import Experiment, from_dict, merged
 from muster.core.errors import ConfigError
 from muster.core.registry import build, parameters_of
-from muster.league.file import League, MethodTable, ProblemEntry, Scale
+from muster.league.file import SELECTION, League, MethodTable, ProblemEntry, Scale
 from muster.papers.stand_ins import is_here
 from muster.selection.base import Selector
 
@@ -43,7 +43,8 @@ class LeaguePlan:
 
     league: League
     scale_name: str
-    seeds: tuple[int, ...]
+    #: Problem → how many seeds, from 0.
+    seeds: Mapping[str, int]
     problems: tuple[ProblemEntry, ...]
     #: Classes of users' selectors, by the name that they have in the tables.
     guests: Mapping[str, type[Selector]]
@@ -58,7 +59,11 @@ class LeaguePlan:
         """The methods of a table that a problem is for."""
         guests = list(self.guests) if table.compares == "selection" else []
         have = {*problem.has, *problem.sections}
-        return [name for name in [*table.methods, *guests] if table.requires.get(name, "data") in have]
+        return [
+            name
+            for name in [*table.methods, *guests]
+            if table.requires.get(name, "data") in have and table.least_cohort.get(name, 0) <= problem.cohort
+        ]
 
     def tuning_runs(self) -> list[PlannedRun]:
         """Every point of every grid, on the seeds for tuning; none where the scale does not tune."""
@@ -73,11 +78,15 @@ class LeaguePlan:
         ]
 
     def runs(self, chosen: Mapping[tuple[str, str, str], Point]) -> list[PlannedRun]:
-        """The runs that count, with the options that were chosen by (table, problem, method)."""
+        """The runs that count, with the options that were chosen by (table, problem, method).
+
+        Ordered by seed: a league that is stopped early has some seeds of everything.
+        """
         return [
             self._run(table, problem, method, seed, chosen.get((table.name, problem.name, method), {}))
-            for seed in self.seeds
+            for seed in range(max(self.seeds.values()))
             for table, problem, method in self._places()
+            if seed < self.seeds[problem.name]
         ]
 
     def _places(self) -> Iterator[tuple[MethodTable, ProblemEntry, str]]:
@@ -93,7 +102,7 @@ class LeaguePlan:
             "rounds": min(rounds, self.scale.rounds or rounds),
         }
         cohort = {"clients_per_round": problem.cohort}
-        values["selection"] = {"method": "random"} | cohort | values.get("selection", {})
+        values["selection"] = {"method": SELECTION} | cohort | values.get("selection", {})
         changes = dict(table.changes.get(method, {}))
         if method in self.guests:
             values["selection"] = _guest(self.guests[method], cohort)
@@ -112,7 +121,11 @@ def plan(
     tables: Sequence[str] = (),
     seeds: int | None = None,
 ) -> LeaguePlan:
-    """The league at a scale. `guests` are users' selectors as `module:Class`; `problems`, `tables`: only these."""
+    """The league at a scale.
+
+    `guests` are users' selectors as `module:Class`; `problems`, `tables`: only these; `seeds`: so many for each
+    problem.
+    """
     size = league.scale(scale)
     wanted = _chosen("problem", league.problems, problems) or league.chosen_problems(size)
     league = replace(league, tables=tuple(_chosen("table", league.tables, tables) or league.tables))
@@ -124,12 +137,19 @@ def plan(
     here = tuple(problem for problem in wanted if problem.name not in absent)
     if not here:
         raise ConfigError(f"none of the problems can be run here: {'; '.join(absent.values())}", fix="fetch data")
-    count = size.seeds if seeds is None else seeds
-    if set(range(count)) & set(league.tuning_seeds):
+    if seeds is not None and set(range(seeds)) & set(league.tuning_seeds):
         raise ConfigError(
-            f"{count} seeds reach into those for tuning", expected=f"below {min(league.tuning_seeds)}"
+            f"{seeds} seeds reach into those for tuning", expected=f"below {min(league.tuning_seeds)}"
         )
-    return LeaguePlan(league, scale, tuple(range(count)), here, guests_of(guests), absent)
+    counts = {problem.name: size.seeds_for(problem.name) if seeds is None else seeds for problem in here}
+    return LeaguePlan(league, scale, counts, here, guests_of(guests), absent)
+
+
+def seeds_in_words(counts: Collection[int]) -> str:
+    """How many seeds problems have: "1 seed", "5 seeds", "5 to 10 seeds"."""
+    fewest, most = min(counts), max(counts)
+    several = f"{fewest} to {most}" if fewest < most else str(most)
+    return f"{several} seed{'s' * (most != 1)}"
 
 
 def _chosen(what: str, entries: Sequence[_Entry], names: Sequence[str]) -> list[_Entry]:

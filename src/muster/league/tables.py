@@ -7,8 +7,11 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from statistics import fmean
 
+import numpy as np
+
 from muster.league.gains import Gain, Gains, gains_of, of_method, tally
 from muster.league.outcome import LeagueTable, Outcome
+from muster.league.planning import seeds_in_words
 from muster.report.compare.across import methods_of, reached
 from muster.report.compare.comparison import Judged, budget_of, with_intervals
 from muster.report.compare.measures import (
@@ -20,6 +23,7 @@ from muster.report.compare.measures import (
     participation,
     value,
 )
+from muster.report.intervals import interval_words
 from muster.report.tables import (
     AMOUNTS,
     SHARES,
@@ -77,9 +81,13 @@ def ranks(table: LeagueTable) -> Table | None:
         ),
         (Column("wins", form=".0f"), [Cell(float(found.wins[place])) for place in places]),
     ]
+    same = []
     for unit, comparison in table.by_unit.items():
         own = comparison.ranking
         if own is None or unit == "client_trainings":
+            continue
+        if own.methods == found.methods and np.array_equal(own.ranks, found.ranks):
+            same.append(UNITS[unit].many)
             continue
         mean = dict(zip(own.methods, own.mean, strict=True))
         few = f", {own.problems} problems" if own.problems < found.problems else ""
@@ -87,9 +95,13 @@ def ranks(table: LeagueTable) -> Table | None:
         columns.append((column, [Cell(float(mean[name])) if name in mean else Cell() for name in methods]))
     notes = [
         f"1 is best, {len(methods)} methods in {found.problems} problems, at equal client trainings; in brackets "
-        "the 95 % interval over problems. Wins: problems in which nobody was better. The other columns are mean "
-        "ranks when all have spent equally much of another unit of work."
+        f"the 95 % interval over problems ({interval_words([found.problems])}). Wins: problems in which nobody "
+        "was better."
     ]
+    if len(columns) > 3:
+        notes.append("The other columns are mean ranks when all have spent equally much of another unit of work.")
+    if same:
+        notes.append(f"Ranks are the same at equal {' and at equal '.join(same)}.")
     left = [name for name in all_methods(table) if name not in methods]
     if left:
         notes.append(f"Without a rank, because not all problems have them: {', '.join(left)}.")
@@ -114,7 +126,8 @@ def gain_table(table: LeagueTable, gains: Gains) -> Table:
     notes = [
         f"Points of accuracy over {baseline} at equal client trainings, pairs of the same seed. Mean gain: over "
         "problems, with its 95 % interval over problems. Clearly: the 95 % interval over seeds, "
-        "in brackets beside most and least, does not contain zero; one in twenty would not by chance.",
+        "in brackets beside most and least, does not contain zero; one in twenty would not by chance. "
+        f"Intervals: {interval_words([len(gains), *table.seeds.values()])}.",
     ]
     return with_intervals(from_columns(f"Gains over {baseline}", columns, notes))
 
@@ -135,6 +148,7 @@ def when(table: LeagueTable, gains: Gains, profiles: Mapping[str, Mapping[str, f
         found.sort(key=lambda method: -gains[name][method].value)
     columns: Columns = [
         (text_column("problem"), [Cell(name) for name in problems]),
+        (Column("seeds", form=".0f"), [Cell(float(table.seeds[name])) for name in problems]),
         (text_column("clients × samples"), [Cell(_size(profiles[name])) for name in problems]),
         (
             Column("label divergence", "bits", 1.0, ".2f"),
@@ -180,11 +194,11 @@ def beside(table: LeagueTable) -> Table:
         if all(metric in known_metrics(run) for run in everybody):
             column = Column(title, "%", 100.0, ".1f", Better.HIGHER)
             columns.append((column, over_problems(partial(value, metric=metric))))
+    selects = table.table.compares == "selection"
+    if selects:
+        column = Column("Gini of participation", form=".2f", better=Better.LOWER, bounds=SHARES)
+        columns.append((column, over_problems(lambda run: participation(run)["gini"])))
     columns += [
-        (
-            Column("Gini of participation", form=".2f", better=Better.LOWER, bounds=SHARES),
-            over_problems(lambda run: participation(run)["gini"]),
-        ),
         (
             Column("extra bytes per round", "kB", 1e-3, ",.1f", Better.LOWER),
             over_problems(lambda run: overhead(run).extra_down + overhead(run).extra_up),
@@ -195,12 +209,18 @@ def beside(table: LeagueTable) -> Table:
         ),
         (text_column("clients tell besides the update"), [Cell(_told(cases[name])) for name in methods]),
     ]
-    notes = (
-        "Means over problems at the end of the runs, with intervals over problems. Gini: of the rounds in which "
-        "each client took part, 0 is even. Extra bytes: beyond one model to and from every client that trains. "
-        "Server: selection and aggregation, on the machine that ran it. Methods that only some problems have are "
-        "means over those.",
+    notes = [
+        "Means over problems at the end of the runs, with 95 % intervals over problems "
+        f"({interval_words([len(problems)])})."
+    ]
+    if selects:
+        notes.append("Gini: of the rounds in which each client took part, 0 is even.")
+    notes.append(
+        "Extra bytes: beyond one model to and from every client that trains. Server: selection and aggregation, "
+        "on the machine that ran it."
     )
+    if any(len(own) < len(problems) for own in cases.values()):
+        notes.append("Methods that only some problems have are means over those.")
     return with_intervals(from_columns("Besides accuracy", columns, notes))
 
 
@@ -231,7 +251,9 @@ def of_problem(table: LeagueTable, judged: Judged) -> Table:
             [Cell(gains[name].significant if name in gains else "") for name in methods],
         ),
     ]
-    return with_intervals(from_columns(f"{table.table.name}: {judged.name}", columns))
+    seeds = table.seeds[judged.name]
+    note = f"{seeds_in_words([seeds])}; intervals: {interval_words([seeds])}." if seeds > 1 else "1 seed."
+    return with_intervals(from_columns(f"{table.table.name}: {judged.name}", columns, [note]))
 
 
 def tuned(outcome: Outcome) -> Table:
