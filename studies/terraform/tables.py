@@ -2,7 +2,7 @@
 
     python studies/terraform/tables.py [WORKSPACE [PAGE.md]]
 
-With a page they are written between its marks, otherwise printed.
+With a page, each study that the workspace has gets its tables there anew; those of the others stay.
 Runs that are not complete are left out, and so are seeds that one of the three methods does not have.
 """
 
@@ -25,7 +25,7 @@ from muster.server.result import Result
 STUDIES = {
     "terraform-table2-1star": "Scenario 1\\*, perceptron",
     "terraform-table2-4": "Scenario 4, perceptron",
-    "terraform-table2-cnn": "Scenario 4, convolutional network",
+    "terraform-table2-cnn": "Scenario 4, convolutional network (weight decay 0.0005, 60 rounds)",
 }
 METHODS = {"random": "Random", "terraform": "Terraform", "retrain-random": "retrain-random"}
 PAIRS = (("terraform", "random"), ("retrain-random", "random"), ("terraform", "retrain-random"))
@@ -118,25 +118,30 @@ def markdown(rows: Iterator[list[str]]) -> str:
     return "\n".join(f"| {' | '.join(row)} |" for row in (header, ["---"] * len(header), *lines))
 
 
-def everything(workspace: Path) -> str:
-    """All tables, one section a study."""
-    parts = []
-    for study, title in STUDIES.items():
+def everything(workspace: Path) -> dict[str, str]:
+    """Each study's tables, of those that the workspace has."""
+    made = {}
+    for study in STUDIES:
         try:
             found = regimes(chosen_results([study], folder=workspace))
         except ConfigError:
-            found = {}
-        text = f"{markdown(scores(found))}\n\n{markdown(differences(found))}" if found else "Not measured yet."
-        parts.append(f"### {title}\n\n{text}\n")
-    return "\n".join(parts)
+            continue
+        if found:
+            made[study] = f"{markdown(scores(found))}\n\n{markdown(differences(found))}"
+    return made
 
 
-def write(tables: str, page: Path) -> None:
-    """Put the tables between the marks of a page."""
-    begin, end = "<!-- measured: begin -->", "<!-- measured: end -->"
-    before, _, rest = page.read_text(encoding="utf-8").partition(begin)
-    _, _, after = rest.partition(end)
-    page.write_text(f"{before}{begin}\n\n{tables}\n{end}{after}", encoding="utf-8")
+def write(tables: Mapping[str, str], page: Path) -> None:
+    """Put each study's tables between its marks on the page."""
+    text = page.read_text(encoding="utf-8")
+    for study, table in tables.items():
+        begin, end = f"<!-- {study}: begin -->", f"<!-- {study}: end -->"
+        before, _, rest = text.partition(begin)
+        _, found, after = rest.partition(end)
+        if not found:
+            raise SystemExit(f"{page} has no place for {study}: {begin} … {end}")
+        text = f"{before}{begin}\n\n{table}\n\n{end}{after}"
+    page.write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":
@@ -144,4 +149,5 @@ if __name__ == "__main__":
     if len(sys.argv) > 2:
         write(made, Path(sys.argv[2]))
     else:
-        print(made)
+        for study, title in STUDIES.items():
+            print(f"### {title}\n\n{made.get(study, 'Not measured yet.')}\n")

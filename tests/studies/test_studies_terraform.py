@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from torch import nn
 
+from muster.core.errors import ConfigError
 from muster.core.parameters import spec_of
 from muster.experiment.sweep import load_sweep
 from muster.selection.history import History
@@ -91,3 +92,28 @@ def test_at_equal_work_only_evaluations_within_the_cheapest_budget_count(tables)
     header, first, *_ = tables.differences(tables.regimes(results))
     # Four trainings are both rounds of random selection (mean of 20 and 50 %) and one of Terraform's (20 %).
     assert first[header.index("at equal work: pooled test set")] == "-15.0 (one seed)"
+
+
+def test_a_workspace_with_one_study_leaves_the_tables_of_the_others_alone(tables, tmp_path, monkeypatch):
+    """The page's tables were made on several machines: none has all the runs."""
+
+    def chosen(names, folder):
+        if names != ["terraform-table2-cnn"]:
+            raise ConfigError("no such sweep")
+        return [run(method, seed, 0.5) for method in tables.METHODS for seed in range(2)]
+
+    monkeypatch.setattr(tables, "chosen_results", chosen)
+    page = tmp_path / "page.md"
+    page.write_text((FOLDER.parents[1] / "docs" / "results" / "terraform-table2.md").read_text(encoding="utf-8"))
+    before = page.read_text().partition("<!-- terraform-table2-cnn: begin -->")
+    tables.write(tables.everything(tmp_path), page)
+    after = page.read_text().partition("<!-- terraform-table2-cnn: begin -->")
+    assert after[0] == before[0]
+    assert "| decay, momentum 0.9 | Terraform | 2 | 50.0 ± 0.0 |" in after[2]
+    assert after[2].partition("end -->")[2] == before[2].partition("end -->")[2]
+
+
+def test_the_page_has_the_titles_of_the_studies(tables):
+    page = (FOLDER.parents[1] / "docs" / "results" / "terraform-table2.md").read_text(encoding="utf-8")
+    for study, title in tables.STUDIES.items():
+        assert f"### {title}\n\n<!-- {study}: begin -->" in page
