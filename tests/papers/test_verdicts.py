@@ -130,6 +130,31 @@ def test_why_a_claim_is_not_judged():
     assert judged(clear, 12 * clear.p, 12)[1].endswith("would do alone, but not as one of 12 questions")
 
 
+def test_the_reason_for_no_verdict_is_true_of_the_difference_that_is_shown():
+    def why(claim, numbers):
+        found = evidence(claim, numbers)
+        name, reason = judged(found, found.p, 1)
+        assert name == "not judged"
+        return reason
+
+    best = Claim("", best="a")
+    # b is surely below a; whether c is, nobody knows, although its mean is lower still.
+    numbers = {"a": ours(80, 81, 82), "b": ours(79, 80, 81.1), "c": ours(70, 84, 77)}
+    assert why(best, numbers).startswith("a − c: +4.00 ± ")
+    assert why(best, numbers).endswith(", within its confidence interval")
+    # One of two is above a, by more than its own interval, but not if both are asked about.
+    numbers = {"a": ours(80, 81, 82), "b": ours(80.7, 82, 83.4), "c": ours(70, 71, 72.5)}
+    assert why(best, numbers) == "a − b: -1.03 ± 0.87 would do alone, but not as one of 2 differences"
+    # Whether a difference is at most 1 (or at least 5) is another question than whether there is one.
+    numbers = {"a": ours(80, 81, 82), "b": ours(79.1, 80, 81.3)}
+    assert why(Claim("", spread=1), numbers) == "a − b: +0.87 ± 0.38, an interval with 1 in it"
+    assert why(Claim("", best="a", margin=0.7), numbers) == "a − b: +0.87 ± 0.38, an interval with 0.7 in it"
+    # Coarse numbers.
+    assert why(best, {"a": ours(81, 82), "b": ours(80, 81)}) == (
+        "a − b: +1.00 ± 0.00, the same in 2 seeds, which may be chance"
+    )
+
+
 def test_numbers_without_chance_are_compared_as_they_are():
     assert exactly(Claim("", best="a"), {"a": ours(0.7), "b": ours(0.6)}) == "holds"
     assert exactly(Claim("", best="a"), {"a": ours(0.6), "b": ours(0.6)}) == "does not hold"

@@ -83,6 +83,10 @@ class Evidence:
     fails: float
     #: The difference that decides.
     lead: Lead
+    #: What the claim says that it is above or, of a spread, below.
+    bound: float = 0.0
+    #: Of how many differences any might have spoken against the claim.
+    differences: int = 1
 
     @property
     def p(self) -> float:
@@ -147,8 +151,8 @@ def evidence(claim: Claim, numbers: Mapping[str, Ours]) -> Evidence:
     # Among the k highest of n: all but k − 1 others are below, or k of them are above. Which ones is not said
     # beforehand, so as many are corrected for as could be mistaken (Bonferroni).
     k, rest = claim.among, len(compared) - claim.among + 1
-    deciding = sorted(compared, key=lambda lead: lead.mean)[k - 1]
-    return Evidence(min(1.0, k * p_holds[rest - 1]), min(1.0, rest * p_fails[k - 1]), deciding)
+    deciding = sorted(compared, key=lambda lead: -p_above(lead.values, claim.margin))[k - 1]
+    return Evidence(min(1.0, k * p_holds[rest - 1]), min(1.0, rest * p_fails[k - 1]), deciding, claim.margin, rest)
 
 
 def _evidence_of_spread(spread: float, numbers: Mapping[str, Ours]) -> Evidence:
@@ -156,7 +160,8 @@ def _evidence_of_spread(spread: float, numbers: Mapping[str, Ours]) -> Evidence:
     pairs = [paired(one, other, numbers) for one, other in itertools.permutations(numbers, 2)]
     p_within = [p_above(-pair.values, -spread) for pair in pairs]
     p_beyond = [p_above(pair.values, spread) for pair in pairs]
-    return Evidence(max(p_within), min(1.0, len(pairs) * min(p_beyond)), max(pairs, key=lambda pair: pair.mean))
+    deciding = pairs[int(np.argmax(p_within))]
+    return Evidence(max(p_within), min(1.0, len(pairs) * min(p_beyond)), deciding, spread, len(pairs))
 
 
 def corrected(p_values: Sequence[float]) -> list[float]:
@@ -186,9 +191,19 @@ def judged(found: Evidence, p: float, questions: int) -> tuple[Verdict, str]:
     """The verdict of one claim from its corrected p-value, and the difference that it rests on."""
     if p < LEVEL:
         return ("holds" if found.holds < found.fails else "does not hold"), str(found.lead)
+    return "not judged", f"{found.lead}{_left_open_by(found, questions)}"
+
+
+def _left_open_by(found: Evidence, questions: int) -> str:
+    """Why a difference decides nothing."""
+    lead, bound = found.lead, found.bound
     if found.p < LEVEL:
-        return "not judged", f"{found.lead} would do alone, but not as one of {questions} questions"
-    return "not judged", f"{found.lead}, within its confidence interval"
+        return f" would do alone, but not as one of {questions} questions"
+    if lead.half_width == 0:
+        return f", the same in {len(lead.values)} seeds, which may be chance"
+    if abs(lead.mean - bound) > lead.half_width:
+        return f" would do alone, but not as one of {found.differences} differences"
+    return f", an interval with {bound:g} in it" if bound else ", within its confidence interval"
 
 
 def exactly(claim: Claim, numbers: Mapping[str, Ours]) -> Verdict:
