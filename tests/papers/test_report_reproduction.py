@@ -5,11 +5,12 @@ from __future__ import annotations
 import dataclasses
 import io
 import math
+import shlex
 
 import pytest
 from rich.console import Console
 
-from muster.papers.entries import Value, entry
+from muster.papers.entries import Value, entries, entry
 from muster.papers.measures import measured
 from muster.papers.outcome import outcome
 from muster.papers.planning import plan
@@ -322,3 +323,55 @@ def test_selections_and_clusters(made):
 
 def test_a_metric_that_a_run_does_not_have(run_of):
     assert math.isnan(measured(run_of("a", 0, [0.5]), Value("worst_group_accuracy")))
+
+
+def test_it_says_which_seeds_how_often_it_was_evaluated_by_what_and_how_to_run_it_again(run_of):
+    asked = plan(
+        entry("terraform/table2"),
+        "small",
+        cells="1*,4",
+        rows="FedAvg / Random,FedAvg / Terraform",
+        seeds=2,
+        here=lambda source: True,
+    )
+    metrics = {"participant_accuracy": 0.5}
+    results = {r.experiment.fingerprint: run_of(r.row, r.seed, [0.1, 0.2], metrics=metrics) for r in asked.runs}
+    found = page(dataclasses.replace(outcome(asked, results), made_by=("0.1.0 (abc)", "0.2.0")))
+    assert found.heading[0].endswith("scale small, 2 seeds (0 to 1)")
+    assert "Numbers of the end are means of the last 5 evaluations, after every second round." in found.remarks
+    assert any(
+        "A seed decides the division among clients, the first model and every draw" in r for r in found.remarks
+    )
+    assert found.remarks[-1] == (
+        "To run it again: `muster reproduce terraform/table2 --scale small --cells '1*,4' "
+        "--rows 'FedAvg / Random,FedAvg / Terraform' --seeds 2`. "
+        "Its runs were made by Muster 0.1.0 (abc) and 0.2.0."
+    )
+
+
+def test_an_evaluation_that_is_not_averaged_says_how_often_there_is_one():
+    made = plan(entry("simprox/table2"), "small", here=lambda source: True)
+    assert "Evaluated after every fifth round." in page(outcome(made, {})).remarks
+
+
+@pytest.mark.parametrize("id", [*entries()])
+def test_the_command_asks_for_the_same_again(id):
+    """Whatever characters names have."""
+    for scale in ("smoke", "small"):
+        whole = plan(entry(id), scale, here=lambda source: True)
+        assert whole.command == f"muster reproduce {id} --scale {scale}"
+        for part in (
+            plan(entry(id), scale, cells=whole.cells[-1], rows=whole.rows[-1], seeds=4, here=lambda source: True),
+            plan(entry(id), scale, rows=",".join(whole.rows[1:] or whole.rows), here=lambda source: True),
+        ):
+            words = shlex.split(part.command)[5:]
+            options = dict(zip(words[::2], words[1::2], strict=True))
+            again = plan(
+                entry(id),
+                scale,
+                cells=options.get("--cells"),
+                rows=options.get("--rows"),
+                seeds=int(options["--seeds"]) if "--seeds" in options else None,
+                here=lambda source: True,
+            )
+            assert (again.cells, again.rows, again.seeds) == (part.cells, part.rows, part.seeds)

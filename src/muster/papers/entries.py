@@ -9,7 +9,7 @@ cells or rows for all of them, in an entry, and in the file ([shared.provenance]
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from functools import cache
@@ -180,17 +180,29 @@ class PaperEntry:
 def chosen(patterns: str | None, known: Mapping[str, Any], what: str) -> list[str]:
     """The names that comma-separated patterns mean, in their own order.
 
-    A name that exists is that name, whatever characters it has ("1*"); otherwise * and ? stand for others.
+    A name that exists is that name, whatever characters it has ("1*", commas); otherwise * and ? stand for others.
     """
     if patterns is None:
         return list(known)
     wanted: set[str] = set()
-    for pattern in (part.strip() for part in patterns.split(",")):
+    for pattern in _separated(patterns, known):
         found = {pattern} if pattern in known else {name for name in known if fnmatchcase(name, pattern)}
         if not found:
             raise ConfigError(f"unknown {what} '{pattern}'", expected=nearest(pattern, known))
         wanted |= found
     return [name for name in known if name in wanted]
+
+
+def _separated(patterns: str, known: Mapping[str, Any]) -> Iterator[str]:
+    """The patterns between commas; those of a name that exists do not separate."""
+    parts = patterns.split(",")
+    while parts:
+        names = (",".join(parts[:length]).strip() for length in range(len(parts), 0, -1))
+        length, name = next(
+            (len(parts) - i, name) for i, name in enumerate(names) if name in known or i == len(parts) - 1
+        )
+        yield name
+        del parts[:length]
 
 
 def fits(name: str, patterns: str) -> bool:

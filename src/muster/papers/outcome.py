@@ -82,6 +82,8 @@ class Reproduced:
     claims: tuple[Checked, ...]
     #: (cell, row, seed) of runs without a result, and why.
     missing: tuple[tuple[str, str, int, str], ...]
+    #: The versions of Muster that made the runs.
+    made_by: tuple[str, ...] = ()
 
 
 def outcome(plan: Plan, results: Mapping[str, Result], failures: Mapping[str, str] | None = None) -> Reproduced:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -67,6 +68,21 @@ class Plan:
     def can_judge(self) -> bool:
         """Whether its numbers can speak for or against the paper: a few rounds of training cannot."""
         return self.scale != SMOKE or not self.runs
+
+    @property
+    def command(self) -> str:
+        """What runs it again, or what is missing of it."""
+        parts = ["muster", "reproduce", self.entry.id, "--scale", self.scale]
+        asked = [cell for cell in self.entry.cells if cell in self.cells or cell in self.left_out]
+        for option, names, usual, all_names in (
+            ("--cells", asked, self.size.cells, self.entry.cells),
+            ("--rows", list(self.rows), self.size.rows, self.entry.rows),
+        ):
+            if names != chosen(usual, all_names, option):
+                parts += [option, ",".join(names)]
+        if self.seeds != self.size.seeds:
+            parts += ["--seeds", str(self.seeds)]
+        return shlex.join(parts)
 
     def unfit(self, cell: str, row: str) -> str:
         """Why numbers of these runs are not judged; empty where they may be."""

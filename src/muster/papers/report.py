@@ -82,7 +82,7 @@ def write_pages(pages: Sequence[Page], path: Path) -> None:
 def heading(plan: Plan) -> list[str]:
     """What is run and what differs from the paper, line by line."""
     of = paper(plan.entry.paper)
-    seeds = f"{plan.seeds} seed" + ("s" if plan.seeds > 1 else "")
+    seeds = f"{plan.seeds} seeds (0 to {plan.seeds - 1})" if plan.seeds > 1 else "1 seed (0)"
     lines = [f"{of.name} ({of.authors}); scale {plan.scale}" + (f", {seeds}" if plan.runs else "")]
     published = plan.entry.published
     if published.says:
@@ -233,10 +233,17 @@ def _remarks(outcome: Reproduced) -> list[str]:
             f"published ones by more than {_tolerances(plan, asked)}their spread and chance (settings "
             "differ as the heading says)."
         )
+    often = _how_often(plan)
     if plan.size.last > 1 and plan.runs and any(value.pick == "final" for value in plan.entry.values):
-        lines.append(f"Numbers of the end are means of the last {plan.size.last} evaluations.")
+        evaluations = ", ".join(["evaluations", *often])
+        lines.append(f"Numbers of the end are means of the last {plan.size.last} {evaluations}.")
+    elif often:
+        lines.append(f"Evaluated {often[0]}.")
     if (seeds := max((number.ours.seeds for number in outcome.numbers), default=0)) > 1:
-        lines.append(f"± in the numbers is the standard deviation over {seeds} seeds.")
+        lines.append(
+            f"± in the numbers is the standard deviation over {seeds} seeds. A seed decides the division among "
+            f"clients{', the first model and every draw; all rows of a cell share it' if plan.runs else ''}."
+        )
     told = len(plan.entry.values) == 1 or any(number.printed is not None for number in outcome.numbers)
     if told and len(plan.rows) > 1:
         lines.append("Places are ranks of means among the rows that are shown, chance included.")
@@ -258,7 +265,18 @@ def _remarks(outcome: Reproduced) -> list[str]:
         reasons = dict.fromkeys(why for *_, why in outcome.missing)
         count = len(outcome.missing)
         lines.append(f"{count} {'run has' if count == 1 else 'runs have'} no result: {'; '.join(reasons)}")
-    return lines
+    made = f" Its runs were made by Muster {' and '.join(outcome.made_by)}." if outcome.made_by else ""
+    return [*lines, f"To run it again: `{plan.command}`.{made}"]
+
+
+def _how_often(plan: Plan) -> list[str]:
+    """After which rounds models were evaluated, where not after all."""
+    every = sorted({run.experiment.evaluation.get("every", 1) for run in plan.runs} - {1})
+    return [f"after every {' or '.join(map(_ordinal, every))} round"] if every else []
+
+
+def _ordinal(number: int) -> str:
+    return {2: "second", 3: "third", 4: "fourth", 5: "fifth"}.get(number, f"{number}th")
 
 
 def _tolerances(plan: Plan, asked: Sequence[Compared]) -> str:

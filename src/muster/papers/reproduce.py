@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from muster.experiment.jobs import JobObserver, run_experiments
 from muster.papers.outcome import Reproduced, outcome
 from muster.papers.planning import Plan
 from muster.results.store import Run, Store
-from muster.server.result import Result
 
 
 def sweep_name(plan: Plan) -> str:
@@ -39,15 +39,16 @@ def reproduce(
         done = run_experiments(experiments, store, jobs=jobs, workers=workers, observer=observer)
         stopped, failed = done.stopped, done.failed
     known = {run.fingerprint: run for run in store.runs(status="complete")}
-    return [outcome(plan, _results(plan, known, store), failed) for plan in plans], not stopped
+    return [_compared(plan, known, store, failed) for plan in plans], not stopped
+
+
+def _compared(plan: Plan, known: Mapping[str, Run], store: Store, failed: Mapping[str, str]) -> Reproduced:
+    runs = {one: known[one] for one in {run.experiment.fingerprint for run in plan.runs} & known.keys()}
+    found = outcome(plan, {fingerprint: store.result(run) for fingerprint, run in runs.items()}, failed)
+    return replace(found, made_by=tuple(sorted({run.code_version for run in runs.values()})))
 
 
 def missing(plan: Plan, store: Store) -> int:
     """How many of a plan's runs are not complete."""
     known = {run.fingerprint for run in store.runs(status="complete")}
     return len({run.experiment.fingerprint for run in plan.runs} - known)
-
-
-def _results(plan: Plan, known: dict[str, Run], store: Store) -> dict[str, Result]:
-    wanted = {run.experiment.fingerprint for run in plan.runs} & known.keys()
-    return {fingerprint: store.result(known[fingerprint]) for fingerprint in wanted}
