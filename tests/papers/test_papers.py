@@ -226,6 +226,14 @@ def test_the_table_with_the_codes_settings_has_its_options():
     for experiment in runs.values():
         build_selector(experiment.selection, 100)
         assert experiment.model == {"name": "fmnist-cnn", "init": "xavier"}
+    # What no row sets is the code's too where the code has it.
+    told = "\n".join(heading(made))
+    assert (
+        "from public code (HiCS-FL, server_poc.py; none is twice the clients of a round): selection.d none" in told
+    )
+    assert "selection.groups none" in told
+    assert "our choice (T is not stated): selection.max_iterations 8" in told
+    assert told.count("our choice") == 1
 
 
 def test_numbers_of_seeds_and_scales_are_checked():
