@@ -6,6 +6,7 @@ from muster.papers.entries import chosen, entries
 from muster.papers.planning import plan
 from muster.papers.published import Number
 from muster.papers.report import heading
+from muster.papers.verdicts import Ours, exactly
 
 
 @pytest.mark.parametrize("part", ["table3", "table4", "figure4"])
@@ -43,3 +44,16 @@ def test_the_heading_tells_what_astrafls_paper_leaves_open(part):
     ours = [line for line in lines if line.startswith("our choice")]
     assert [name for name in open_options if not any(f"selection.{name} " in line for line in ours)] == []
     assert any("Everybody trains once" in line for line in lines)
+
+
+def test_that_the_number_of_clusters_changes_is_claimed():
+    """Figure 6's point; which number it has in which round is an example."""
+    (claim,) = entries()["astrafl/figure6"].claims
+    changing = {
+        "round 2": Ours({0: 2.0, 1: 3.0, 2: 2.0}),
+        "round 48": Ours({0: 6.0, 1: 3.0, 2: 2.0}),
+        "fewest": Ours({0: 2.0, 1: 3.0, 2: 2.0}),
+        "most": Ours({0: 6.0, 1: 6.0, 2: 5.0}),
+    }
+    assert exactly(claim, changing) == "holds"
+    assert exactly(claim, changing | {"most": changing["fewest"]}) == "does not hold"

@@ -375,3 +375,16 @@ def test_the_command_asks_for_the_same_again(id):
                 here=lambda source: True,
             )
             assert (again.cells, again.rows, again.seeds) == (part.cells, part.rows, part.seeds)
+
+
+def test_a_claim_about_more_rows_than_were_asked_for_is_not_judged_and_says_so(run_of):
+    """Both rows have run: "not run" would not be so, although best or second of two says nothing."""
+    rows = "FedDiverse,Uniform random"
+    asked = plan(entry("feddiverse/table1"), "small", cells="CMNIST GSC", rows=rows, here=lambda source: True)
+    metrics = {"worst_group_accuracy": 0.5}
+    results = {r.experiment.fingerprint: run_of(r.row, r.seed, [0.1], metrics=metrics) for r in asked.runs}
+    second_best, above_random = outcome(asked, results).claims
+    assert str(second_best) == "not judged: 5 of the rows that it is about were not asked for"
+    assert above_random.verdict == "not judged"
+    assert "rows" not in above_random.why
+    assert {claim.verdict for claim in outcome(asked, {}).claims} == {"not run"}

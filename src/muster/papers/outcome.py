@@ -24,6 +24,7 @@ from muster.papers.verdicts import (
     evidence,
     exactly,
     judged,
+    named,
     p_apart,
     unfit,
 )
@@ -222,12 +223,13 @@ def _without_statistics(plan: Plan, claim: Claim, where: str, group: Mapping[str
     """The verdict where none is needed: not run, not to be judged, or nothing left to chance."""
     numbers = _ours(group)
     no_verdict = unfit(claim, numbers)
+    ran = all(ours.known for ours in numbers.values()) and set(named(claim)) <= set(numbers)
+    if ran and (left := _rows_left_out(plan, claim)):
+        return Checked(claim, where, "not judged", f"{left} of the rows that it is about were not asked for")
     if no_verdict is not None and no_verdict[0] == "not run":
         return Checked(claim, where, *no_verdict)
     if plan.entry.kind == "federations":
         return Checked(claim, where, exactly(claim, numbers))
-    if left := _rows_left_out(plan, claim):
-        return Checked(claim, where, "not judged", f"{left} of the rows that it is about were not asked for")
     if reasons := list(dict.fromkeys(number.unfit for number in group.values() if number.unfit)):
         return Checked(claim, where, "not judged", "; ".join(reasons))
     return None if no_verdict is None else Checked(claim, where, *no_verdict)
