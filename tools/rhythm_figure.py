@@ -13,7 +13,7 @@ import numpy as np
 from muster.core.arrays import Floats, Ints
 from muster.world import traces
 from muster.world.availability import _rhythm_fit as fitting
-from muster.world.availability.rhythm import Characters, fitted, lives, states
+from muster.world.availability.rhythm import Characters, fitted
 
 matplotlib.use("agg")
 import matplotlib.pyplot as plt
@@ -24,18 +24,9 @@ CLIENTS = 2_000
 
 def simulated(characters: Characters, periods: Floats) -> tuple[Floats, Floats]:
     """Lengths of simulated sessions, and each client's share of the time that it was watched."""
-    who, clients = lives(characters, np.arange(CLIENTS), seed=1), np.arange(CLIENTS)
-    watched: Ints = periods[clients % len(periods)].astype(np.int64)
-    now, awake, lengths = np.zeros(CLIENTS, dtype=np.int64), clients, []
-    online_seconds = np.zeros(CLIENTS)
-    while len(awake):
-        online, change = states(characters, who[awake], now[awake])
-        lasted = np.minimum(change, watched[awake]) - now[awake]
-        lengths.append(lasted[online])
-        online_seconds[awake[online]] += lasted[online]
-        now[awake] = change
-        awake = awake[change < watched[awake]]
-    return np.concatenate(lengths).astype(np.float64), online_seconds / watched
+    watched: Ints = periods[np.arange(CLIENTS) % len(periods)].astype(np.int64)
+    owners, lengths = fitting.simulated_lengths(characters, watched, seed=1)
+    return lengths, np.bincount(owners, weights=lengths, minlength=CLIENTS) / watched
 
 
 def main() -> None:

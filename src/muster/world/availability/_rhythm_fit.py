@@ -8,10 +8,11 @@ import numpy as np
 
 from muster.core.arrays import Floats, Ints
 from muster.world import traces
-from muster.world.availability.rhythm import HOUR, Characters, lives, states
+from muster.world.availability.rhythm import HOUR, Characters, Played, lives, played_until, states, until_change
 
-#: Quantiles a device: enough for lengths from a second to a week.
-QUANTILES = 21
+#: Quantiles a device. One session in a hundred may last longer than all others together: with steps of a twentieth
+#: its length would be spread over five.
+QUANTILES = 101
 #: Simulated clients and rounds of the search for the rhythm.
 _CLIENTS, _ROUNDS = 2_000, 8
 _DAYS = 1
@@ -60,6 +61,28 @@ def simulated_shares(characters: Characters, clients: int, seed: int, days: int 
     online = [states(characters, who, np.full(clients, hour * HOUR + HOUR // 2))[0].mean() for hour in hours]
     shares: Floats = np.array(online).reshape(days, 24).mean(axis=0)
     return shares
+
+
+def simulated_lengths(characters: Characters, watched: Ints, seed: int) -> tuple[Ints, Floats]:
+    """Whose each session of simulated clients is, and how long; client i is watched from time 0 to `watched[i]`.
+
+    Sessions count from the moment at which they are first seen, as recorded ones do. What is still going on at the
+    end does not count: no recording ends with a session.
+    """
+    clients = len(watched)
+    who, played, now = lives(characters, np.arange(clients), seed), Played.nothing(clients), np.zeros_like(watched)
+    awake, owners, found = np.arange(clients), [], []
+    while len(awake):
+        some = who[awake]
+        played[awake] = played_until(characters, some, now[awake], played[awake])
+        online, change = until_change(characters, some, played[awake])
+        whole = change <= watched[awake]
+        counted = whole & online
+        owners.append(awake[counted])
+        found.append((change - now[awake])[counted])
+        now[awake] = change
+        awake = awake[whole]
+    return np.concatenate(owners), np.concatenate(found).astype(np.float64)
 
 
 def _logit(share: Floats) -> Floats:

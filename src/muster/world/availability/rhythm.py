@@ -70,8 +70,8 @@ class Characters:
 
     @cached_property
     def table(self) -> Floats:
-        """The quantiles of gaps, and below them those of sessions."""
-        return np.concatenate([self.gaps, self.sessions])
+        """The quantiles of gaps, below them those of sessions, and of what is left of either at any moment."""
+        return np.concatenate([self.gaps, self.sessions, left_of(self.gaps), left_of(self.sessions)])
 
     @cached_property
     def speeds(self) -> Floats:
@@ -140,6 +140,27 @@ def from_quantiles(quantiles: Floats, rows: npt.NDArray[np.integer], chance: Flo
     low = quantiles[rows, below]
     value: Floats = low + (position - below) * (quantiles[rows, below + 1] - low)
     return value
+
+
+def left_of(quantiles: Floats) -> Floats:
+    """The quantiles of how much longer a session (or gap) lasts that is met at any moment of it.
+
+    Long ones fill more time and are met more often: up to x, that is ∫₀ˣ (1 − F) ÷ mean.
+    """
+    left = np.empty_like(quantiles)
+    longer = np.concatenate([[1.0], np.linspace(1, 0, quantiles.shape[1])])
+    for lengths, found in zip(quantiles, left, strict=True):
+        ends = np.concatenate([[0.0], lengths])
+        wide = np.diff(ends)
+        met = np.concatenate([[0.0], np.cumsum(wide * (longer[1:] + longer[:-1]) / 2)])
+        wanted = np.linspace(0, met[-1], len(lengths))
+        piece = np.minimum(np.searchsorted(met, wanted, side="right"), len(lengths)) - 1
+        # Between two quantiles 1 − F falls in a straight line, and its integral is a parabola.
+        start, fall = longer[piece], longer[piece] - longer[piece + 1]
+        more = np.divide(wanted - met[piece], wide[piece], out=np.zeros_like(wanted), where=wide[piece] > 0)
+        way = 2 * more / (start + np.sqrt(np.maximum(start**2 - 2 * fall * more, 0)))
+        found[:] = ends[piece] + wide[piece] * np.minimum(way, 1)
+    return left
 
 
 @cache
@@ -224,16 +245,16 @@ class Played:
 
 def states(characters: Characters, who: Lives, now: Ints) -> tuple[Bools, Ints]:
     """Whether each client is online in its second `now`, and the second at which that changes."""
-    return _until_change(characters, who, _played(characters, who, now, Played.nothing(len(now))))
+    return until_change(characters, who, played_until(characters, who, now, Played.nothing(len(now))))
 
 
-def _until_change(characters: Characters, who: Lives, played: Played) -> tuple[Bools, Ints]:
+def until_change(characters: Characters, who: Lives, played: Played) -> tuple[Bools, Ints]:
     online, change, cut = _cut(characters, who, played)
     # A stretch may end in the state in which the next one begins.
     cut_short = np.flatnonzero(cut)
     while len(cut_short):
         some, nothing = who[cut_short], Played.nothing(len(cut_short))
-        after, later, cut = _cut(characters, some, _played(characters, some, change[cut_short], nothing))
+        after, later, cut = _cut(characters, some, played_until(characters, some, change[cut_short], nothing))
         goes_on = after == online[cut_short]
         change[cut_short[goes_on]] = later[goes_on]
         cut_short = cut_short[goes_on & cut]
@@ -246,11 +267,12 @@ def _cut(characters: Characters, who: Lives, played: Played) -> tuple[Bools, Int
     return played.online, np.minimum(played.end, over), played.end >= over
 
 
-def _played(characters: Characters, who: Lives, now: Ints, before: Played) -> Played:
+def played_until(characters: Characters, who: Lives, now: Ints, before: Played) -> Played:
     """Play each client's stretch until the second `now`: from `before`, where that is of the same stretch."""
     length, stretch = characters.stretches[who.characters], _stretch(characters, who, now)
     base = stretch.astype(np.uint64) * np.uint64(_DRAWS)
-    # The first stretch begins with its opening, others with a state that is drawn.
+    # The first stretch begins with its opening. Others begin at a moment like any other: a state is drawn, and
+    # what is left of it. Were it a whole session, there would be too many short ones.
     opening = stretch == 0
     first = draws.uniform(draws.nth(who.keys, base)) < characters.shares[who.characters]
     online = np.where(opening, who.opening.online, first)
@@ -263,7 +285,10 @@ def _played(characters: Characters, who: Lives, now: Ints, before: Played) -> Pl
     playing = np.flatnonzero(end <= now)
     while len(playing):
         chance = draws.uniform(draws.nth(who.keys[playing], base[playing] + number[playing]))
-        end[playing] = _ends(characters, who.characters[playing], online[playing], end[playing], chance)
+        met = (number[playing] == 1) & ~opening[playing]
+        row = who.characters[playing] + len(characters.gaps) * (online[playing] + 2 * met)
+        lasting = from_quantiles(characters.table, row, chance)
+        end[playing] = _ends(characters, online[playing], end[playing], lasting)
         number[playing] += 1
         playing = playing[end[playing] <= now[playing]]
         online[playing] ^= True
@@ -297,18 +322,17 @@ class Following:
 
     def _changed(self, now: float, who: Ints) -> tuple[Bools, Ints]:
         some, moment = lives(self._characters, who, self._seed), np.full(len(who), int(now // 1))
-        played = _played(self._characters, some, moment, self._played[who])
+        played = played_until(self._characters, some, moment, self._played[who])
         if now < _KEPT_UNTIL:
             self._played[who] = played
-        return _until_change(self._characters, some, played)
+        return until_change(self._characters, some, played)
 
 
-def _ends(characters: Characters, kind: Ints, online: Bools, begin: Ints, chance: Floats) -> Ints:
+def _ends(characters: Characters, online: Bools, begin: Ints, lasting: Floats) -> Ints:
     """The seconds at which sessions (or gaps) end that begin at the given ones."""
-    drawn = from_quantiles(characters.table, kind + len(characters.gaps) * online, chance)
-    end = begin + drawn
+    end = begin + lasting
     off = np.flatnonzero(~online)
-    end[off] = passed_by(characters, begin[off], drawn[off])
+    end[off] = passed_by(characters, begin[off], lasting[off])
     return np.maximum(np.rint(end), begin + 1).astype(np.int64)
 
 
