@@ -194,6 +194,16 @@ def test_pictures_of_another_size(medic):
         build_ingredients(experiment(medic, image_shape=[3, 48, 48]))
 
 
+def test_the_rest_of_a_picture_is_not_taken_for_text(medic):
+    run = experiment(medic, image_shape=[3, 16, 16], image_encoder="small", text_encoder="features")
+    run.model.pop("image_weights")
+    run.data = run.data | {"encoder": "tfidf", "width": 8}
+    with pytest.raises(DataError, match=r"picture of 3 × 32 × 32 numbers, .* 3 × 16 × 16[\s\S]*image_shape"):
+        build_ingredients(run)
+    run.model |= {"image_shape": [3, 32, 32]}
+    assert build_ingredients(run)
+
+
 def test_a_vocabulary_of_another_model(medic):
     other = write_bert(medic / "other")
     pieces = (other / "vocab.txt").read_text().split("\n")

@@ -2,6 +2,7 @@
 
 import logging
 import random
+import re
 import sys
 import types
 from pathlib import Path
@@ -179,13 +180,30 @@ def test_a_file_without_a_state_dict_is_refused(tmp_path, content):
         build(save(tmp_path, content))
 
 
-def test_files_that_would_run_code_or_are_damaged_are_refused(tmp_path):
-    with pytest.raises(ConfigError, match="not a file of weights"):
+def test_a_file_that_would_run_code_is_refused(tmp_path):
+    with pytest.raises(ConfigError, match=r"an object of type 'torch\.nn\.modules\.linear\.Linear'") as caught:
         build(save(tmp_path, nn.Linear(2, 2)))
+    assert "torch.save(model.state_dict(), path)" in str(caught.value)
+    assert "weights_only" not in str(caught.value)
+    assert "\x1b" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"", "is not a file of weights: it is empty"),
+        (b"not a checkpoint", "is not a file of weights"),
+        (b"hello <html>not found</html>", "is not a file of weights"),
+    ],
+)
+def test_what_is_no_checkpoint_is_refused_in_words(tmp_path, content, said):
     damaged = tmp_path / "damaged.pt"
-    damaged.write_bytes(b"not a checkpoint")
-    with pytest.raises(ConfigError, match="not a file of weights"):
+    damaged.write_bytes(content)
+    with pytest.raises(ConfigError, match="not a file of weights") as caught:
         build(str(damaged))
+    first = str(caught.value).splitlines()[0]
+    assert first == f"'{damaged}' {said}" or first.startswith(f"'{damaged}' {said}: ")
+    assert not re.search(r": \S*$|developers|two options", first)
 
 
 @pytest.mark.parametrize("modern", [True, False])

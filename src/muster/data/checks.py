@@ -51,17 +51,28 @@ def check_dataset(dataset: Dataset) -> None:
         raise DataError(f"the tokens are of type {train.features.dtype}", expected="integers")
 
 
+def check_picture(dataset: Dataset, shape: tuple[int, ...]) -> None:
+    """Refuse samples that begin with a picture of another shape than the model takes from them."""
+    if dataset.picture is not None and dataset.picture.shape != shape:
+        channels, height, width = dataset.picture.shape
+        raise DataError(
+            f"samples of '{dataset.name}' begin with a picture of {channels} × {height} × {width} numbers, "
+            f"the model takes the first {' × '.join(map(str, shape))} for it",
+            fix=f"set model.image_shape = [{channels}, {height}, {width}], or another data.image_size",
+        )
+
+
 def check_tokens(dataset: Dataset, vocabulary: str, count: int) -> None:
     """Refuse samples that are not token ids of a model's vocabulary, which has `count` tokens."""
     if dataset.vocabulary and dataset.vocabulary != vocabulary:
         raise DataError(
             f"the token ids of '{dataset.name}' stand for the tokens of another vocabulary than the model's",
-            fix="set data.encoder = 'wordpiece', and data.vocabulary to the same folder as model.folder",
+            fix="set data.encoder = 'wordpiece', and data.vocabulary to the folder of the model's BERT",
         )
     if not dataset.vocabulary and not dataset.tokens:
         raise DataError(
             f"the samples of '{dataset.name}' are numbers, but the model takes token ids",
-            fix="set data.encoder = 'wordpiece', and data.vocabulary to the same folder as model.folder",
+            fix="set data.encoder = 'wordpiece', and data.vocabulary to the folder of the model's BERT",
         )
     if not dataset.vocabulary:  # the user's own ids
         for samples in (dataset.train, dataset.test):

@@ -15,7 +15,7 @@ from muster.config.experiment import Experiment, Section
 from muster.core.errors import ConfigError
 from muster.core.randomness import generator
 from muster.core.registry import build
-from muster.data.checks import check_data, check_tokens
+from muster.data.checks import check_data, check_picture, check_tokens
 from muster.data.federated import Dataset, FederatedData
 from muster.data.own import OWN, own_dataset, without_clients
 from muster.data.partition.base import Scheme, schemes
@@ -108,6 +108,8 @@ def build_network(experiment: Experiment, data: FederatedData) -> nn.Module:
         module = build_model(name, shape, classes, options, seed=experiment.seed)
     else:
         module = build_model(experiment.model, shape, classes, seed=experiment.seed)
+    if isinstance(image_shape := getattr(module, "image_shape", None), tuple):
+        check_picture(data.dataset, image_shape)
     if vocabulary := getattr(module, "vocabulary", ""):
         check_tokens(data.dataset, vocabulary, module.token_count)  # type: ignore[arg-type]
     elif isinstance(experiment.model, dict) and data.dataset.vocabulary and not data.dataset.tokens:

@@ -217,9 +217,19 @@ def _is_state(value: Any) -> bool:
 
 
 def _damaged(path: Path, error: Exception) -> ConfigError:
-    said = (str(error).splitlines() or [type(error).__name__])[0]
+    if found := re.search(r"Unsupported global: GLOBAL (\S+)", str(error)):
+        return ConfigError(
+            f"'{path}' holds more than tensors: an object of type '{found[1]}'",
+            expected="a state dict; reading other objects could run code from the file",
+            fix="write the tensors alone: torch.save(model.state_dict(), path)",
+        )
+    # torch's first line is about ways round its safety, and what follows the first sentence is for developers.
+    inner = re.search(r"WeightsUnpickler error: (.*)", str(error))
+    reason = (inner[1] if inner else str(error).partition("\n")[0]).split(". ")[0]
+    if not path.stat().st_size:
+        reason = "it is empty"
     return ConfigError(
-        f"'{path}' is not a file of weights: {said}",
+        f"'{path}' is not a file of weights" + (f": {reason}" if " " in reason else ""),
         expected="a whole file with tensors by name",
         fix="compare its size with the original's, and fetch it again",
     )

@@ -68,7 +68,9 @@ def test_speakers():
         assert len(np.unique(dataset.train.owners[fed.train_index[client]])) == 1
 
 
-@pytest.mark.parametrize("name", [n for n in workload_summaries() if workload(n)["data"]["source"] in HERE])
+@pytest.mark.parametrize(
+    "name", [n for n in workload_summaries() if workload(n)["data"]["source"] in (*HERE, "cifar100", "pacs")]
+)
 def test_workloads(name):
     sections = workload(name)
     light = {"data": sections["data"] | LIGHT.get(sections["data"]["source"], {})}

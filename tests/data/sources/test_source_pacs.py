@@ -8,12 +8,14 @@ import numpy as np
 import pytest
 
 import muster
+from muster.config.workloads import workload
 from muster.core.errors import ConfigError, DataError
 from muster.core.randomness import generator
 from muster.data.partition import schemes
 from muster.data.sources import sources
 from muster.data.sources.pacs import CLASSES, DOMAINS
 from muster.experiment import from_dict
+from muster.experiment.components import build_data
 
 COPIES = 5
 
@@ -78,6 +80,17 @@ def test_three_domains_train_and_the_fourth_tests(pacs):
     partition = schemes.build("natural", {}).divide(data, generator(0, "partition"))
     assert [set(data.train.owners[partition.train[k]].tolist()) for k in range(3)] == [{0}, {1}, {3}]
     assert partition.test.sizes.tolist() == [0, 0, 0]
+
+
+@pytest.mark.parametrize("domain", DOMAINS)
+def test_leaving_a_domain_out_is_a_federation_by_name(pacs, domain):
+    preset = workload(f"pacs-without-{domain.replace('_', '-')}")
+    preset["data"] |= {"image_size": 8}
+    data = build_data(from_dict(preset))
+    names = [DOMAINS[owner] for owner in np.unique(data.dataset.train.owners)]
+    assert names == [name for name in DOMAINS if name != domain]
+    assert data.clients == preset["selection"]["clients_per_round"] == 3
+    assert np.unique(data.dataset.test.owners).tolist() == [DOMAINS.index(domain)]
 
 
 def test_domains_as_clients(pacs):
