@@ -7,17 +7,20 @@ import sys
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from muster.aggregation.base import aggregators
+from muster.core.component import Population
 from muster.core.errors import ConfigError
+from muster.engine.trial import small_spec
 from muster.experiment.components import build_data
 from muster.experiment.parts import build_parts
 from muster.league.evidence import evidence_of
 from muster.league.file import from_values, load_league
 from muster.league.outcome import choose, failures, run_league
 from muster.league.page import write_page as write_pages
-from muster.league.planning import guest_class, guests_of, plan, points, seeds_in_words
+from muster.league.planning import LeaguePlan, guest_class, guests_of, plan, points, seeds_in_words
 from muster.report.measured import BEGIN, END
 from muster.results.store import Store
 from muster.selection.base import selectors
@@ -123,6 +126,44 @@ def test_embedded_problems_fit_all_of_their_methods(name):
             parts.engine.close()
 
 
+def test_no_grid_of_the_shipped_league_makes_a_method_another():
+    """Else tuning may choose such a point: with a cohort of 15, 12 candidates are size-weighted sampling."""
+    registries: dict[str, Any] = {"selection": selectors, "aggregation": aggregators}
+    league = load_league()
+    kinds = {table.name: table.compares for table in league.tables}
+    for run in all_tuning_runs(league):
+        options = dict(getattr(run.experiment, kind := kinds[run.table]))
+        method = registries[kind].build(options.pop("method"), options)
+        clients = run.experiment.partition.get("clients", 24)  # PACS is divided by a table
+        population = Population(
+            np.arange(100, 100 + clients),
+            10,
+            small_spec(10, hidden=250),
+            run.experiment.rounds,
+            attributes=2,
+            has_devices=True,
+            cohort=run.experiment.selection["clients_per_round"],
+            timed_availability=True,
+            late_answers=False,
+        )
+        method.check(population)
+        assert method.cautions(population) == [], f"{run.method} with {run.point} in {run.problem}"
+
+
+def all_tuning_runs(league):
+    """Also of problems whose data are not on this machine."""
+    seeds = {problem.name: 1 for problem in league.problems}
+    return LeaguePlan(league, "full", seeds, league.problems, {}, {}).tuning_runs()
+
+
+def test_a_control_is_tuned_like_the_method_that_it_controls():
+    selection, _ = load_league().tables
+    assert all(
+        selection.grid_for("retrain-random", problem.name) == selection.grid_for("terraform", problem.name) != {}
+        for problem in load_league().problems
+    )
+
+
 # --- plans -------------------------------------------------------------------------------------------------------
 
 
@@ -174,6 +215,25 @@ def test_tuning_has_seeds_of_its_own(league):
     assert points({}) == [{}]
 
 
+def test_a_problem_may_have_a_grid_of_its_own_and_a_grid_options_of_other_sections():
+    (table,) = VALUES["tables"]
+    grids = {
+        "grid": {"terraform": {"algorithm.mu": [0.1]}},
+        "grid_in": {"alpha 1.0": {"fedcs": {"candidates": [0.5, 1.0]}}},
+    }
+    changes = {"terraform": {"algorithm": {"method": "fedprox"}}}
+    league = from_values(VALUES | {"tables": [table | grids | {"changes": changes}]})
+    tuning = plan(league, "tuned").tuning_runs()
+    assert [(run.problem, run.method, dict(run.point)) for run in tuning] == [
+        ("alpha 0.5", "terraform", {"algorithm.mu": 0.1}),
+        ("alpha 1.0", "fedcs", {"candidates": 0.5}),
+        ("alpha 1.0", "fedcs", {"candidates": 1.0}),
+        ("alpha 1.0", "terraform", {"algorithm.mu": 0.1}),
+    ]
+    assert tuning[0].experiment.algorithm == {"method": "fedprox", "mu": 0.1}
+    assert tuning[0].experiment.selection == {"method": "terraform", "clients_per_round": 4}
+
+
 @pytest.mark.parametrize(
     ("change", "problem"),
     [
@@ -187,6 +247,11 @@ def test_tuning_has_seeds_of_its_own(league):
         ({"scales": {"smoke": {"seeds": 1, "problems": ["alpha"]}}}, "names the problem 'alpha'"),
         ({"tables": [VALUES["tables"][0] | {"compares": "models"}]}, "compares 'models'"),
         ({"tables": [VALUES["tables"][0] | {"grid": {"teraform": {}}}]}, "unknown selection method 'teraform'"),
+        ({"tables": [VALUES["tables"][0] | {"grid_in": {"alpha": {}}}]}, "a grid for the problem 'alpha'"),
+        (
+            {"tables": [VALUES["tables"][0] | {"grid_in": {"alpha 0.5": {"teraform": {}}}}]},
+            "unknown selection method 'teraform'",
+        ),
         ({"problems": [*VALUES["problems"], VALUES["problems"][0]]}, "the same name"),
         ({"problems": [{"name": "x", "cohort": 4}]}, "problem 'x' of the league does not say which data"),
         ({"problems": [VALUES["problems"][0] | {"data": {"path": "x"}}]}, "does not say which data"),

@@ -91,6 +91,12 @@ def test_the_heat_map_says_whom_it_shows(clients, note):
     assert axes.images[0].get_array().shape == (min(clients, 200),) * 2
 
 
+def test_clients_with_long_names_are_told_apart():
+    names = tuple(f"hospital north, scanner {number}" for number in range(6))
+    axes = plot_divergence(inspect(dataclasses.replace(labels_only(6), clients=names))).axes[0]
+    assert len({label.get_text() for label in axes.get_yticklabels()}) == 6
+
+
 @pytest.mark.parametrize("draw", [plot_kinds, plot_divergence, plot_sizes])
 @pytest.mark.parametrize(
     "counts", [WATERBIRDS, labels_only(25), labels_only(5, 4000)], ids=["groups", "labels", "few"]

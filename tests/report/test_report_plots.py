@@ -13,7 +13,7 @@ from matplotlib.patches import StepPatch
 from muster.core.errors import ConfigError, OutputError
 from muster.report.compare import compare
 from muster.report.plots import KINDS, draw
-from muster.report.plots.canvas import amount, labels, shortened, spread, time_unit
+from muster.report.plots.canvas import amount, labels, spread, time_unit
 from muster.report.plots.clusters import NOBODY, aligned, depths
 from muster.report.plots.data import averaged
 from muster.report.plots.histograms import whole_edges
@@ -475,6 +475,22 @@ def test_names_are_never_cut_so_that_two_look_the_same(names, shown):
         assert found == shown
 
 
+LONG = [f"terraform on Fashion-MNIST, scenario {number}, decaying rate" for number in (3, 4)]
+
+
+@pytest.mark.parametrize("kind", ["selection-map", "clusters"])
+def test_panels_of_runs_with_long_names_are_told_apart(made, kind):
+    runs = [made(name, clusters=[[0, 1] * 3] * 3, selection={"method": name}) for name in LONG]
+    titles = {axes.get_title(loc="left") for axes in draw(kind, runs).axes}
+    assert len([title for title in titles if ", seed 0" in title]) == 2
+
+
+def test_rows_of_runs_with_long_names_are_told_apart(made):
+    runs = [made(name, clusters=[[0, 1] * 3] * 3, selection={"method": name}) for name in LONG]
+    shown = [label.get_text() for label in draw("cluster-numbers", runs).axes[0].get_yticklabels()]
+    assert len(set(shown)) == 2
+
+
 @settings(max_examples=200, deadline=None)
 @given(st.lists(st.text("ab…", min_size=1, max_size=12), min_size=1, max_size=6, unique=True), st.integers(3, 9))
 def test_different_names_stay_different(names, limit):
@@ -483,7 +499,6 @@ def test_different_names_stay_different(names, limit):
     assert all(len(text) <= limit for name, text in zip(names, found, strict=True) if len(name) <= limit)
 
 
-def test_shortened_and_spread():
-    assert shortened("abcdef", 4) == "abc…"
+def test_spread():
     assert spread(range(100, 110), 3) == [100, 104, 109]
     assert spread([7], 3) == [7]

@@ -156,6 +156,13 @@ def test_without_time(made, kind):
         draw(kind, [made()])
 
 
+@pytest.mark.parametrize("kind", ["timeline", "staleness"])
+def test_runs_with_long_names_are_told_apart(flown, kind):
+    runs = [flown(f"buffered aggregation of phones that come and go, {late} late") for late in ("use", "drop")]
+    titles = {axes.get_title(loc="left").strip() for axes in draw(kind, runs).axes} - {""}
+    assert len(titles) == 2
+
+
 def test_staleness_counts_answers_only(flown):
     (panel,) = draw("staleness", [flown(), flown("a", 1)]).axes
     used, thrown = (patch.get_data()[0] for patch in panel.patches if isinstance(patch, StepPatch))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import resources
 from pathlib import Path
@@ -15,6 +15,7 @@ from muster.core.registry import build
 from muster.selection.base import selectors
 
 Sections = Mapping[str, Any]
+Grid = Mapping[str, tuple[Any, ...]]
 
 #: How clients are selected where a league says nothing else.
 SELECTION = "random"
@@ -71,8 +72,14 @@ class MethodTable:
     least_cohort: Mapping[str, int] = field(default_factory=dict)
     #: Method → why it is not in the table.
     leave_out: Mapping[str, str] = field(default_factory=dict)
-    #: Method → option → values to choose from.
-    grid: Mapping[str, Mapping[str, tuple[Any, ...]]] = field(default_factory=dict)
+    #: Method → option → values to choose from; an option of another section is written "algorithm.alpha".
+    grid: Mapping[str, Grid] = field(default_factory=dict)
+    #: Problem → method → the grid that it has there instead, where the usual values make it another method.
+    grid_in: Mapping[str, Mapping[str, Grid]] = field(default_factory=dict)
+
+    def grid_for(self, method: str, problem: str) -> Grid:
+        """What a method's options are chosen from; empty: it has its defaults."""
+        return self.grid_in.get(problem, {}).get(method, self.grid.get(method, {}))
 
     @property
     def selection(self) -> str:
@@ -178,17 +185,27 @@ def _check(league: League) -> None:
         if scale.tuning and not league.tuning_seeds:
             raise ConfigError(f"scale '{scale_name}' tunes, but there are no tuning_seeds")
     for table in league.tables:
-        if table.compares not in _REGISTRIES:
+        _check_table(table, names)
+
+
+def _check_table(table: MethodTable, problems: Sequence[str]) -> None:
+    if table.compares not in _REGISTRIES:
+        raise ConfigError(
+            f"table '{table.name}' compares '{table.compares}'", expected=nearest(table.compares, _REGISTRIES)
+        )
+    registry = _REGISTRIES[table.compares]
+    for method in (
+        table.baseline,
+        *table.changes,
+        *table.requires,
+        *table.least_cohort,
+        *table.leave_out,
+        *table.grid,
+        *(method for grids in table.grid_in.values() for method in grids),
+    ):
+        registry.get(method)
+    for name in table.grid_in:
+        if name not in problems:
             raise ConfigError(
-                f"table '{table.name}' compares '{table.compares}'", expected=nearest(table.compares, _REGISTRIES)
+                f"table '{table.name}' has a grid for the problem '{name}'", expected=nearest(name, problems)
             )
-        registry = _REGISTRIES[table.compares]
-        for method in (
-            table.baseline,
-            *table.changes,
-            *table.requires,
-            *table.least_cohort,
-            *table.leave_out,
-            *table.grid,
-        ):
-            registry.get(method)

@@ -17,7 +17,7 @@ from muster.league.file import SELECTION, League, MethodTable, ProblemEntry, Sca
 from muster.papers.stand_ins import is_here
 from muster.selection.base import Selector
 
-#: Option → value: one point of a grid; empty: the defaults.
+#: Option, or section and option with a point between → value: one point of a grid; empty: the defaults.
 Point = Mapping[str, Any]
 
 #: A run takes seconds, and some methods have more to keep than to compute.
@@ -73,8 +73,8 @@ class LeaguePlan:
             self._run(table, problem, method, seed, point)
             for seed in self.league.tuning_seeds
             for table, problem, method in self._places()
-            for point in points(table.grid.get(method, {}))
-            if method in table.grid
+            if (grid := table.grid_for(method, problem.name))
+            for point in points(grid)
         ]
 
     def runs(self, chosen: Mapping[tuple[str, str, str], Point]) -> list[PlannedRun]:
@@ -108,7 +108,11 @@ class LeaguePlan:
             values["selection"] = _guest(self.guests[method], cohort)
             return PlannedRun(table.name, problem.name, method, from_dict(values), point)
         own = {"method": method, **(cohort if table.compares == "selection" else {})}
-        changes[table.compares] = {**own, **changes.get(table.compares, {}), **point}
+        changes[table.compares] = {**own, **changes.get(table.compares, {})}
+        for key, value in point.items():
+            section, _, option = key.rpartition(".")
+            place = section or table.compares
+            changes[place] = {**changes.get(place, {}), option: value}
         return PlannedRun(table.name, problem.name, method, from_dict(merged(values, changes)), point)
 
 

@@ -24,7 +24,7 @@ from muster.heterogeneity.inspection import Inspection, Unusual, compared
 from muster.report import html
 from muster.report.partition import size_histogram
 from muster.report.plots import save_figure
-from muster.report.plots.canvas import ShownFigure, shortened
+from muster.report.plots.canvas import ShownFigure, labels
 from muster.report.style import COLOURS, muster_style
 
 _MEANINGS = {"CI": "class imbalance", "AI": "attribute imbalance", "SC": "spurious correlation"}
@@ -269,7 +269,7 @@ def plot_divergence(inspection: Inspection) -> Figure:
     axes.grid(visible=False)
     figure.colorbar(image, ax=axes, shrink=0.85, pad=0.02).set_label("Jensen–Shannon divergence (bits)")
     if len(clients) <= _MOST_NAMES:
-        names = [shortened(inspection.counts.client(client), 12) for client in clients.tolist()]
+        names = labels([inspection.counts.client(client) for client in clients.tolist()], 12)
         size = 7 if len(names) > 12 else 9
         axes.set_xticks(range(len(names)), names, rotation=90, fontsize=size)
         axes.set_yticks(range(len(names)), names, fontsize=size)

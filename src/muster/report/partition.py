@@ -18,7 +18,7 @@ from muster.core.arrays import Floats, Ints
 from muster.data.federated import FederatedData
 from muster.heterogeneity.metrics import entropies, summary
 from muster.report.plots import save_figure
-from muster.report.plots.canvas import ShownFigure, shortened
+from muster.report.plots.canvas import ShownFigure, labels
 from muster.report.style import COLOURS, muster_style
 
 if TYPE_CHECKING:
@@ -201,7 +201,7 @@ def _heat_map(axes: Axes, composition: Composition) -> None:
 def _row_labels(axes: Axes, names: list[str]) -> None:
     step = -(-len(names) // 25)
     positions = range(0, len(names), step)
-    axes.set_yticks(list(positions), [shortened(names[row], 24) for row in positions])
+    axes.set_yticks(list(positions), labels([names[row] for row in positions], 24))
     axes.set_ylim(len(names) - 0.4, -0.6)
 
 

@@ -17,6 +17,8 @@ from matplotlib.ticker import EngFormatter, FuncFormatter, MaxNLocator, PercentF
 
 from muster.core.errors import ConfigError, OutputError
 from muster.report.style import muster_style
+from muster.results.cases import seed_of
+from muster.server.result import Result
 
 P = ParamSpec("P")
 
@@ -154,17 +156,16 @@ def amount(name: str, value: float, largest: float) -> str:
     return f"{value:,.0f}"
 
 
-def shortened(name: str, limit: int = 32) -> str:
-    """A name for a picture: on one line, without what matplotlib takes for formulas or hides from legends.
-
-    Names that stand beside each other are shortened together: see `labels`.
-    """
-    (text,) = labels([name], limit)
-    return text
+def run_labels(results: Sequence[Result]) -> list[str]:
+    """What single runs that are shown together are called."""
+    names = labels([result.name for result in results])
+    return [f"{name}, seed {seed_of(result)}" for name, result in zip(names, results, strict=True)]
 
 
 def labels(names: Sequence[str], limit: int = 32) -> list[str]:
     """Names that are shown together, shortened to about `limit` characters.
+
+    On one line, without what matplotlib takes for formulas or hides from legends.
 
     Names that differ in more than spaces never look the same: where cutting the end would make two alike, they
     lose their middle instead, and no more of it than they can spare.

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 
 from muster.core.arrays import Floats
 from muster.core.errors import ConfigError
-from muster.report.plots.canvas import panels, picture, shortened, spread, whole_ticks
+from muster.report.plots.canvas import labels, panels, picture, spread, whole_ticks
 from muster.report.plots.data import required
 from muster.report.style import shades
 from muster.results.cases import cases
@@ -36,7 +36,8 @@ def plot_cluster_numbers(results: Sequence[Result]) -> Figure:
     """
     known = cases([result for result in required(results) if np.isfinite(numbers([result])).any()])
     runs = [run for case in known for run in case.runs]
-    names = [f"{shortened(case.name)}, seed {seed}" for case in known for seed in case.seeds]
+    called = labels([case.name for case in known])
+    names = [f"{name}, seed {seed}" for name, case in zip(called, known, strict=True) for seed in case.seeds]
     if not runs:
         raise ConfigError(
             "the runs have no clusters: none are noted",

@@ -13,11 +13,10 @@ from scipy.optimize import linear_sum_assignment
 
 from muster.core.arrays import Ints
 from muster.core.errors import ConfigError
-from muster.report.plots.canvas import WHOLE, panels, picture, shortened, spread, whole_ticks
+from muster.report.plots.canvas import WHOLE, panels, picture, run_labels, spread, whole_ticks
 from muster.report.plots.data import population, required
 from muster.report.plots.participation import MOST_CLIENTS, MOST_ROUNDS, Events, draw_events
 from muster.report.style import COLOURS, colour
-from muster.results.cases import seed_of
 
 if TYPE_CHECKING:
     from muster.server.result import Result
@@ -35,8 +34,7 @@ def plot_clusters(results: Sequence[Result]) -> Figure:
     several times in a round, such as Terraform, they are the clients that were still there in each iteration.
     """
     figure, axes = panels(2 * len(required(results)), columns=2, size=(5.4, 3.4))
-    for result, left, right in zip(results, axes[::2], axes[1::2], strict=True):
-        name = f"{shortened(result.name)}, seed {seed_of(result)}"
+    for result, name, left, right in zip(results, run_labels(results), axes[::2], axes[1::2], strict=True):
         if any("clusters" in record.notes for record in result.records):
             labels = aligned(_noted(result))
             _draw_labels(left, labels, len(result.records))

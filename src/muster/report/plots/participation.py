@@ -13,10 +13,9 @@ from matplotlib.image import AxesImage
 
 from muster.core.arrays import Floats, Ints
 from muster.core.errors import ConfigError
-from muster.report.plots.canvas import WHOLE, panels, picture, shortened, spread, whole_ticks
+from muster.report.plots.canvas import WHOLE, panels, picture, run_labels, spread, whole_ticks
 from muster.report.plots.data import participants, population, required
 from muster.report.style import colour, shades
-from muster.results.cases import seed_of
 
 if TYPE_CHECKING:
     from muster.server.result import Result
@@ -45,14 +44,14 @@ def plot_selection_map(
     if bands and order != "id":
         raise ConfigError("bands are of neighbouring ids", fix="leave order = 'id'")
     figure, axes = panels(len(required(results)), columns=2, size=(5.4, 3.4))
-    for panel, result in zip(axes, results, strict=True):
+    for panel, result, name in zip(axes, results, run_labels(results), strict=True):
         chosen = participants(result)
         events = Events(
             np.concatenate(chosen), np.repeat(np.arange(len(chosen)), [len(ids) for ids in chosen]), None
         )
         shape = (population(result), len(chosen))
         draw_events(panel, events, shape, "trainings", ranked=order == "count")
-        panel.set_title(f"{shortened(result.name)}, seed {seed_of(result)}", loc="left")
+        panel.set_title(name, loc="left")
         groups = dirichlet_groups(result)
         if bands and not groups:
             raise ConfigError(

@@ -11,7 +11,7 @@ from matplotlib.ticker import MaxNLocator, PercentFormatter
 
 from muster.core.errors import ConfigError
 from muster.report.flights import FlightTable, flights_of
-from muster.report.plots.canvas import WHOLE, panels, picture, shortened, whole_ticks
+from muster.report.plots.canvas import WHOLE, labels, panels, picture, whole_ticks
 from muster.report.plots.data import required
 from muster.report.plots.histograms import whole_edges
 from muster.report.style import colour
@@ -34,7 +34,8 @@ def plot_staleness(results: Sequence[Result]) -> Figure:
     edges = whole_edges(np.concatenate([run.staleness for runs in answers for run in runs]), _MOST_BARS)
     columns = 3 if len(found) > 2 else 2
     figure, axes = panels(len(found), columns, size=(3.6, 2.5), sharex=True, sharey=True)
-    for panel, case, runs in zip(axes, found, answers, strict=True):
+    names = labels([case.name for case in found], 28)
+    for panel, name, runs in zip(axes, names, answers, strict=True):
         used, thrown = (
             np.mean(
                 [np.histogram(run.staleness[run.ended_as(*kind)], edges)[0] / len(run) for run in runs], axis=0
@@ -45,7 +46,7 @@ def plot_staleness(results: Sequence[Result]) -> Figure:
         if thrown.any():
             panel.stairs(used + thrown, edges, baseline=used, fill=True, color=colour(1), label="too stale")
             panel.legend(loc="upper right")
-        panel.set_title(f"{shortened(case.name, 28)}\n", loc="left", fontsize=10)
+        panel.set_title(f"{name}\n", loc="left", fontsize=10)
         panel.text(0, 1.03, _in_words(runs), transform=panel.transAxes, fontsize=9)
         panel.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
         panel.yaxis.set_major_locator(MaxNLocator(5))

@@ -16,10 +16,9 @@ from matplotlib.patches import Patch
 from muster.core.arrays import Bools, Floats, Ints
 from muster.core.errors import ConfigError
 from muster.report.flights import FlightTable, at_work, flights_of
-from muster.report.plots.canvas import panels, picture, shortened, spread, time_unit, whole_ticks
+from muster.report.plots.canvas import panels, picture, run_labels, spread, time_unit, whole_ticks
 from muster.report.plots.data import required
 from muster.report.style import colour
-from muster.results.cases import seed_of
 
 if TYPE_CHECKING:
     from muster.server.result import Result
@@ -65,11 +64,12 @@ def plot_timeline(
         height_ratios=[share for height in heights for share in (1.0, height)],
     )
     fates = np.zeros(len(_FATES), dtype=np.bool_)
-    for result, table, above, below in zip(results, tables, axes[::2], axes[1::2], strict=True):
+    rows = zip(results, run_labels(results), tables, axes[::2], axes[1::2], strict=True)
+    for result, name, table, above, below in rows:
         rounds = slice(first - 1, last)
         ends = np.array([record.ended for record in result.records[rounds]])
         fates |= _draw(above, below, table, ends, most)
-        above.set_title(f"{shortened(result.name)}, seed {seed_of(result)}", loc="left")
+        above.set_title(name, loc="left")
     handles: list[Patch | Line2D] = [
         Patch(color=to_rgba(colour(shade), strength), label=name, linewidth=0)
         for (name, shade, strength), there in zip(_FATES, fates, strict=True)
