@@ -6,6 +6,7 @@ import hashlib
 import re
 import sqlite3
 
+import httpx
 import pytest
 
 from muster.results.store.schema import open_to_read
@@ -33,6 +34,12 @@ def test_a_rebound_name_is_refused(page, host):
     for path in ("/", "/main.js", "/api/runs"):
         answer = page.client.get(path, headers={"Host": host, "Authorization": "Bearer a-token"})
         assert answer.status_code == 400
+
+
+@pytest.mark.parametrize("names", [("127.0.0.1", "evil.example"), ("evil.example", "127.0.0.1")])
+def test_two_names_are_refused(page, names):
+    headers = [("Authorization", "Bearer a-token"), *(("Host", name) for name in names)]
+    assert page.client.get("/api/runs", headers=httpx.Headers(headers)).status_code == 400
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1:8000", "localhost:1", "[::1]:8000", "localhost"])
