@@ -18,6 +18,7 @@ from rich.console import Console
 from scipy.stats import ttest_1samp
 
 from muster.report.compare import compare
+from muster.report.html import parted
 from muster.report.render import (
     cell_text,
     escape_latex,
@@ -235,8 +236,9 @@ def test_pages_and_notebooks_show_intervals_where_the_notes_speak_of_them(made):
     assert scores.intervals
     shown = cell_text(scores.column("accuracy")[0], scores.columns[2], intervals=True)
     assert "[" in shown
-    assert shown in to_html(scores)
-    assert shown in comparison._repr_html_()
+    mean, interval = parted(shown)
+    for page in (to_html(scores), comparison._repr_html_()):
+        assert f'{mean} <span class="interval">{interval}</span>' in re.sub("</?(strong|u)>", "", page)
     assert shown in [text for text, _ in marked_texts(scores)[0]]
 
 

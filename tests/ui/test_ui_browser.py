@@ -11,11 +11,13 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 import muster
+from muster.core.errors import MusterError
 from muster.experiment.jobs import run_experiments
 from muster.results.store import Store
 
@@ -95,13 +97,22 @@ def make_experiments(request):
     return [*made, from_dict({key: value for key, value in timed.items() if value != {}})]
 
 
+@contextmanager
+def serving(folder, *options):
+    """The address of a page on a workspace."""
+    command = [sys.executable, "-m", "muster.cli.main", "ui", "--workspace", str(folder), *options]
+    server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    try:
+        yield server.stdout.readline().strip()
+    finally:
+        server.terminate()
+        server.wait(10)
+
+
 @pytest.fixture(scope="module")
 def address(folder):
-    command = [sys.executable, "-m", "muster.cli.main", "ui", "--workspace", str(folder), "--allow-control"]
-    server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-    yield server.stdout.readline().strip()
-    server.terminate()
-    server.wait(10)
+    with serving(folder, "--allow-control") as printed:
+        yield printed
 
 
 @pytest.fixture
@@ -294,6 +305,16 @@ def test_times_as_people_read_them(page):
     ]
 
 
+def test_numbers_beyond_counting_stay_short(page):
+    """The loss of a model that has diverged is a float without a fraction."""
+    shown = page.evaluate(
+        "async () => { const own = await import('/format.js');"
+        " return [own.number(1234567), own.number(726157989735190400),"
+        " own.shortNumber(20000), own.shortNumber(2.5e10)] }"
+    )
+    assert shown == ["1,234,567", "7.26e+17", "20,000", "2.5e10"]
+
+
 def test_two_problems_compared_and_the_link_reproduces_it(page, browser, address):
     page.get_by_role("link", name="Compare").click()
     page.locator(".problem").first.wait_for()
@@ -391,6 +412,46 @@ def test_every_view_as_a_picture(browser, address, folder, kind):
     context.close()
 
 
+def test_a_failed_run_and_its_events_fit_on_a_phone(browser, tmp_path):
+    diverging = muster.Experiment(name="diverging", rounds=12, training={"lr": 1e9})
+    with pytest.raises(MusterError):
+        muster.run(diverging, 0, store=tmp_path)
+    with serving(tmp_path) as address:
+        page = browser.new_page(viewport={"width": 375, "height": 740})
+        page.goto(address)
+        page.get_by_role("link", name="diverging").wait_for()
+        accuracy = page.locator(".grid thead th", has_text="accuracy").first.bounding_box()
+        assert accuracy["x"] + accuracy["width"] <= 375, "it can be read without scrolling"
+        page.get_by_role("link", name="diverging").click()
+        page.locator(".trouble").get_by_text("What to do").wait_for()
+        assert "\nWhat to do" in page.locator(".trouble").inner_text()
+        page.get_by_role("link", name="Events").click()
+        page.locator(".events tbody tr").first.wait_for()
+        assert page.evaluate("() => document.documentElement.scrollWidth <= innerWidth")
+        ends = "() => [...document.querySelectorAll('.events td')].map((e) => e.getBoundingClientRect().right)"
+        assert max(page.evaluate(ends)) <= 375
+        page.close()
+
+
+def test_scores_and_their_intervals_fit_into_a_window_of_1280_pixels(browser, address):
+    page = browser.new_page(viewport={"width": 1280, "height": 900})
+    page.goto(f"{address}#/compare?sweep=both")
+    page.locator(".problem .interval").first.wait_for()
+    wide = page.locator(".problem details[open] .wide").first
+    assert wide.evaluate("(e) => e.scrollWidth <= e.clientWidth")
+    page.close()
+
+
+def test_a_dot_of_the_federation_opens_its_client(page, folder):
+    page.evaluate(f"() => {{ location.hash = '#/run/{run_named(folder, 'terraform')}/federation' }}")
+    dots = page.locator("canvas[aria-label^='Class imbalance']")
+    dots.focus()
+    page.keyboard.press("ArrowRight")
+    client = re.match(r"Client (\d+)", dots.locator("xpath=../..").locator(".cell-words").inner_text()).group(1)
+    page.keyboard.press("Enter")
+    page.get_by_role("heading", name=f"Client {client}", exact=True).wait_for()
+
+
 def test_a_store_that_goes_away_is_told_and_comes_back(browser, tmp_path):
     folder = tmp_path / "gone"
     muster.run(muster.Experiment(name="short", rounds=1), 0, store=folder)
@@ -417,11 +478,9 @@ def test_long_names_are_not_cut_to_the_same_beginning(browser, tmp_path):
     for seed, alpha in enumerate((0.3, 3.0)):
         name = f"diversity-score, alpha={alpha}"
         muster.run(muster.Experiment(name=name, rounds=1, seed=seed), 0, store=tmp_path)
-    command = [sys.executable, "-m", "muster.cli.main", "ui", "--workspace", str(tmp_path)]
-    server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-    try:
+    with serving(tmp_path) as address:
         page = browser.new_page(viewport={"width": 1280, "height": 900})
-        page.goto(server.stdout.readline().strip())
+        page.goto(address)
         page.get_by_role("link", name="diversity-score").first.wait_for()
         cut = page.evaluate(
             "() => [...document.querySelectorAll('.grid tbody td')]"
@@ -429,6 +488,3 @@ def test_long_names_are_not_cut_to_the_same_beginning(browser, tmp_path):
         )
         assert cut == []
         page.close()
-    finally:
-        server.kill()
-        server.wait()

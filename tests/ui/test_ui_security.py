@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import re
 import sqlite3
@@ -33,6 +34,23 @@ def test_a_rebound_name_is_refused(page, host):
     for path in ("/", "/main.js", "/api/runs"):
         answer = page.client.get(path, headers={"Host": host, "Authorization": "Bearer a-token"})
         assert answer.status_code == 400
+
+
+@pytest.mark.parametrize("names", [(b"127.0.0.1", b"evil.example"), (b"evil.example", b"127.0.0.1")])
+def test_two_names_are_refused(page, names):
+    """Clients send one name, so this is said to the app itself."""
+    told = []
+
+    async def send(message):
+        told.append(message)
+
+    async def receive():
+        return {"type": "http.request", "body": b"", "more_body": False}
+
+    headers = [(b"authorization", b"Bearer a-token"), *((b"host", name) for name in names)]
+    scope = {"type": "http", "method": "GET", "path": "/api/about", "query_string": b"", "headers": headers}
+    asyncio.run(page.client.app(scope, receive, send))
+    assert told[0]["status"] == 400
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1:8000", "localhost:1", "[::1]:8000", "localhost"])

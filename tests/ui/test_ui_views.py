@@ -14,6 +14,7 @@ from muster.heterogeneity.inspection import inspect
 from muster.heterogeneity.tables import Counts
 from muster.league.evidence import recommended
 from muster.report.compare import compare
+from muster.report.looks import looks
 from muster.report.render import cell_text
 from muster.results.store import Store
 from muster.ui import federation
@@ -231,6 +232,15 @@ def test_the_comparison_is_that_of_the_tables(page, results):
     ours = [[cell["text"] for cell in row] for row in found["problems"][0]["tables"]["scores"]["rows"]]
     assert sorted(ours) == sorted(texts)
     assert " is best with " in found["problems"][0]["headline"][0]
+    assert [text for text in found["remarks"] if text.startswith("Problems with one method only")]
+    assert not [own for own in found["problems"] if {*own["remarks"]} & {*found["remarks"]}], "told once"
+
+
+def test_methods_have_the_colours_that_they_have_in_reports(page):
+    lines = [line for problem in page.ask("compare")["problems"] for line in problem["lines"]]
+    for dark in (False, True):
+        drawn = {line["name"]: line["colours"][dark] for line in lines}
+        assert drawn["terraform"] == looks(["terraform"], dark=dark)[0].colour != drawn["random"]
 
 
 def test_a_comparison_of_chosen_runs_at_equal_work(page, results):
@@ -243,6 +253,7 @@ def test_a_comparison_of_chosen_runs_at_equal_work(page, results):
         low <= mean <= high for low, mean, high in zip(line["low"], line["mean"], line["high"], strict=True)
     )
     assert page.ask("compare", metric="nonsense")["problems"][0]["trouble"].startswith("no run has measured")
+    assert "client_trainings" in page.ask("compare", at="nonsense")["problems"][0]["expected"]
     assert "no run was chosen" in page.ask("compare", sweep="nobody", status=422)["problem"]
 
 
@@ -258,6 +269,18 @@ def test_numbers_that_are_none(page, results):
     key = next(iter(results))
     assert "a whole number" in page.ask(f"run/{key}/cell", client="x", status=422)["expected"]
     assert "a number" in page.ask(f"run/{key}/timeline", **{"from": "x"}, status=422)["expected"]
+
+
+@pytest.mark.parametrize("number", ["9" * 19, "-" + "9" * 30, "1" * 5000])
+def test_a_number_that_is_too_large_is_no_fault_of_the_store(page, results, number):
+    key = next(iter(results))
+    asked = [("cell", "client"), ("cell", "round"), ("events", "before"), ("curves", "from"), ("curves", "to")]
+    for path, name in asked:
+        assert "a whole number" in page.ask(f"run/{key}/{path}", **{name: number}, status=422)["expected"]
+    for path in (f"run/{key}/client/{number}", f"run/{key}/client/{number}/labels"):
+        assert "a whole number" in page.ask(path, status=422)["expected"]
+    for path in (f"run/{key}/client/-1", f"run/{key}/client/12", f"run/{key}/client/-1/labels"):
+        assert "no client" in page.ask(path, status=404)["problem"]
     assert "there is no run" in page.ask("run/0123456789abcdef", status=404)["problem"]
 
 

@@ -52,9 +52,8 @@ def report(  # noqa: PLR0917 (the options are what they are)
     results = chosen_results(runs or (), where or (), folder=workspace)
     remarks = without_rounds(runs_without_rounds(runs or (), where or (), folder=workspace))
     path = write_report(results, file, options, title=title or ", ".join(runs or ()), remarks=remarks)
-    out.print(
-        f"Report: {path} ({path.stat().st_size / 1e6:.1f} MB, {len(results)} runs)", markup=False, soft_wrap=True
-    )
+    count = "1 run" if len(results) == 1 else f"{len(results)} runs"
+    out.print(f"Report: {path} ({path.stat().st_size / 1e6:.1f} MB, {count})", markup=False, soft_wrap=True)
 
 
 def plot(  # noqa: PLR0917 (the options are what they are)

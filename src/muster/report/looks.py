@@ -23,7 +23,7 @@ _COLOURS = (
     ("#0072B2", "#2E95D3"),
     ("#D55E00", "#E8702A"),
     ("#009E73", "#1CB98C"),
-    ("#CC79A7", "#CC79A7"),
+    ("#C8709F", "#CC79A7"),
     ("#56B4E9", "#8CCBF2"),
     ("#E69F00", "#E69F00"),
     ("#882255", "#F0E442"),
@@ -74,9 +74,9 @@ class Look:
         return {"color": self.colour, "marker": self.mark}
 
 
-def looks(names: Sequence[str]) -> list[Look]:
-    """The looks of cases that are drawn together, for the ground that is set."""
-    ground = 1 if is_dark() else 0
+def looks(names: Sequence[str], *, dark: bool | None = None) -> list[Look]:
+    """The looks of cases that are drawn together; without `dark` for the ground that is set."""
+    ground = 1 if (is_dark() if dark is None else dark) else 0
     methods = [method_of(name) for name in names]
     places = [_place(method) for method in methods]
     colours = [place % len(_COLOURS) for place in places]

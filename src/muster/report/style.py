@@ -10,8 +10,8 @@ from typing import Any
 import matplotlib as mpl
 from matplotlib.colors import LinearSegmentedColormap
 
-#: Okabe and Ito's palette; in place of yellow, which is faint on white, wine from Tol's.
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000", "#882255")
+#: Okabe and Ito's palette, its pink a little darker; in place of yellow, which is faint on white, wine from Tol's.
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#C8709F", "#56B4E9", "#E69F00", "#000000", "#882255")
 #: The same on dark ground: black turns white, and yellow is back.
 _DARK_COLOURS = ("#2E95D3", "#E8702A", "#1CB98C", "#CC79A7", "#8CCBF2", "#E69F00", "#E6E9EC", "#F0E442")
 #: Of pages, on light and on dark ground: text on `back` and on `card` has a contrast of at least 4.5 to 1.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import re
 import sqlite3
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable
@@ -106,19 +107,19 @@ class Views:
         return table
 
     def client(self, request: Request) -> Any:
-        entry, client = self._entry(request), int(request.path_params["client"])
+        entry, client = self._entry(request), _whole("client", request.path_params["client"])
         with self._lock, reading(self.page.folder) as connection:
             taken = self._participation(connection, entry)
             accuracies = participation.last_accuracies(connection, entry.facts["id"])
-            if client >= participation.client_count(entry.config, taken.highest, accuracies):
+            if not 0 <= client < participation.client_count(entry.config, taken.highest, accuracies):
                 raise NotHereError(f"this federation has no client {client}")
             return participation.one_client(connection, entry.facts["id"], client, taken)
 
     def labels(self, request: Request) -> Any:
         """The label mix of one client: the data is divided again for it, which takes longer than the rest."""
-        entry, client = self._entry(request), int(request.path_params["client"])
+        entry, client = self._entry(request), _whole("client", request.path_params["client"])
         inspection = self._federations.inspection(entry.config)
-        if client >= inspection.clients:
+        if not 0 <= client < inspection.clients:
             raise NotHereError(f"this federation has no client {client}")
         return federation.label_mix(inspection, client)
 
@@ -246,8 +247,8 @@ def make_app(page: Page) -> Guard:
         Route(f"{of_run}/curves", _answering(views.curves)),
         Route(f"{of_run}/map", _answering(views.map)),
         Route(f"{of_run}/clients", _answering(views.clients)),
-        Route(f"{of_run}/client/{{client:int}}", _answering(views.client)),
-        Route(f"{of_run}/client/{{client:int}}/labels", _answering(views.labels)),
+        Route(f"{of_run}/client/{{client}}", _answering(views.client)),
+        Route(f"{of_run}/client/{{client}}/labels", _answering(views.labels)),
         Route(f"{of_run}/cell", _answering(views.cell)),
         Route(f"{of_run}/costs", _answering(views.costs)),
         Route(f"{of_run}/events", _answering(views.events)),
@@ -292,10 +293,14 @@ def _waits_for_stop(folder: Path, entry: Entry) -> bool:
 
 def _number(request: Request, name: str, default: int) -> int:
     text = request.query_params.get(name, "")
-    try:
-        return int(text) if text else default
-    except ValueError as error:
-        raise ConfigError(f"'{name}' is '{text[:40]}'", expected="a whole number") from error
+    return _whole(name, text) if text else default
+
+
+def _whole(name: str, text: str) -> int:
+    """A number as the store can hold it: a larger one would pass for a fault of the store."""
+    if not re.fullmatch(r"-?\d{1,18}", text, re.ASCII):
+        raise ConfigError(f"'{name}' is '{text[:40]}'", expected="a whole number of at most 18 digits")
+    return int(text)
 
 
 def _amount(request: Request, name: str) -> float | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import sqlite3
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -17,6 +17,7 @@ from muster.core.parameters import ParameterSpec
 from muster.report.compare import Options, compare
 from muster.report.compare.measures import UNITS, curve, metric_column, spends
 from muster.report.headline import headline_of
+from muster.report.looks import looks
 from muster.report.render import marked_texts
 from muster.report.tables import Table
 from muster.results.cases import Case
@@ -94,25 +95,34 @@ def comparison_view(results: Sequence[Result], options: Options, per: str) -> di
     """Problems with their methods: the headline, tables, curves with bands over seeds, remarks."""
     if not results:
         raise ConfigError("no run was chosen that has a round", fix="choose others")
+    general: list[str] = []
     try:
-        parts = compared(results, options, per)
+        general, parts = compared(results, options, per)
     except MusterError as error:  # its place is among the controls, where another choice can be made
-        parts = [{"problem": data_of(results), "trouble": error.problem, "fix": error.fix}]
-    return {"problems": parts, "options": {"metric": options.metric, "per": per, "at": options.at}}
+        told = {"trouble": error.problem, "expected": error.expected, "fix": error.fix}
+        parts = [{"problem": data_of(results), **told}]
+    return {
+        "problems": parts,
+        "remarks": general,
+        "options": {"metric": options.metric, "per": per, "at": options.at},
+    }
 
 
-def compared(results: Sequence[Result], options: Options, per: str) -> list[dict[str, Any]]:
-    """One part for each problem, told apart as `muster compare` does. Statistics come from here only."""
+def compared(results: Sequence[Result], options: Options, per: str) -> tuple[list[str], list[dict[str, Any]]]:
+    """Remarks on all, and a part for each problem, told apart as `muster compare` does.
+
+    Statistics come from here only.
+    """
     column = metric_column(options.metric)
     comparison = compare(results, replace(options, tables=_TABLES, sort=True))
-    return [
+    return list(comparison.general), [
         {
             "problem": judged.name or data_of(judged.problem.runs),
             "headline": headline_of(judged, options),
             "baseline": judged.baseline.name,
             "tables": {name: _table(table) for name, table in judged.tables.items()},
-            "remarks": [*comparison.general, *judged.remarks],
-            "lines": [line for case in judged.cases for line in _lines(case, options.metric, per)],
+            "remarks": list(judged.remarks),
+            "lines": _lines(judged.cases, options.metric, per),
             "units": [unit for unit in UNITS if any(spends(run, unit) for run in judged.problem.runs)],
             "column": {"title": column.title, "percent": column.unit == "%"},
             "fingerprints": {
@@ -144,18 +154,26 @@ def _table(table: Table) -> dict[str, Any]:
     }
 
 
-def _lines(case: Case, metric: str, per: str) -> Iterator[dict[str, Any]]:
-    drawn = [points for run in case.runs if len((points := curve(run, metric, per))[0])]
-    if drawn:
-        work, mean, low, high = band(drawn)
-        yield {
-            "name": case.name,
-            "work": work.tolist(),
-            "mean": _plain(mean),
-            "low": _plain(low),
-            "high": _plain(high),
-            "seeds": len(drawn),
-        }
+def _lines(cases: Sequence[Case], metric: str, per: str) -> list[dict[str, Any]]:
+    """Curves of cases, in the colours that their methods have in every picture, on light and on dark ground."""
+    names = [case.name for case in cases]
+    found = []
+    for case, light, dark in zip(cases, looks(names, dark=False), looks(names, dark=True), strict=True):
+        drawn = [points for run in case.runs if len((points := curve(run, metric, per))[0])]
+        if drawn:
+            work, mean, low, high = band(drawn)
+            found.append(
+                {
+                    "name": case.name,
+                    "work": work.tolist(),
+                    "mean": _plain(mean),
+                    "low": _plain(low),
+                    "high": _plain(high),
+                    "seeds": len(drawn),
+                    "colours": [light.colour, dark.colour],
+                }
+            )
+    return found
 
 
 def band(runs: Sequence[tuple[Floats, Floats]], points: int = _POINTS) -> tuple[Floats, Floats, Floats, Floats]:

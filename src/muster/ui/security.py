@@ -64,9 +64,10 @@ class Guard:
 
     def _refusal(self, scope: Scope) -> PlainTextResponse | None:
         headers = Headers(scope=scope)
-        if host_name(headers.get("host", "")) not in _HOSTS:
+        hosts = headers.getlist("host")  # of two, somebody on the way might have believed the other
+        if len(hosts) != 1 or host_name(hosts[0]) not in _HOSTS:
             return _answer(400, "this page answers only to 127.0.0.1 and localhost", "use the address as printed")
-        if (origin := headers.get("origin")) is not None and urlsplit(origin).netloc != headers.get("host"):
+        if (origin := headers.get("origin")) is not None and urlsplit(origin).netloc != hosts[0]:
             return _answer(403, "requests from other pages are not answered", "")
         if not scope["path"].startswith("/api/"):
             return None

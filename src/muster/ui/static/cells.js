@@ -39,7 +39,7 @@ export class Cells {
     const { columns, rows, label } = this.options, width = this.stage.clientWidth;
     if (!width || !columns || !rows) return;
     this.canvas.setAttribute("aria-label", label);
-    const high = this.options.height?.(width) ?? Math.max(120, Math.min(560, Math.round(rows * Math.max(3, Math.min(16, 420 / rows)))));
+    const high = this.options.height?.(width) ?? Math.round((rem() / 16) * Math.max(120, Math.min(560, rows * Math.max(3, Math.min(16, 420 / rows)))));
     const context = this.canvas.getContext("2d");
     context.font = canvasFont();
     const rowTicks = this.options.rowTicks?.(high) ?? [];

@@ -1,15 +1,16 @@
 // Curves, with uPlot: colours of the one palette, both themes, sizes that follow their box.
 
 import uPlot from "./vendor/uplot.js";
-import { canvasFont, colour, h, rem } from "./dom.js";
-import { number, stepsOf, unitNames, unitText } from "./format.js";
+import { canvasFont, colour, h, isDark, rem } from "./dom.js";
+import { number, shortNumber, stepsOf, unitNames, unitText } from "./format.js";
 
-const DASHES = [[], [8, 4], [8, 3, 2, 3], [2, 3]];
+// As many as do not divide the eight colours: lines of like colours have unlike dashes.
+const DASHES = [[], [8, 4], [8, 3, 2, 3], [2, 3], [14, 3, 2, 3, 2, 3]];
 
-// lines: {name, values, low?, high?}; x: numbers that all lines share. Redrawn when the theme changes.
+// lines: {name, values, low?, high?, place?, colours?}; x: numbers that all lines share. `colours` are for light and for dark ground. Redrawn when the theme changes.
 // text(value) is for reading, mark(value) for the axis; extent() tells from where to where x goes, if not over what is there.
 export class Chart {
-  constructor({ label, height = 300, unit = "round", text = number, mark = text, extent = null, onzoom = null }) {
+  constructor({ label, height = 300, unit = "round", text = number, mark = shortNumber, extent = null, onzoom = null }) {
     Object.assign(this, { label, height, unit, text, mark, extent, onzoom, lines: [], x: [] });
     this.inside = h("div", { class: "chart-inside" });
     this.box = h("figure", { class: "chart", role: "img" }, this.inside);
@@ -55,9 +56,9 @@ export class Chart {
     const series = [{ label: unitNames[this.unit] || this.unit, value: (_, value) => (value === null ? "–" : unitText(this.unit, value)) }];
     const bands = [];
     this.lines.forEach((line, place) => {
-      const stroke = colour(`c${(line.place ?? place) % 8}`);
+      const stroke = line.colours?.[Number(isDark())] ?? colour(`c${(line.place ?? place) % 8}`);
       series.push({
-        label: line.name, stroke, width: 2, dash: DASHES[(line.place ?? place) % 4], spanGaps: true, show: !hidden.has(line.name),
+        label: line.name, stroke, width: 2, dash: DASHES[(line.place ?? place) % DASHES.length], spanGaps: true, show: !hidden.has(line.name),
         points: { show: this.x.length < 40, size: 5 }, value: (_, value, __, at) => this.text(value ?? lastKnown(line.values, at)),
       });
       if (line.low) {
@@ -69,7 +70,7 @@ export class Chart {
     const line = { stroke: colour("line"), width: 1 }, axis = { stroke: colour("quiet"), grid: line, ticks: line, font: canvasFont(), labelFont: canvasFont() };
     const steps = stepsOf(this.unit);
     this.plot = new uPlot({
-      width: this.width(), height: this.height, series, bands,
+      width: this.width(), height: this.high(), series, bands,
       scales: { x: { time: false, ...(this.extent ? { range: this.extent } : {}) } },
       axes: [
         { ...axis, values: (_, values) => values.map((value) => unitText(this.unit, value)), space: 5 * rem(), size: 2.25 * rem(), label: unitNames[this.unit], labelSize: 1.25 * rem(), ...(steps ? { incrs: steps } : {}) },
@@ -85,11 +86,14 @@ export class Chart {
     setTimeout(() => this.showEnd()); // uPlot draws when the script is through, and empties its legend then
   }
 
+  // Heights are for letters of 16 pixels.
+  high() { return Math.round((this.height / 16) * rem()); }
+
   width() { return Math.max(240, Math.floor(this.box.clientWidth)); }
 
   resize() {
     if (!this.plot) this.draw();
-    else if (this.plot.width !== this.width()) this.plot.setSize({ width: this.width(), height: this.height });
+    else if (this.plot.width !== this.width()) this.plot.setSize({ width: this.width(), height: this.high() });
   }
 }
 

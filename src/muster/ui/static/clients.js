@@ -9,8 +9,8 @@ import { Grid, sorted } from "./grid.js";
 
 const MOST_COLUMNS = 1200, MOST_LISTED = 500;
 const COLUMNS = {
-  client: { title: "client", number: true, width: 90 }, trained: { title: "trained", number: true, width: 100 }, weight: { title: "weight in all", number: true, width: 120 },
-  accuracy: { title: "accuracy", number: true, width: 110 }, samples: { title: "samples", number: true, width: 100 }, "class imbalance": { title: "class imbalance", number: true, width: 140 },
+  client: { title: "client", number: true, width: 80 }, accuracy: { title: "accuracy", number: true, width: 110 }, trained: { title: "trained", number: true, width: 100 }, weight: { title: "weight in all", number: true, width: 120 },
+  samples: { title: "samples", number: true, width: 100 }, "class imbalance": { title: "class imbalance", number: true, width: 140 },
   "last round": { title: "last in round", number: true, width: 120 }, "left out": { title: "left out", number: true, width: 100 }, refused: { title: "refused", number: true, width: 100 }, failed: { title: "failed", number: true, width: 90 },
 };
 
@@ -145,12 +145,13 @@ function oneEach(x, lines) {
 function mix({ classes, own, all }) {
   const total = own.reduce((a, b) => a + b, 0) || 1;
   const most = Math.max(...own.map((value) => value / total), ...all);
-  const high = 18, left = 110, width = 260;
-  const picture = svg("svg", { viewBox: `0 0 ${left + width + 70} ${classes.length * high + 4}`, class: "bars", role: "img", "aria-label": "Share of each class, and its share in all data" });
-  classes.forEach((name, place) => {
+  const shown = classes.map((name) => (name.length > 16 ? `${name.slice(0, 15)}…` : name));
+  const high = 18, left = 16 + 6.5 * Math.max(...shown.map((name) => name.length)), width = 170;
+  const picture = svg("svg", { viewBox: `0 0 ${left + width + 50} ${classes.length * high + 4}`, class: "bars", role: "img", "aria-label": "Share of each class, and its share in all data" });
+  classes.forEach((_, place) => {
     const y = place * high, share = own[place] / total;
     picture.append(
-      svg("text", { x: left - 6, y: y + 13, "text-anchor": "end" }, name.length > 16 ? `${name.slice(0, 15)}…` : name),
+      svg("text", { x: left - 6, y: y + 13, "text-anchor": "end" }, shown[place]),
       svg("rect", { x: left, y: y + 3, width: (width * share) / most, height: high - 6, class: "own" }),
       svg("line", { x1: left + (width * all[place]) / most, x2: left + (width * all[place]) / most, y1: y + 1, y2: y + high - 1, class: "all" }),
       svg("text", { x: left + (width * Math.max(share, all[place])) / most + 6, y: y + 13 }, number(own[place])));

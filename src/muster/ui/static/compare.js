@@ -2,7 +2,7 @@
 
 import { ask } from "./api.js";
 import { choice, h, loading, replace, table, trouble } from "./dom.js";
-import { isShare, metricName, metricText, number, percentMark, unitNames } from "./format.js";
+import { isShare, metricName, metricText, number, percentMark, shortNumber, unitNames } from "./format.js";
 import { Chart, together } from "./chart.js";
 
 const KEYS = ["sweep", "runs", "metric", "per", "at", "last", "baseline", "unfinished", "methods", "problems"];
@@ -48,22 +48,27 @@ export async function compareView(box, params) {
     const shown = found.problems.filter((own) => own.trouble || fits("problems", own.problem));
     const waiting = [];
     replace(parts, h("p", { class: "quiet" }, `${found.problems.length} ${found.problems.length === 1 ? "problem" : "problems"}${shown.length < found.problems.length ? `, ${shown.length} shown` : ""}`),
-      shown.map((own) => {
-        if (own.trouble) return h("section", { class: "card" }, h("h2", {}, own.problem), trouble({ problem: own.trouble, fix: own.fix }));
+      remarks(found.remarks),
+      h("div", { class: "charts" }, shown.map((own) => {
+        if (own.trouble) return h("section", { class: "card" }, h("h2", {}, own.problem), trouble({ problem: own.trouble, expected: own.expected, fix: own.fix }));
         const lines = own.lines.filter((line) => fits("methods", line.name));
         const percent = own.column.percent;
-        const chart = new Chart({ label: own.column.title, height: 300, unit: wanted.per || "round", text: percent ? (value) => metricText("accuracy", value) : number, mark: percent ? percentMark : number });
+        const chart = new Chart({ label: own.column.title, height: 300, unit: wanted.per || "round", text: percent ? (value) => metricText("accuracy", value) : number, mark: percent ? percentMark : shortNumber });
         charts.push(chart);
         waiting.push(() => {
-          const [x, drawn] = together(lines.map((line) => ({ name: line.name, x: line.work, values: line.mean, ...(line.seeds > 1 ? { low: line.low, high: line.high } : {}), place: placeOf(line.name) })));
+          const [x, drawn] = together(lines.map((line) => ({ name: line.name, x: line.work, values: line.mean, ...(line.seeds > 1 ? { low: line.low, high: line.high } : {}), place: placeOf(line.name), colours: line.colours })));
           chart.set(x, drawn, wanted.per || "round");
         });
         return h("section", { class: "card problem" }, h("h2", {}, own.problem), h("p", { class: "headline" }, own.headline[0]), h("p", {}, own.headline.slice(1).join(" ")),
           lines.length ? [chart.box, h("p", { class: "quiet" }, "Lines: means over seeds; bands: from the lowest to the highest seed, as far as all of them go.")] : null,
           Object.entries(own.tables).map(([name, content]) => dataTable(name, content)),
-          own.remarks.length ? h("details", { open: true }, h("summary", {}, `Remarks (${own.remarks.length})`), h("ul", { class: "warnings" }, own.remarks.map((text) => h("li", {}, text)))) : null);
-      }));
+          remarks(own.remarks));
+      })));
     waiting.forEach((draw) => draw());
+  }
+
+  function remarks(texts) {
+    return texts.length ? h("details", { open: true }, h("summary", {}, `Remarks (${texts.length})`), h("ul", { class: "warnings" }, texts.map((text) => h("li", {}, text)))) : null;
   }
 
   function placeOf(name) {
@@ -73,8 +78,10 @@ export async function compareView(box, params) {
 
   function dataTable(name, content) {
     const titles = content.columns.map((column) => `${column.number ? "#" : ""}${column.heading}`);
-    const rows = content.rows.filter((row) => fits("methods", row[0].text)).map((row) => row.map(({ text, mark }) =>
-      (mark === "best" ? h("strong", {}, text) : mark === "second" ? h("u", {}, text) : text)));
+    const rows = content.rows.filter((row) => fits("methods", row[0].text)).map((row) => row.map(({ text, mark }) => {
+      const [, mean, interval] = /^(\S+) (\[.*\])$/.exec(text) ?? [null, text];
+      return [mark === "best" ? h("strong", {}, mean) : mark === "second" ? h("u", {}, mean) : mean, interval && h("span", { class: "interval" }, " ", interval)];
+    }));
     return h("details", { open: name === "scores" || name === "significance" }, h("summary", {}, content.title), table(titles, rows, content.title),
       content.notes.length ? h("p", { class: "quiet" }, content.notes.join(" ")) : null);
   }
@@ -89,7 +96,7 @@ export async function compareView(box, params) {
     } catch (error) {
       charts.forEach((chart) => chart.close());
       charts = [];
-      found = { problems: [] };
+      found = { problems: [], remarks: [] };
       paintTools();
       replace(parts, trouble(error));
     }

@@ -15,9 +15,10 @@ export async function curvesPart(box, facts) {
   const controls = h("div", { class: "tools" }), note = h("p", { class: "quiet" });
   const zoomed = (from, to) => { if (unit === "round") { window = [Math.max(1, Math.floor(from)), Math.ceil(to)]; load(); } };
   const accuracy = new Chart({ label: "Accuracies", height: 320, text: (value) => metricText("accuracy", value), mark: percentMark, onzoom: zoomed });
-  const rest = others.map((name) => [name, new Chart({ label: metricName(name), height: 240, text: number, onzoom: zoomed })]);
-  replace(box, controls, shares.length ? h("div", { class: "card" }, h("h2", {}, "Accuracy"), accuracy.box) : null,
-    rest.map(([name, chart]) => h("div", { class: "card" }, h("h2", {}, titled(metricName(name))), chart.box)), note, groups(facts));
+  const rest = others.map((name) => [name, new Chart({ label: metricName(name), height: 320, text: number, onzoom: zoomed })]);
+  const options = h("details", { class: "options", open: innerWidth > 700 && innerHeight > 700 }, h("summary", {}, "What is drawn, and against what"), controls);
+  replace(box, options, h("div", { class: "charts" }, shares.length ? h("div", { class: "card" }, h("h2", {}, "Accuracy"), accuracy.box) : null,
+    rest.map(([name, chart]) => h("div", { class: "card" }, h("h2", {}, titled(metricName(name))), chart.box))), note, groups(facts));
 
   function paintControls(units) {
     const marks = shares.map((name) => {

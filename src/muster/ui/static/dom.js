@@ -59,6 +59,8 @@ export function table(titles, rows, caption = "") {
 export const rem = () => Number.parseFloat(getComputedStyle(document.documentElement).fontSize);
 export const canvasFont = () => `${0.75 * rem()}px system-ui, sans-serif`;
 
+export const isDark = () => getComputedStyle(document.documentElement).colorScheme === "dark";
+
 export function colour(name) {
   return getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
 }

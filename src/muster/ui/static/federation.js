@@ -1,7 +1,7 @@
 // What the clients have, before any training.
 
 import { ask } from "./api.js";
-import { canvasFont, choice, colour, h, loading, marked, replace, table } from "./dom.js";
+import { canvasFont, choice, colour, h, loading, marked, rem, replace, table } from "./dom.js";
 import { number } from "./format.js";
 import { Cells, shade, someTicks } from "./cells.js";
 
@@ -22,7 +22,7 @@ export async function federationPart(box, facts) {
     palette: () => colour("c0"),
     colour: (column, row, own) => { const client = order[column], count = found.labels[client][row]; return count ? shade(own, count / Math.max(1, ...found.labels[client])) : null; },
     say: (column, row) => { const client = order[column]; return `Client ${clients.names[client]}: ${number(found.labels[client][row])} of ${number(clients.size[client])} samples are ${found.classes[row]}; class imbalance ${number(clients["class imbalance"][client], 3)}, ${number(clients.divergence[client], 3)} bits from all data.`; },
-    open: (column) => { location.hash = `#/run/${facts.fingerprint}/clients/${order[column]}`; },
+    open: (column) => open(order[column]),
   });
   const { clients: places, matrix } = found.compared;
   const most = Math.max(0.05, ...matrix.map((row) => Math.max(...row)));
@@ -31,7 +31,9 @@ export async function federationPart(box, facts) {
     palette: () => colour("c0"), colour: (column, row, own) => shade(own, matrix[row][column] / most),
     say: (column, row) => `Clients ${clients.names[places[row]] ?? places[row]} and ${clients.names[places[column]] ?? places[column]}: ${number(matrix[row][column], 3)} bits apart.`,
   });
-  const scatter = new Dots(clients);
+  const open = (client) => { location.hash = `#/run/${facts.fingerprint}/clients/${client}`; };
+  const link = (name) => (clients.names.includes(name) ? h("a", { href: `#/run/${facts.fingerprint}/clients/${clients.names.indexOf(name)}` }, name) : name);
+  const scatter = new Dots(clients, open);
   kept.push(mix, apart, scatter);
 
   function arrange() {
@@ -39,7 +41,7 @@ export async function federationPart(box, facts) {
     order = by === "their number" ? all : all.sort((a, b) => clients[by][b] - clients[by][a] || a - b);
     const cut = order.length > MOST;
     if (cut) { const step = order.length / MOST; order = Array.from({ length: MOST }, (_, place) => order[Math.floor(place * step)]); }
-    mix.set({ columns: order.length, rows: found.classes.length, label: `Label mix of ${order.length} clients, ordered by ${by}`, height: () => Math.max(140, Math.min(420, 18 * found.classes.length)) });
+    mix.set({ columns: order.length, rows: found.classes.length, label: `Label mix of ${order.length} clients, ordered by ${by}`, height: () => Math.round((rem() / 16) * Math.max(140, Math.min(420, 18 * found.classes.length))) });
   }
 
   replace(box, h("h2", {}, found.title), h("p", { class: "quiet" }, "From counts of samples alone: nothing was trained for it."),
@@ -53,15 +55,15 @@ export async function federationPart(box, facts) {
       h("div", { class: "card" }, table(["skew (0: none, 1: total)", "#all data", "#clients, mean"], found.metrics, "Skew")),
       h("div", { class: "card" }, table(["labels of a client against all data", "#mean", "#largest"], found.divergences, "Divergences"), h("p", { class: "quiet" }, `By chance alone, clients of these sizes would be ${number(found.chance, 3)} bits from all data on average.`)),
       h("div", { class: "card" }, table(["sizes", "#all clients"], found.sizes, "Sizes"))),
-    h("div", { class: "card" }, h("h3", {}, "Most unusual clients"), table(["client", "#samples", "#divergence", "what stands out"], found.unusual, "Most unusual clients")));
+    h("div", { class: "card" }, h("h3", {}, "Most unusual clients"), table(["client", "#samples", "#divergence", "what stands out"], found.unusual.map(([name, ...rest]) => [link(name), ...rest]), "Most unusual clients")));
   return { shown: () => { arrange(); apart.paint(); scatter.paint(); }, close: () => kept.forEach((item) => item.close()) };
 }
 
 class Dots {
-  constructor(clients) {
+  constructor(clients, open) {
     this.clients = clients;
     this.canvas = h("canvas", { tabindex: "0", role: "img", "aria-label": "Class imbalance of every client over its number of samples; the table of clients has the numbers" });
-    this.words = h("p", { class: "cell-words", role: "status" }, "Point at a dot.");
+    this.words = h("p", { class: "cell-words", role: "status" }, "Point at a dot, or walk with the arrow keys. Enter or a click opens the client.");
     this.stage = h("div", { class: "stage" }, this.canvas);
     this.box = h("div", { class: "cells" }, this.stage, this.words);
     this.redraw = () => this.paint();
@@ -69,7 +71,9 @@ class Dots {
     this.watch.observe(this.stage);
     document.addEventListener("theme", this.redraw);
     this.canvas.addEventListener("pointermove", (event) => this.point(event));
+    this.canvas.addEventListener("click", (event) => { if (this.point(event)) open(this.at); });
     this.canvas.addEventListener("keydown", (event) => {
+      if (event.key === "Enter" && this.at !== null) open(this.at);
       const step = { ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1 }[event.key];
       if (!step) return;
       event.preventDefault();
@@ -89,7 +93,7 @@ class Dots {
   }
 
   paint() {
-    const width = this.stage.clientWidth, height = 300, scale = devicePixelRatio || 1;
+    const width = this.stage.clientWidth, height = Math.round(18.75 * rem()), scale = devicePixelRatio || 1;
     if (!width) return;
     Object.assign(this.canvas.style, { width: `${width}px`, height: `${height}px` });
     this.canvas.width = Math.round(width * scale);
@@ -123,6 +127,7 @@ class Dots {
     let best = null, least = 400;
     this.clients.size.forEach((_, client) => { const [x, y] = this.place(client), far = (x - px) ** 2 + (y - py) ** 2; if (far < least) { least = far; best = client; } });
     if (best !== null && best !== this.at) this.say(best);
+    return best !== null;
   }
 
   say(client) {

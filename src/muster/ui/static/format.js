@@ -14,9 +14,14 @@ export const unitNames = {
   seconds: "time on this machine",
 };
 
+// Nobody counts further: what is larger is the loss of a model that has diverged.
+const COUNTED = 1e12;
+
 export const known = (value) => value !== null && value !== undefined && !Number.isNaN(value);
 export const isShare = (metric) => /accuracy|precision|recall|^f1$|group_gap/.test(metric);
 export const metricName = (metric) => metricNames[metric] || metric.replaceAll("_", " ");
+// In the head of a narrow column of a table of runs.
+export const shortMetricName = (metric) => metricName(metric).replace(" of clients", "");
 
 export const titled = (text) => text.charAt(0).toUpperCase() + text.slice(1);
 
@@ -28,7 +33,7 @@ export function metricText(metric, value) {
 export function number(value, digits = 4) {
   if (!known(value)) return MISSING;
   if (typeof value !== "number") return String(value);
-  if (Number.isInteger(value)) return value.toLocaleString("en-GB");
+  if (Number.isInteger(value) && Math.abs(value) < COUNTED) return value.toLocaleString("en-GB");
   if (value !== 0 && (Math.abs(value) < 1e-3 || Math.abs(value) >= 1e6)) return value.toExponential(2);
   return value.toLocaleString("en-GB", { maximumSignificantDigits: digits });
 }
@@ -67,6 +72,9 @@ export function marksBetween(unit, from, to, most) {
   const first = Math.ceil(from / step);
   return Array.from({ length: Math.max(0, Math.floor(to / step) - first + 1) }, (_, place) => (first + place) * step);
 }
+
+// A mark of an axis, where there is little room.
+export const shortNumber = (value) => (Math.abs(value) < 1e5 ? number(value) : Number(value.toPrecision(4)).toExponential().replace("e+", "e"));
 
 export const percentMark = (value) => `${number(Math.round(1000 * value) / 10)} %`;
 

@@ -40,7 +40,7 @@ export async function runView(box, words, params, about) {
         h("span", { class: "quiet" }, `begun ${moment(facts.started)}`), h("span", { class: "quiet" }, facts.fingerprint.slice(0, 8)),
         about.control && facts.status === "running" ? h("button", { type: "button", id: "stop", disabled: facts.stopping, onclick: stop },
           facts.stopping ? "Stops after this round…" : "Stop after this round") : null),
-      facts.error ? h("p", { class: "trouble" }, facts.error) : null,
+      facts.error ? h("p", { class: "trouble lines" }, facts.error) : null,
       h("dl", { class: "figures" }, cards.map(([title, value]) => h("div", {}, h("dt", {}, title), h("dd", {}, value)))));
     if (focused) document.getElementById(focused)?.focus();
   }

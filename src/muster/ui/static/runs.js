@@ -2,7 +2,7 @@
 
 import { ask } from "./api.js";
 import { choice, h, replace } from "./dom.js";
-import { bytes, duration, isShare, known, metricName, metricText, moment, number } from "./format.js";
+import { bytes, duration, isShare, known, metricName, metricText, moment, number, shortMetricName } from "./format.js";
 import { Grid, sorted } from "./grid.js";
 
 const FIRST_METRICS = ["accuracy", "client_accuracy_worst_tenth", "worst_group_accuracy", "loss"];
@@ -29,11 +29,11 @@ const narrow = () => innerWidth < 700;
 const letter = () => (narrow() ? 7.4 : 8.6);
 function widthOf(texts) {
   const longest = texts.reduce((most, text) => Math.max(most, (text || "").length), 0);
-  return Math.min(narrow() ? 230 : 480, Math.max(140, Math.ceil(letter() * longest) + 26));
+  return Math.min(narrow() ? 230 : 480, Math.max(narrow() ? 110 : 140, Math.ceil(letter() * longest) + (narrow() ? 18 : 26)));
 }
 
 // Room for a title, which is bold, and the sign of its order.
-const headWidth = (title) => Math.ceil(1.06 * letter() * title.length) + (narrow() ? 34 : 44);
+const headWidth = (title) => Math.ceil(1.06 * letter() * title.length) + (narrow() ? 27 : 44);
 
 export function statusSign(status) {
   return h("span", { class: `status ${status}` }, h("span", { "aria-hidden": "true" }, SIGNS[status] || ""), ` ${status}`);
@@ -46,7 +46,7 @@ export function progressBar(done, rounds) {
 }
 
 export async function runsView(box, params) {
-  let rows = [], settings = [], metrics = [], groups = new Set(), timer = null;
+  let rows = [], settings = [], metrics = [], first = [], groups = new Set(), timer = null;
   const chosen = new Set();
   const wanted = { filter: params.get("filter") || "", group: params.get("group") || "", sort: params.get("sort") || "", down: params.get("down") === "1",
     columns: params.get("columns") ? params.get("columns").split(",") : null };
@@ -74,7 +74,7 @@ export async function runsView(box, params) {
   }
 
   function columnOf(key) {
-    if (key === "chosen") return { key, title: "", plain: true, width: 48, value: () => "", cell: (row) => {
+    if (key === "chosen") return { key, title: "", plain: true, width: narrow() ? 36 : 48, value: () => "", cell: (row) => {
       const mark = h("input", { type: "checkbox", "aria-label": `Choose ${row.name}, seed ${row.seed}`, "data-focus": `c${row.fingerprint}`, checked: chosen.has(row.fingerprint),
         onchange: () => { if (mark.checked) chosen.add(row.fingerprint); else chosen.delete(row.fingerprint); showChosen(); } });
       return mark;
@@ -85,7 +85,7 @@ export async function runsView(box, params) {
     if (key === "progress") return { key, ...FACTS.progress, value: (row) => row.done / (row.rounds || 1), cell: (row) => progressBar(row.done, row.rounds) };
     if (key === "method") return { key, ...FACTS.method, width: widthOf(rows.map((row) => row.method)), value: (row) => row.method, text: (row) => row.method || "–" };
     if (FACTS[key]) return { key, width: headWidth(FACTS[key].title), text: (row) => (known(row[key]) ? String(row[key]) : "–"), ...FACTS[key], value: (row) => row[key] };
-    if (metrics.includes(key)) return { key, title: metricName(key), number: true, width: headWidth(metricName(key)), value: (row) => row.metrics[key], text: (row) => metricText(key, row.metrics[key]) };
+    if (metrics.includes(key)) return { key, title: shortMetricName(key), number: true, width: Math.max(narrow() ? 85 : 105, headWidth(shortMetricName(key))), value: (row) => row.metrics[key], text: (row) => metricText(key, row.metrics[key]) };
     return { key, title: key, width: headWidth(key), value: (row) => asNumber(row.settings[key]), text: (row) => row.settings[key] ?? "–" };
   }
 
@@ -93,7 +93,6 @@ export async function runsView(box, params) {
 
   function shownColumns() {
     if (wanted.columns) return wanted.columns;
-    const first = FIRST_METRICS.filter((name) => metrics.includes(name)).slice(0, 3);
     if (narrow()) return ["name", ...first.slice(0, 1), "status", "progress"];
     const told = settings.filter((key) => !/^(selection|rounds|devices)/.test(key)).slice(0, 2);
     const moving = rows.some((row) => row.status === "running");
@@ -197,6 +196,7 @@ export async function runsView(box, params) {
       }
       return row;
     });
+    first = FIRST_METRICS.filter((name) => 2 * rows.filter((row) => known(row.metrics[name])).length > rows.length).slice(0, 3);
     const menu = tools.querySelector("details")?.open;
     if (!menu) paintTools();
     grid.setColumns(["chosen", ...shownColumns()].map(columnOf));

@@ -1,10 +1,10 @@
 // Who worked from when to when, in virtual time.
 
 import { ask } from "./api.js";
-import { canvasFont, colour, h, replace } from "./dom.js";
+import { canvasFont, colour, h, rem, replace } from "./dom.js";
 import { duration, marksBetween, number } from "./format.js";
 
-const COLOURS = { used: "c0", "left out": "edge", refused: "c1", failed: "c3", left: "c5", late: "c7", stale: "c2" };
+const COLOURS = { used: "c0", "left out": "edge", refused: "c1", failed: "c3", left: "c6", late: "c7", stale: "c2" };
 
 export async function timelinePart(box, facts) {
   let found = null, window = null, follows = true, at = -1;
@@ -47,7 +47,7 @@ export async function timelinePart(box, facts) {
 
   function paint() {
     if (!found || !stage.clientWidth) return;
-    const scale = devicePixelRatio || 1, width = stage.clientWidth, height = Math.max(160, Math.min(640, rows.size * 14 + below));
+    const scale = devicePixelRatio || 1, width = stage.clientWidth, height = Math.round((rem() / 16) * Math.max(160, Math.min(640, rows.size * 14 + below)));
     Object.assign(canvas.style, { width: `${width}px`, height: `${height}px` });
     canvas.width = Math.round(width * scale);
     canvas.height = Math.round(height * scale);
