@@ -11,10 +11,10 @@ from each place itself, so that work on one part of the source leaves the sample
 
 A package's tests are run once without a mutant, to learn which of them reach which lines and how long they take.
 A mutant is shown to the tests that reach its statement, quick ones first, then to the others of the same files;
-one whose statement is executed by imports, or reached by none, to all of the package. With `--near` nothing is
-learnt: a mutant is shown to the package's test files that carry the name of its module or import it, and to all of
-the package only where there are none; the score is then a lower bound. Survivors are printed as a diff;
-`tools/mutants.toml` lists those that change nothing, with the reason.
+one whose statement is executed by imports, or reached by none, to all of the package. With `--near` a mutant is
+shown to the package's test files that carry the name of its module or import it, and to all of the package only
+where there are none; each file is run without a mutant before it judges one, and the score is a lower bound.
+Survivors are printed as a diff; `tools/mutants.toml` lists those that change nothing, with the reason.
 """
 
 from __future__ import annotations
@@ -201,29 +201,44 @@ class Tests:
         return [quick_first(reaching), *([quick_first(rest)] if rest else [])]
 
 
+@dataclass
 class Near(Tests):
-    """The same without having learnt anything: files that carry the module's name, then those that import it."""
+    """The tests of the files that carry the module's name, then of those that import it."""
+
+    folder: Path = Path()
 
     def stages(self, mutant: Mutant) -> list[list[str]]:
         module = Path(mutant.file).with_suffix("").as_posix().replace("/", ".")
         files = sorted((ROOT / "tests" / mutant.package).glob("test_*.py"))
         named = [path for path in files if Path(mutant.file).stem.strip("_") in path.stem]
         importing = [p for p in files if p not in named and f"muster.{module} " in p.read_text(encoding="utf-8")]
-        stages = [[str(path.relative_to(ROOT)) for path in some] for some in (named, importing) if some]
-        return stages or [[str(path.relative_to(ROOT)) for path in files]]
+        stages = [self.sound(some) for some in (named, importing)]
+        return [stage for stage in stages if stage] or [self.sound(files)]
+
+    def sound(self, files: Iterable[Path]) -> list[str]:
+        """The tests of some files that pass without a mutant."""
+        found = []
+        for file in files:
+            name = str(file.relative_to(ROOT))
+            if not any(test.startswith(f"{name}::") for test in self.seconds):
+                self.seconds |= timed(name, self.folder)
+            found += [test for test in self.seconds if test.startswith(f"{name}::")]
+        return found
 
 
 class Watch:
-    """Notes for every test how long it takes, whether it passes, and what it executes."""
+    """Notes for every test how long it takes, whether it passes, and, where that is measured, what it executes."""
 
-    def __init__(self, measured: coverage.Coverage) -> None:
+    def __init__(self, measured: coverage.Coverage | None = None) -> None:
         self.measured, self.seconds, self.failed = measured, Counter[str](), set[str]()
 
     def pytest_runtest_logstart(self, nodeid: str) -> None:
-        self.measured.switch_context(nodeid)
+        if self.measured is not None:
+            self.measured.switch_context(nodeid)
 
     def pytest_runtest_logfinish(self, nodeid: str) -> None:
-        self.measured.switch_context("")
+        if self.measured is not None:
+            self.measured.switch_context("")
 
     def pytest_runtest_logreport(self, report: Any) -> None:
         self.seconds[report.nodeid] += report.duration
@@ -266,18 +281,35 @@ def learnt(package: str, folder: Path) -> Tests:
     if forked(watched, folder, 3600) != 0:
         raise SystemExit(f"the tests of {package} cannot be run")
     known = json.loads(note.read_text(encoding="utf-8"))
-    # Whoever fails without a mutant (a measurement of speed on a busy machine) can judge none.
-    useless = set(known["failed"])
-    print(
-        f"{package}: {len(known['seconds'])} tests, without {', '.join(sorted(useless)) or 'exception'}",
-        flush=True,
-    )
-    seconds = {test: n for test, n in known["seconds"].items() if test not in useless}
+    seconds = passing(package, known)
     reached = {
-        file: {int(n): [test for test in tests if test not in useless] for n, tests in lines.items()}
+        file: {int(n): [test for test in tests if test in seconds or not test] for n, tests in lines.items()}
         for file, lines in known["reached"].items()
     }
     return Tests(seconds, reached)
+
+
+def timed(name: str, folder: Path) -> dict[str, float]:
+    """How long each test of a file takes on the source as it is."""
+    note = folder / "file.json"
+
+    def watched() -> int:
+        watch = Watch()
+        tested([name], watch)
+        note.write_text(json.dumps({"seconds": watch.seconds, "failed": sorted(watch.failed)}), encoding="utf-8")
+        return 0
+
+    if forked(watched, folder, 3600) != 0:
+        raise SystemExit(f"{name} cannot be run")
+    return passing(name, json.loads(note.read_text(encoding="utf-8")))
+
+
+def passing(name: str, known: dict[str, Any]) -> dict[str, float]:
+    """Whoever fails without a mutant (a measurement of speed on a busy machine) can judge none."""
+    useless = set(known["failed"])
+    without = ", ".join(sorted(useless)) or "exception"
+    print(f"{name}: {len(known['seconds'])} tests, without {without}", flush=True)
+    return {test: seconds for test, seconds in known["seconds"].items() if test not in useless}
 
 
 def tested(arguments: list[str], plugin: object, *options: str) -> int:
@@ -305,8 +337,9 @@ def forked(work: Callable[[], int], folder: Path, seconds: float) -> int:
 
 
 def is_noticed(mutant: Mutant, tests: Tests, folder: Path) -> bool:
+    stages = tests.stages(mutant)  # before it is planted: this may run tests
     with planted(mutant, folder / "src" / "muster" / mutant.file):
-        for stage in tests.stages(mutant):
+        for stage in stages:
             files = sorted({test.partition("::")[0] for test in stage})
             known = [tests.seconds.get(test, PATIENCE) for test in stage]
             one = PATIENCE + SLOWER * max(known)
@@ -365,7 +398,7 @@ def main() -> int:
         tests: dict[str, Tests] = {}
         for mutant in in_turns(sample):
             if mutant.package not in tests:
-                tests[mutant.package] = Near() if chosen.near else learnt(mutant.package, folder)
+                tests[mutant.package] = Near(folder=folder) if chosen.near else learnt(mutant.package, folder)
             if time.monotonic() > end:
                 break
             start = time.monotonic()
