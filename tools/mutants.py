@@ -11,10 +11,11 @@ from each place itself, so that work on one part of the source leaves the sample
 
 A package's tests are run once without a mutant, to learn which of them reach which lines and how long they take.
 A mutant is shown to the tests that reach its statement, quick ones first, then to the others of the same files;
-one whose statement is executed by imports, or reached by none, to all of the package. With `--near` a mutant is
-shown to the package's test files that carry the name of its module or import it, and to all of the package only
-where there are none; each file is run without a mutant before it judges one, and the score is a lower bound.
-Survivors are printed as a diff; `tools/mutants.toml` lists those that change nothing, with the reason.
+one whose statement is executed by imports, or reached by none, to all of the package. With `--near` nothing is
+learnt: a mutant is shown to the package's test files that carry the name of its module or import it, and to all of
+the package only where there are none; the score is then a lower bound. A mutant is noticed by a test that fails
+with it and passes without it. Survivors are printed as a diff; `tools/mutants.toml` lists those that change
+nothing, with the reason.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ import hypothesis
 import pytest
 import scipy.stats  # noqa: F401  imported once, here, instead of in every process that runs tests
 import sklearn.cluster  # noqa: F401
-import torch  # noqa: F401
+import torch._dynamo  # noqa: F401
 from cosmic_ray.ast import ast_nodes, get_ast
 from cosmic_ray.mutating import mutate_code
 from cosmic_ray.plugins import get_operator, operator_names
@@ -56,6 +57,8 @@ PACKAGES = ("selection", "aggregation", "updates", "server", "privacy")
 EQUIVALENT = ROOT / "tools" / "mutants.toml"
 #: Operators without options; the others need names of variables.
 OPERATORS = {name: get_operator(name)() for name in operator_names() if not get_operator(name).arguments()}
+#: Plugins that tests of the five packages do not need.
+QUIET = [word for name in ("cacheprovider", "xdist", "anyio", "cov") for word in ("-p", f"no:{name}")]
 #: A mutant that makes a test hang counts as noticed: after so many times what its slowest test takes without it, …
 SLOWER = 10
 #: … and after this many seconds at least, of the clock for one test, of the processor for all.
@@ -182,6 +185,9 @@ class Tests:
     seconds: dict[str, float] = field(default_factory=dict)
     #: File of the package → line → tests; the empty name stands for imports.
     reached: dict[str, dict[int, list[str]]] = field(default_factory=dict)
+    #: Those that are known to pass without a mutant, and those that are known not to.
+    passing: set[str] = field(default_factory=set)
+    useless: list[str] = field(default_factory=list)
 
     def stages(self, mutant: Mutant) -> list[list[str]]:
         """Which tests to run, in which order."""
@@ -201,44 +207,28 @@ class Tests:
         return [quick_first(reaching), *([quick_first(rest)] if rest else [])]
 
 
-@dataclass
 class Near(Tests):
-    """The tests of the files that carry the module's name, then of those that import it."""
-
-    folder: Path = Path()
+    """The same without having learnt anything: files that carry the module's name, then those that import it."""
 
     def stages(self, mutant: Mutant) -> list[list[str]]:
         module = Path(mutant.file).with_suffix("").as_posix().replace("/", ".")
         files = sorted((ROOT / "tests" / mutant.package).glob("test_*.py"))
         named = [path for path in files if Path(mutant.file).stem.strip("_") in path.stem]
         importing = [p for p in files if p not in named and f"muster.{module} " in p.read_text(encoding="utf-8")]
-        stages = [self.sound(some) for some in (named, importing)]
-        return [stage for stage in stages if stage] or [self.sound(files)]
-
-    def sound(self, files: Iterable[Path]) -> list[str]:
-        """The tests of some files that pass without a mutant."""
-        found = []
-        for file in files:
-            name = str(file.relative_to(ROOT))
-            if not any(test.startswith(f"{name}::") for test in self.seconds):
-                self.seconds |= timed(name, self.folder)
-            found += [test for test in self.seconds if test.startswith(f"{name}::")]
-        return found
+        return [[str(path.relative_to(ROOT))] for path in named + importing or files]
 
 
 class Watch:
-    """Notes for every test how long it takes, whether it passes, and, where that is measured, what it executes."""
+    """Notes for every test how long it takes, whether it passes, and what it executes."""
 
-    def __init__(self, measured: coverage.Coverage | None = None) -> None:
+    def __init__(self, measured: coverage.Coverage) -> None:
         self.measured, self.seconds, self.failed = measured, Counter[str](), set[str]()
 
     def pytest_runtest_logstart(self, nodeid: str) -> None:
-        if self.measured is not None:
-            self.measured.switch_context(nodeid)
+        self.measured.switch_context(nodeid)
 
     def pytest_runtest_logfinish(self, nodeid: str) -> None:
-        if self.measured is not None:
-            self.measured.switch_context("")
+        self.measured.switch_context("")
 
     def pytest_runtest_logreport(self, report: Any) -> None:
         self.seconds[report.nodeid] += report.duration
@@ -247,10 +237,14 @@ class Watch:
 
 
 class Chosen:
-    """Runs some tests in a given order."""
+    """Runs some tests in a given order, and notes in a file which one is running."""
 
-    def __init__(self, tests: Sequence[str]) -> None:
+    def __init__(self, tests: Sequence[str], note: Path) -> None:
         self.rank = {test: number for number, test in enumerate(tests)}
+        self.note = note
+
+    def pytest_runtest_logstart(self, nodeid: str) -> None:
+        self.note.write_text(nodeid, encoding="utf-8")
 
     def pytest_collection_modifyitems(self, items: list[Any]) -> None:
         if any("::" in test for test in self.rank):  # names of files stand for all that is in them
@@ -281,35 +275,16 @@ def learnt(package: str, folder: Path) -> Tests:
     if forked(watched, folder, 3600) != 0:
         raise SystemExit(f"the tests of {package} cannot be run")
     known = json.loads(note.read_text(encoding="utf-8"))
-    seconds = passing(package, known)
-    reached = {
-        file: {int(n): [test for test in tests if test in seconds or not test] for n, tests in lines.items()}
-        for file, lines in known["reached"].items()
-    }
-    return Tests(seconds, reached)
-
-
-def timed(name: str, folder: Path) -> dict[str, float]:
-    """How long each test of a file takes on the source as it is."""
-    note = folder / "file.json"
-
-    def watched() -> int:
-        watch = Watch()
-        tested([name], watch)
-        note.write_text(json.dumps({"seconds": watch.seconds, "failed": sorted(watch.failed)}), encoding="utf-8")
-        return 0
-
-    if forked(watched, folder, 3600) != 0:
-        raise SystemExit(f"{name} cannot be run")
-    return passing(name, json.loads(note.read_text(encoding="utf-8")))
-
-
-def passing(name: str, known: dict[str, Any]) -> dict[str, float]:
-    """Whoever fails without a mutant (a measurement of speed on a busy machine) can judge none."""
+    # Whoever fails without a mutant (a measurement of speed on a busy machine) can judge none.
     useless = set(known["failed"])
     without = ", ".join(sorted(useless)) or "exception"
-    print(f"{name}: {len(known['seconds'])} tests, without {without}", flush=True)
-    return {test: seconds for test, seconds in known["seconds"].items() if test not in useless}
+    print(f"{package}: {len(known['seconds'])} tests, without {without}", flush=True)
+    seconds = {test: n for test, n in known["seconds"].items() if test not in useless}
+    reached = {
+        file: {int(n): [test for test in tests if test not in useless] for n, tests in lines.items()}
+        for file, lines in known["reached"].items()
+    }
+    return Tests(seconds, reached, passing=set(seconds))
 
 
 def tested(arguments: list[str], plugin: object, *options: str) -> int:
@@ -317,7 +292,7 @@ def tested(arguments: list[str], plugin: object, *options: str) -> int:
     quick = [phase for phase in hypothesis.Phase if phase.name in ("explicit", "generate")]
     hypothesis.settings.register_profile("mutants", phases=quick, database=None, derandomize=True)
     hypothesis.settings.load_profile("mutants")
-    return int(pytest.main(["-q", "-p", "no:cacheprovider", *options, *arguments], plugins=[plugin]))
+    return int(pytest.main(["-q", *QUIET, *options, *arguments], plugins=[plugin]))
 
 
 def forked(work: Callable[[], int], folder: Path, seconds: float) -> int:
@@ -337,17 +312,36 @@ def forked(work: Callable[[], int], folder: Path, seconds: float) -> int:
 
 
 def is_noticed(mutant: Mutant, tests: Tests, folder: Path) -> bool:
-    stages = tests.stages(mutant)  # before it is planted: this may run tests
-    with planted(mutant, folder / "src" / "muster" / mutant.file):
-        for stage in stages:
-            files = sorted({test.partition("::")[0] for test in stage})
-            known = [tests.seconds.get(test, PATIENCE) for test in stage]
-            one = PATIENCE + SLOWER * max(known)
-            options = ("-x", f"--timeout={one:.0f}")
-            work = partial(tested, files, Chosen(stage), *options)
-            if forked(work, folder, one + sum(known)) != 0:
+    """Whether some test fails with the mutant and passes without it."""
+    for stage in tests.stages(mutant):
+        while True:
+            with planted(mutant, folder / "src" / "muster" / mutant.file):
+                failing = first_failure(stage, tests, folder)
+            if failing is None:
+                break
+            if failing in tests.passing:
                 return True
+            if first_failure([failing], tests, folder) is None:
+                tests.passing.add(failing)
+                return True
+            print(f"fails without a mutant: {failing}", flush=True)
+            tests.useless.append(failing)
+            if "::" not in failing:  # a file that cannot even be collected
+                break
     return False
+
+
+def first_failure(stage: list[str], tests: Tests, folder: Path) -> str | None:
+    """The first of some tests that fails or hangs; the name of the file where it cannot be collected."""
+    files = sorted({test.partition("::")[0] for test in stage})
+    known = [tests.seconds.get(test, PATIENCE) for test in stage]
+    one = PATIENCE + SLOWER * max(tests.seconds.get(test, 0.0) for test in stage)
+    note = folder / "running"
+    note.write_text(files[0], encoding="utf-8")
+    useless = [f"--deselect={test}" for test in tests.useless if test.partition("::")[0] in files]
+    work = partial(tested, files, Chosen(stage, note), "-x", f"--timeout={one:.0f}", *useless)
+    passed = forked(work, folder, one + sum(known)) == 0
+    return None if passed else note.read_text(encoding="utf-8")
 
 
 @contextmanager
@@ -398,7 +392,7 @@ def main() -> int:
         tests: dict[str, Tests] = {}
         for mutant in in_turns(sample):
             if mutant.package not in tests:
-                tests[mutant.package] = Near(folder=folder) if chosen.near else learnt(mutant.package, folder)
+                tests[mutant.package] = Near() if chosen.near else learnt(mutant.package, folder)
             if time.monotonic() > end:
                 break
             start = time.monotonic()
