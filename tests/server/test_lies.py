@@ -61,7 +61,7 @@ LIES: dict[str, Callable[[Floats], Floats]] = {
 IMPOSSIBLE = ["huge", "infinite", "minus infinite", "nan", "one of several", "shape"]
 #: Methods that tell the liar to train in more than three of four rounds; a fair share would be one of three.
 #: Cluster and DivFL have a place for whoever differs from all others, Pisces for whoever it has not heard of;
-#: Fed-CBS and the oracle want equally many labels of each class, FedDiverse's programme whoever has no bias at all.
+#: Fed-CBS and the oracle want equally many labels of each class, FedDiverse's programme whoever has no bias.
 GAMED = {lie: {"cluster", "divfl", "pisces"} for lie in IMPOSSIBLE} | {
     "believable": {"cluster", "divfl", "high-loss", "oort", "pisces", "warmup"},
     "believable counts": {
