@@ -13,8 +13,9 @@ A package's tests are run once without a mutant, to learn which of them reach wh
 A mutant is shown to the tests that reach its statement, quick ones first, then to the others of the same files;
 one whose statement is executed by imports, or reached by none, to all of the package. With `--near` nothing is
 learnt: a mutant is shown to the package's test files that carry the name of its module or import it, and to all of
-the package only where there are none; the score is then a lower bound. Survivors are printed as a diff;
-`tools/mutants.toml` lists those that change nothing, with the reason.
+the package only where there are none; the score is then a lower bound. A mutant is noticed by a test that fails
+with it and passes without it. Survivors are printed as a diff; `tools/mutants.toml` lists those that change
+nothing, with the reason.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ import hypothesis
 import pytest
 import scipy.stats  # noqa: F401  imported once, here, instead of in every process that runs tests
 import sklearn.cluster  # noqa: F401
-import torch  # noqa: F401
+import torch._dynamo  # noqa: F401
 from cosmic_ray.ast import ast_nodes, get_ast
 from cosmic_ray.mutating import mutate_code
 from cosmic_ray.plugins import get_operator, operator_names
@@ -56,6 +57,8 @@ PACKAGES = ("selection", "aggregation", "updates", "server", "privacy")
 EQUIVALENT = ROOT / "tools" / "mutants.toml"
 #: Operators without options; the others need names of variables.
 OPERATORS = {name: get_operator(name)() for name in operator_names() if not get_operator(name).arguments()}
+#: Plugins that tests of the five packages do not need.
+QUIET = [word for name in ("cacheprovider", "xdist", "anyio", "cov") for word in ("-p", f"no:{name}")]
 #: A mutant that makes a test hang counts as noticed: after so many times what its slowest test takes without it, …
 SLOWER = 10
 #: … and after this many seconds at least, of the clock for one test, of the processor for all.
@@ -182,6 +185,9 @@ class Tests:
     seconds: dict[str, float] = field(default_factory=dict)
     #: File of the package → line → tests; the empty name stands for imports.
     reached: dict[str, dict[int, list[str]]] = field(default_factory=dict)
+    #: Those that are known to pass without a mutant, and those that are known not to.
+    passing: set[str] = field(default_factory=set)
+    useless: list[str] = field(default_factory=list)
 
     def stages(self, mutant: Mutant) -> list[list[str]]:
         """Which tests to run, in which order."""
@@ -209,8 +215,7 @@ class Near(Tests):
         files = sorted((ROOT / "tests" / mutant.package).glob("test_*.py"))
         named = [path for path in files if Path(mutant.file).stem.strip("_") in path.stem]
         importing = [p for p in files if p not in named and f"muster.{module} " in p.read_text(encoding="utf-8")]
-        stages = [[str(path.relative_to(ROOT)) for path in some] for some in (named, importing) if some]
-        return stages or [[str(path.relative_to(ROOT)) for path in files]]
+        return [[str(path.relative_to(ROOT))] for path in named + importing or files]
 
 
 class Watch:
@@ -232,10 +237,14 @@ class Watch:
 
 
 class Chosen:
-    """Runs some tests in a given order."""
+    """Runs some tests in a given order, and notes in a file which one is running."""
 
-    def __init__(self, tests: Sequence[str]) -> None:
+    def __init__(self, tests: Sequence[str], note: Path) -> None:
         self.rank = {test: number for number, test in enumerate(tests)}
+        self.note = note
+
+    def pytest_runtest_logstart(self, nodeid: str) -> None:
+        self.note.write_text(nodeid, encoding="utf-8")
 
     def pytest_collection_modifyitems(self, items: list[Any]) -> None:
         if any("::" in test for test in self.rank):  # names of files stand for all that is in them
@@ -268,16 +277,14 @@ def learnt(package: str, folder: Path) -> Tests:
     known = json.loads(note.read_text(encoding="utf-8"))
     # Whoever fails without a mutant (a measurement of speed on a busy machine) can judge none.
     useless = set(known["failed"])
-    print(
-        f"{package}: {len(known['seconds'])} tests, without {', '.join(sorted(useless)) or 'exception'}",
-        flush=True,
-    )
+    without = ", ".join(sorted(useless)) or "exception"
+    print(f"{package}: {len(known['seconds'])} tests, without {without}", flush=True)
     seconds = {test: n for test, n in known["seconds"].items() if test not in useless}
     reached = {
         file: {int(n): [test for test in tests if test not in useless] for n, tests in lines.items()}
         for file, lines in known["reached"].items()
     }
-    return Tests(seconds, reached)
+    return Tests(seconds, reached, passing=set(seconds))
 
 
 def tested(arguments: list[str], plugin: object, *options: str) -> int:
@@ -285,7 +292,7 @@ def tested(arguments: list[str], plugin: object, *options: str) -> int:
     quick = [phase for phase in hypothesis.Phase if phase.name in ("explicit", "generate")]
     hypothesis.settings.register_profile("mutants", phases=quick, database=None, derandomize=True)
     hypothesis.settings.load_profile("mutants")
-    return int(pytest.main(["-q", "-p", "no:cacheprovider", *options, *arguments], plugins=[plugin]))
+    return int(pytest.main(["-q", *QUIET, *options, *arguments], plugins=[plugin]))
 
 
 def forked(work: Callable[[], int], folder: Path, seconds: float) -> int:
@@ -305,16 +312,36 @@ def forked(work: Callable[[], int], folder: Path, seconds: float) -> int:
 
 
 def is_noticed(mutant: Mutant, tests: Tests, folder: Path) -> bool:
-    with planted(mutant, folder / "src" / "muster" / mutant.file):
-        for stage in tests.stages(mutant):
-            files = sorted({test.partition("::")[0] for test in stage})
-            known = [tests.seconds.get(test, PATIENCE) for test in stage]
-            one = PATIENCE + SLOWER * max(known)
-            options = ("-x", f"--timeout={one:.0f}")
-            work = partial(tested, files, Chosen(stage), *options)
-            if forked(work, folder, one + sum(known)) != 0:
+    """Whether some test fails with the mutant and passes without it."""
+    for stage in tests.stages(mutant):
+        while True:
+            with planted(mutant, folder / "src" / "muster" / mutant.file):
+                failing = first_failure(stage, tests, folder)
+            if failing is None:
+                break
+            if failing in tests.passing:
                 return True
+            if first_failure([failing], tests, folder) is None:
+                tests.passing.add(failing)
+                return True
+            print(f"fails without a mutant: {failing}", flush=True)
+            tests.useless.append(failing)
+            if "::" not in failing:  # a file that cannot even be collected
+                break
     return False
+
+
+def first_failure(stage: list[str], tests: Tests, folder: Path) -> str | None:
+    """The first of some tests that fails or hangs; the name of the file where it cannot be collected."""
+    files = sorted({test.partition("::")[0] for test in stage})
+    known = [tests.seconds.get(test, PATIENCE) for test in stage]
+    one = PATIENCE + SLOWER * max(tests.seconds.get(test, 0.0) for test in stage)
+    note = folder / "running"
+    note.write_text(files[0], encoding="utf-8")
+    useless = [f"--deselect={test}" for test in tests.useless if test.partition("::")[0] in files]
+    work = partial(tested, files, Chosen(stage, note), "-x", f"--timeout={one:.0f}", *useless)
+    passed = forked(work, folder, one + sum(known)) == 0
+    return None if passed else note.read_text(encoding="utf-8")
 
 
 @contextmanager

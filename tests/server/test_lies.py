@@ -22,7 +22,7 @@ from muster.selection.base import selectors
 from muster.server.limits import ClientLimits, bounded
 from muster.server.loop import Server
 from muster.server.result import Result
-from muster.signals.base import Range, Replies, signals
+from muster.signals.base import LARGEST_COUNT, Range, Replies, signals
 from muster.updates.attacks.lying_signals import LyingSignals
 from muster.updates.table import Updates
 
@@ -50,15 +50,25 @@ LIES: dict[str, Callable[[Floats], Floats]] = {
     "negative": lambda true: -np.abs(true) - 1,
     "one of several": lambda true: np.concatenate([true[:-1], [1e300]]),
     "shape": lambda true: np.append(true, 1.0),
-    # As much as can be said without being refused.
+    # As much as can be said without being refused, of counts and of other numbers.
     "believable": lambda true: np.full_like(true, 1e17),
+    "believable counts": lambda true: np.full_like(true, LARGEST_COUNT),
+    "nothing": np.zeros_like,
+    # Not zero, but zero in single precision.
+    "almost nothing": lambda true: np.full_like(true, 1e-300),
 }
 #: Lies that no honest client could tell, whatever the signal.
-IMPOSSIBLE = [lie for lie in LIES if lie not in ("negative", "believable")]
+IMPOSSIBLE = ["huge", "infinite", "minus infinite", "nan", "one of several", "shape"]
 #: Methods that tell the liar to train in more than three of four rounds; a fair share would be one of three.
-#: Cluster and DivFL have a place for whoever differs from all others, Pisces for whoever it has not heard of.
+#: Cluster and DivFL have a place for whoever differs from all others, Pisces for whoever it has not heard of;
+#: Fed-CBS and the oracle want equally many labels of each class, FedDiverse's programme whoever has no bias.
 GAMED = {lie: {"cluster", "divfl", "pisces"} for lie in IMPOSSIBLE} | {
-    "believable": {"cluster", "divfl", "high-loss", "oort", "pisces", "warmup"}
+    "believable": {"cluster", "divfl", "high-loss", "oort", "pisces", "warmup"},
+    "believable counts": {
+        *("divfl", "fedcbs", "feddiverse-qp", "high-loss", "oort", "oracle", "pisces", "warmup"),
+    },
+    "nothing": {"cluster", "divfl", "feddiverse-qp"},
+    "almost nothing": {"cluster", "divfl", "feddiverse-qp"},
 }
 
 

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 import muster
 from muster.aggregation.fedavg import FedAvg
+from muster.core.component import Population
 from muster.core.errors import ConfigError
+from muster.engine.base import Failed
 from muster.engine.trial import TrialEngine
+from muster.engine.wrapped import WrappedEngine
 from muster.selection.base import Plan, Selector, Train, View
 from muster.selection.random import RandomSelection
 from muster.server.limits import ClientLimits, bounded
 from muster.server.loop import Server
+from muster.updates.table import Updates
 
 SIZES = np.array([100, 120, 10**9, 80, 90, 110])
 
@@ -74,3 +81,27 @@ def test_limits_that_bind_nobody_leave_the_same_bits_and_an_empty_section_the_sa
     free, loose = tiny(), tiny(limits={"max_samples": 10**6})
     assert np.array_equal(muster.run(free, workers=0).parameters, muster.run(loose, workers=0).parameters)
     assert free.fingerprint == tiny(limits={}).fingerprint != loose.fingerprint
+
+
+class Restating(WrappedEngine):
+    """Client 2 states a huge count while its answer is under way."""
+
+    later = False
+
+    @property
+    def population(self) -> Population:
+        known = self.inner.population
+        return replace(known, sizes=SIZES) if self.later else known
+
+    def collect(self) -> Iterator[Updates | Failed]:
+        for part in self.inner.collect():
+            self.later = True
+            yield part
+        self.later = False
+
+
+def test_a_count_that_is_stated_after_the_order_does_not_weigh_its_answer():
+    honest = np.array([100, 120, 100, 80, 90, 110])
+    engine = Restating(TrialEngine(len(SIZES), sizes=honest))
+    record = Server(RandomSelection(clients_per_round=6), FedAvg(), engine).run(1).records[0]
+    np.testing.assert_allclose(record.trainings[0].weights, honest / honest.sum())

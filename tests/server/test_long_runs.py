@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -93,6 +94,30 @@ def test_the_rounds_before_a_failure_are_told_in_full(tiny: Any, tmp_path: Path,
         muster.run(tiny(rounds=9), workers=0, out=tmp_path, observers=[Fail()])
     assert caught.value.result is not None
     assert [record.round for record in caught.value.result.records] == list(range(1, 8))
+
+
+class Counting(loop.Observer):
+    """Counts the function calls of some rounds: what they do, however busy the machine is."""
+
+    def __init__(self, *rounds: range) -> None:
+        self.calls = dict.fromkeys(rounds, 0)
+
+    def round_ended(self, record: RoundRecord, ledger: Ledger) -> None:
+        sys.setprofile(None)
+        for rounds in self.calls:
+            if record.round + 1 in rounds:
+                sys.setprofile(partial(self._count, rounds))
+
+    def _count(self, rounds: range, frame: Any, event: str, argument: Any) -> None:
+        self.calls[rounds] += event in ("call", "c_call")
+
+
+def test_a_late_round_calls_as_many_functions_as_an_early_one(tiny: Any, tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.setattr(loop, "ROUNDS_IN_MEMORY", 10)
+    counting = Counting(range(30, 50), range(180, 200))
+    muster.run(tiny(rounds=201), workers=0, out=tmp_path, observers=[counting])
+    early, late = counting.calls.values()
+    assert late == pytest.approx(early, rel=0.02)
 
 
 @pytest.mark.slow

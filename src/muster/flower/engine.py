@@ -55,6 +55,8 @@ log = logging.getLogger("muster")
 class _Decoded:
     """A training answer, decoded."""
 
+    #: The samples that its client stated when it got the order: what its answer was checked against.
+    size: int
     numbers: dict[str, float]
     measured: Measured
     vectors: dict[str, Vector]
@@ -253,6 +255,7 @@ class FlowerEngine(Engine, Live):
             check_work(numbers, most["samples"], probed=client in probed)
             check_counts(measured.values, report, population, client)
             return _Decoded(
+                size,
                 numbers,
                 measured,
                 wire.arrays_of(content, names, self._spec.size),
@@ -423,7 +426,7 @@ class FlowerEngine(Engine, Live):
         reports = answer.measured.values | contained
         sent = Updates.of(
             client,
-            int(population.sizes[client]),
+            answer.size,
             movement,
             numbers,
             reports={signal.name: reports[signal.name] for signal in order.report},

@@ -26,6 +26,7 @@ from muster.flower.update_signals import measure_on_update
 from muster.flower.wire import WireError, printable, version_of
 from muster.pacing import Pacing, Synchronous, pacings
 from muster.selection.base import Selector, selectors
+from muster.server.limits import ClientLimits
 from muster.server.loop import Observer, Server
 from muster.server.result import Result
 from muster.signals.base import Replies, Signal
@@ -61,6 +62,8 @@ class MusterStrategy:
     #: What happens to updates on the server, in this order, between the guard and the aggregator. Filters of the
     #: client's side are refused: your own client app does not run them.
     filters: Sequence[Filter] = ()
+    #: How far clients are believed.
+    limits: ClientLimits | None = None
     #: Only the synchronous one works here: the server waits for every client until `timeout` has passed.
     pacing: Pacing | None = None
     #: Names of the signals that the client app answers: to `query.<name>` with a metric of that name when asked,
@@ -112,6 +115,7 @@ class MusterStrategy:
             seed=self.seed,
             guard=self.guard,
             filters=[step.settled(engine.population.clients, self.seed) for step in self.filters],
+            limits=self.limits,
             observers=self.observers,
         )
         result = replace(server.run(num_rounds), name=selectors.name_of(self.selector))
@@ -127,6 +131,11 @@ class MusterStrategy:
                     fix="give it side='server' if it can act there, add a mod of Flower to your client app "
                     "(docs/flower-privacy.md), or use Muster's client app (docs/flower.md)",
                 )
+        if self.limits is not None and self.limits.max_samples_over_median is not None:
+            raise ConfigError(
+                "MusterStrategy cannot bound sample counts by their median: clients state them with their answers",
+                fix="use max_samples, or max_weight of the aggregation",
+            )
         if self.pacing is not None and not isinstance(self.pacing, Synchronous):
             raise ConfigError(
                 f"MusterStrategy cannot keep the pacing '{pacings.name_of(self.pacing)}': it waits until every "

@@ -30,10 +30,10 @@ def ask_once(signal: Signal, known: Floats, fed: View) -> Generator[Request, Rep
 
 
 def ask_histograms(signal: Signal, known: Floats, fed: View) -> Generator[Request, Replies, Floats]:
-    """As `ask_once`, for label histograms: noise may have made counts negative, or left none at all."""
+    """As `ask_once`, for label histograms: rows that do not even add up to half a sample tell nothing."""
     known = yield from ask_once(signal, known, fed)
     known = np.maximum(known, 0.0)
-    known[known.sum(axis=1) == 0] = np.nan
+    known[known.sum(axis=1) < 0.5] = np.nan
     return known
 
 

@@ -165,9 +165,10 @@ class Aggregation:
                 continue
             for observer in server.listeners:
                 observer.answered(answers)
-            # Sizes are read now: a federation may learn how many samples a client has from its answer.
-            sizes, reports = self.talk.counted_sizes(answers.clients), [s.name for s in self.landed.report]
-            arrived = answers.completed(self.known, sizes=sizes, reports=reports)
+            # Sizes are read now: a federation may learn how many samples a client has from its answer. What the
+            # client has stated since it got the order was not checked against this work.
+            sizes = np.minimum(self.talk.counted_sizes(answers.clients), answers.sizes)
+            arrived = answers.completed(self.known, sizes=sizes, reports=[s.name for s in self.landed.report])
             for name, changed in arrived.changed.items():
                 self.tally.book(name, len(arrived), changed=int(changed.sum()))
             result = passed_through(self.chain, arrived, spec, draws, self.tally)

@@ -8,10 +8,15 @@ import numpy as np
 import pytest
 from flwr.app import Message
 
+from muster.config.flower import FlowerOptions
 from muster.core.errors import ConfigError, EngineError
 from muster.data.federated import Samples
+from muster.engine.base import TrainOrder
+from muster.engine.task import Place
+from muster.experiment.parts import build_ingredients
 from muster.flower import wire
 from muster.flower.client_app import make_client_app
+from muster.flower.engine import FlowerEngine
 from muster.flower.server_app import run_on_grid
 from muster.flower.wire import number_bytes
 
@@ -118,6 +123,19 @@ def test_label_counts_must_add_up_to_the_stated_samples(tiny, grid_of):
         "but it claims to have 40"
     )
     assert result.history.failures[1] >= 1
+
+
+def test_an_answer_weighs_what_its_client_stated_when_it_got_the_order(tiny, grid_of):
+    """A count that is stated while the answer is under way was not checked against its work."""
+    experiment = tiny(rounds=1, **OWN)
+    grid = grid_with_a_liar(grid_of, experiment, lambda reply: reply)
+    options = FlowerOptions(**OWN["flower"])
+    engine = FlowerEngine(grid, build_ingredients(experiment), options)
+    order = TrainOrder(np.arange(3), engine.initial_parameters(), Place(0, 0, 0), lr=0.1)
+    engine.start(order)
+    engine._registry.sizes[1] = 10**9
+    assert engine.population.sizes[1] == 10**9
+    assert [int(part.sizes[0]) for part in engine.collect()] == [40, 40, 40]
 
 
 def test_no_server_can_spoil_a_nodes_data(six, grid_of):

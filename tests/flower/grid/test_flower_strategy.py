@@ -24,6 +24,7 @@ from muster.selection.base import Ask, Plan, Selector, Train, View
 from muster.selection.power_of_choice import PowerOfChoice
 from muster.selection.random import RandomSelection
 from muster.selection.terraform import Terraform
+from muster.server.limits import ClientLimits
 from muster.server.loop import Observer
 from muster.signals.losses import Loss
 from muster.updates.attacks.ipm import InnerProductManipulation
@@ -119,6 +120,30 @@ def test_the_mean_is_that_of_the_models_weighted_by_examples(grid, initial):
         assert np.allclose(array.numpy(), mean, atol=1e-6), name
         assert array.numpy().dtype == rows.dtype
     assert list(end.arrays) == list(initial)
+
+
+def boasting(reply: Message) -> Message:
+    if "model" in reply.content:
+        reply.content["metrics"]["num-examples"] = 10**9
+    return reply
+
+
+def test_a_node_that_states_a_huge_count_is_bounded(grid, initial):
+    liar = min(grid.online)
+    grid.change[liar] = boasting
+    chosen = RandomSelection(clients_per_round=CLIENTS)
+    free = MusterStrategy(chosen, FedAvg()).start(grid, initial, num_rounds=1, train_config=CONFIG)
+    assert max(free.result.records[0].trainings[0].weights) > 0.999
+    limited = MusterStrategy(chosen, FedAvg(), limits=ClientLimits(max_samples=10))
+    record = limited.start(grid, initial, num_rounds=1, train_config=CONFIG).result.records[0]
+    np.testing.assert_allclose(record.trainings[0].weights, 1 / CLIENTS)
+    assert "client 0 states 1,000,000,000 samples and counts as 10" in record.events
+
+
+def test_a_median_of_counts_that_are_not_known_yet_is_refused(grid, initial):
+    strategy = MusterStrategy(RandomSelection(clients_per_round=2), limits=ClientLimits(max_samples_over_median=2))
+    with pytest.raises(ConfigError, match="cannot bound sample counts by their median"):
+        strategy.start(grid, initial)
 
 
 @dataclass
