@@ -23,6 +23,7 @@ from muster.config.workloads import workload
 from muster.core.component import Component
 from muster.core.errors import ConfigError, nearest
 from muster.core.own_code import content, own_code
+from muster.core.parameters import check_can_be_flat
 from muster.core.registry import build
 from muster.data.federated import Dataset, FederatedData, check_sum
 from muster.data.partition.base import Scheme
@@ -166,6 +167,8 @@ class Experiment:
             if name == "filters":
                 check_list(value)
                 continue
+            if name == "model" and isinstance(value, nn.Module):
+                check_can_be_flat(value)
             if name in ("name", "seed", "rounds", "model") or isinstance(value, (dict, *objects.get(name, ()))):
                 continue
             if name == "objective" and callable(value):
