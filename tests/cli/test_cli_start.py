@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+import typer
 from typer.testing import CliRunner
 
 from muster.cli.app import app
@@ -13,6 +14,7 @@ from muster.cli.describe import page_of
 from muster.cli.show import KINDS
 from muster.config.experiment import load
 from muster.core.errors import MusterError
+from muster.report import plots
 
 
 class Done:
@@ -88,6 +90,8 @@ def test_the_schema_is_json(cli, tmp_path):
     ("setting", "hint"),
     [
         ("lr=0.1", "did you mean 'training.lr'?"),
+        ("learning_rate=0.1", "did you mean 'training.lr'?"),
+        ("training.learning_rate=0.1", "did you mean 'lr'?"),
         ("selection.metod=terraform", "did you mean 'method'?"),
         ("metric=3", "allowed:"),
     ],
@@ -102,6 +106,22 @@ def test_hints_for_settings(cli, tmp_path, setting, hint):
 def test_a_command_that_is_nearly_right_is_suggested_once(cli):
     done = cli("rnu")
     assert done.output.count("Did you mean") == 1
+
+
+def test_the_help_of_every_argument_is_shown(cli):
+    """click from 8.5 on hides it from the Typer that Flower allows; `plot --help` lists its kinds there."""
+    shown = " ".join(cli("plot", "--help").output.replace("│", " ").split())
+    assert all(kind in shown for kind in plots.KINDS)
+    commands = [((), typer.main.get_command(app))]
+    seen = 0
+    for words, command in commands:
+        inside = getattr(command, "commands", {})
+        commands += [((*words, name), one) for name, one in inside.items()]
+        for argument in command.params:
+            if argument.param_type_name == "argument":
+                assert argument.help, (words, argument.name)
+                seen += 1
+    assert seen > 15
 
 
 def test_the_template_says_what_the_defaults_are(tmp_path, cli):
