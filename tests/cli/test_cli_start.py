@@ -15,6 +15,7 @@ from muster.cli.show import KINDS
 from muster.config.experiment import load
 from muster.core.errors import MusterError
 from muster.report import plots
+from muster.selection.base import Selector, selectors
 
 
 class Done:
@@ -135,3 +136,26 @@ def test_the_page_that_is_named_exists():
     for kind, registry in KINDS.items():
         for name in registry:
             assert (root / page_of(kind, name)).is_file(), (kind, name)
+
+
+def test_show_says_what_a_method_costs_and_who_proposed_it(cli):
+    shown = " ".join(cli("show", "terraform").output.split())
+    assert "a round trains more than once: up to T trainings per client" in shown
+    assert "Reference N. Balivada" in shown
+    assert "arXiv 2602.20450" in shown
+
+
+def test_a_method_of_another_package_has_no_page_here(cli, monkeypatch):
+    class Foreign(Selector):
+        """Nobody."""
+
+        def round(self, fed):
+            yield from ()
+
+    selectors.register("foreign")(Foreign)
+    try:
+        shown = cli("show", "foreign").output
+    finally:
+        selectors._entries.pop("foreign")
+    assert "docs/methods" not in shown
+    assert f"From {__name__}" in shown
