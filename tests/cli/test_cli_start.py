@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+import typer
 from typer.testing import CliRunner
 
 from muster.cli.app import app
@@ -13,6 +14,8 @@ from muster.cli.describe import page_of
 from muster.cli.show import KINDS
 from muster.config.experiment import load
 from muster.core.errors import MusterError
+from muster.report import plots
+from muster.selection.base import Selector, selectors
 
 
 class Done:
@@ -88,6 +91,8 @@ def test_the_schema_is_json(cli, tmp_path):
     ("setting", "hint"),
     [
         ("lr=0.1", "did you mean 'training.lr'?"),
+        ("learning_rate=0.1", "did you mean 'training.lr'?"),
+        ("training.learning_rate=0.1", "did you mean 'lr'?"),
         ("selection.metod=terraform", "did you mean 'method'?"),
         ("metric=3", "allowed:"),
     ],
@@ -104,6 +109,22 @@ def test_a_command_that_is_nearly_right_is_suggested_once(cli):
     assert done.output.count("Did you mean") == 1
 
 
+def test_the_help_of_every_argument_is_shown(cli):
+    """click from 8.5 on hides it from the Typer that Flower allows; `plot --help` lists its kinds there."""
+    shown = " ".join(cli("plot", "--help").output.replace("│", " ").split())
+    assert all(kind in shown for kind in plots.KINDS)
+    commands = [((), typer.main.get_command(app))]
+    seen = 0
+    for words, command in commands:
+        inside = getattr(command, "commands", {})
+        commands += [((*words, name), one) for name, one in inside.items()]
+        for argument in command.params:
+            if argument.param_type_name == "argument":
+                assert argument.help, (words, argument.name)
+                seen += 1
+    assert seen > 15
+
+
 def test_the_template_says_what_the_defaults_are(tmp_path, cli):
     cli("init", str(tmp_path))
     experiment = load(tmp_path / "experiment.toml")
@@ -115,3 +136,26 @@ def test_the_page_that_is_named_exists():
     for kind, registry in KINDS.items():
         for name in registry:
             assert (root / page_of(kind, name)).is_file(), (kind, name)
+
+
+def test_show_says_what_a_method_costs_and_who_proposed_it(cli):
+    shown = " ".join(cli("show", "terraform").output.split())
+    assert "a round trains more than once: up to T trainings per client" in shown
+    assert "Reference N. Balivada" in shown
+    assert "arXiv 2602.20450" in shown
+
+
+def test_a_method_of_another_package_has_no_page_here(cli, monkeypatch):
+    class Foreign(Selector):
+        """Nobody."""
+
+        def round(self, fed):
+            yield from ()
+
+    selectors.register("foreign")(Foreign)
+    try:
+        shown = cli("show", "foreign").output
+    finally:
+        selectors._entries.pop("foreign")
+    assert "docs/methods" not in shown
+    assert f"From {__name__}" in shown

@@ -372,7 +372,7 @@ def _rounds(path: Path) -> str:
 @pytest.mark.parametrize("mistake", TABLE, ids=lambda mistake: mistake.name)
 def test_a_mistake_is_told_and_costs_nothing(mistake: Mistake, here, monkeypatch, capsys):
     mistake.before(monkeypatch)
-    kept = contents(here)
+    kept, there = contents(here), set(here.rglob("*"))
     if callable(mistake.does):
         with pytest.raises(MusterError) as caught:
             mistake.does()
@@ -391,6 +391,8 @@ def test_a_mistake_is_told_and_costs_nothing(mistake: Mistake, here, monkeypatch
     assert "Expected:" in message or "What to do:" in message or USAGE in message, message
     now = contents(here)
     assert {name: now.get(name) for name in kept} == kept
+    if mistake.code == 2:  # nothing was begun, so nothing is left behind
+        assert set(here.rglob("*")) - there == set()
 
 
 def test_no_mistake_is_told_twice():

@@ -9,8 +9,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
+from torch.utils.data import DataLoader, TensorDataset
 from torch.utils.data import Dataset as TorchDataset
-from torch.utils.data import TensorDataset
 
 import muster
 from muster.core.errors import ConfigError, DataError
@@ -176,6 +176,33 @@ MISTAKES = {
         lambda: from_torch(Items([(torch.zeros(2), 0), (torch.zeros(3), 1)])),
         r"sample 1 has the shape \(3,\)",
     ),
+    "an item that cannot be read": (
+        lambda: from_torch(Items([(torch.zeros(2), 0), Unreadable()])),
+        "item 1 cannot be read.*no such picture",
+    ),
+    "a loader": (
+        lambda: from_torch(DataLoader(TensorDataset(torch.zeros(3, 2), torch.zeros(3)))),
+        r"DataLoader cannot be indexed.*loader\.dataset",
+    ),
+    "masked features": (
+        lambda: from_arrays(np.ma.masked_greater(FEATURES, 1), LABELS),
+        "training features have masked values",
+    ),
+    "a word missing": (
+        lambda: from_arrays(FEATURES, ["a", "b", None] * 20),
+        "label of sample 2 is None.*or words",
+    ),
+    "words and numbers": (
+        lambda: from_arrays(FEATURES, np.array(["a", "b", 3, "c"] * 15, dtype=object)),
+        "label of sample 2 is 3.*of one type",
+    ),
+    "the name of a data set": (lambda: from_huggingface("mnist"), r"of type str.*load_dataset"),
+    "pictures of several sizes": (
+        lambda: from_huggingface(
+            SimpleHub({"image": [Image.new("L", (4, 4)), Image.new("L", (5, 4))], "label": [0, 1]}, None)
+        ),
+        "column 'image' are not an array.*same shape",
+    ),
 }
 
 
@@ -189,7 +216,13 @@ class Items(TorchDataset):
         return len(self.items)
 
     def __getitem__(self, number):
-        return self.items[number]
+        if isinstance(item := self.items[number], Unreadable):
+            raise OSError("no such picture")
+        return item
+
+
+class Unreadable:
+    """An item that cannot be read."""
 
 
 @pytest.mark.parametrize("mistake", list(MISTAKES))
@@ -221,6 +254,16 @@ def test_an_index_beyond_the_data_names_the_client():
     data = FederatedData(Dataset("mine", samples, samples, 3), Index.from_lists([[0, 1], [2, 60]]))
     with pytest.raises(DataError, match="client 1 has the training sample 60"):
         muster.run(muster.Experiment(rounds=1, data=data))
+
+
+def test_one_column_of_features_is_named_as_a_word():
+    table = pd.DataFrame({"age": range(20), "name": ["x"] * 20, "ill": [0, 1] * 10})
+    assert from_pandas(table, label="ill", features="age").sample_shape == (1,)
+
+
+def test_whole_numbers_in_a_column_of_objects_are_classes():
+    labels = np.array(LABELS.tolist(), dtype=object)
+    assert np.array_equal(from_arrays(FEATURES, labels).train.labels, from_arrays(FEATURES, LABELS).train.labels)
 
 
 def test_other_features_are_another_experiment():
@@ -338,6 +381,9 @@ def test_wrong_folders_name_the_file(tmp_path, change, message):
     change(tmp_path)
     with pytest.raises(DataError, match=message):
         from_folder(tmp_path)
+    for options, wrong in (({"colours": "gray"}, "did you mean 'grey'"), ({"size": 0}, "data.size")):
+        with pytest.raises(ConfigError, match=wrong):
+            from_folder(tmp_path, **options)
 
 
 def test_next_tokens_are_the_texts_moved_on():

@@ -140,14 +140,29 @@ def test_the_sweep_of_the_docs_is_valid(tmp_path):
     assert len(load_sweep(tmp_path / "sweep.toml").experiments()) == 24
 
 
+def load_tool(name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(name, ROOT / "tools" / f"{name}.py")
+    tool = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(tool)
+    return tool
+
+
 def test_the_page_of_rooms_is_that_of_the_code():
     """Otherwise: `make graph`."""
-    spec = importlib.util.spec_from_file_location("draw_rooms", ROOT / "tools" / "draw_rooms.py")
-    draw_rooms = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(draw_rooms)
+    draw_rooms = load_tool("draw_rooms")
     names = draw_rooms.rooms()
     assert all(map(draw_rooms.purpose, names))
     assert draw_rooms.table(names) in (ROOT / "docs" / "contributing" / "rooms.md").read_text(encoding="utf-8")
+
+
+def test_what_is_shown_of_a_method_is_what_its_page_says():
+    """`muster show` has cost and reference from pages: `python tools/method_notes.py` takes them over."""
+    tool = load_tool("method_notes")
+    assert tool.NOTES.read_text(encoding="utf-8") == tool.text()
+    notes = tool.notes()
+    assert [page for page, note in notes.items() if not note["cost"]] == []
+    # The two that nobody has published.
+    assert [page for page, note in notes.items() if not note["reference"]] == ["combinators", "retrain-random"]
 
 
 def test_the_citation_has_the_version():

@@ -44,6 +44,17 @@ class Flattens(nn.Module):
         return self.fc(x).reshape(-1)
 
 
+class Detached(nn.Module):
+    """Cuts its outputs off from its parameters."""
+
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(6, 3)
+
+    def forward(self, x):
+        return self.fc(x).detach()
+
+
 class Bug(nn.Module):
     """Has a mistake of its own."""
 
@@ -78,7 +89,15 @@ def experiment(**changes):
 
 MISTAKES = {
     "wrong width": ({"model": nn.Linear(5, 3)}, r"fails on 4 samples of shape \(6,\).*mat1 and mat2"),
+    "wrong width inside": (
+        {"model": nn.Sequential(nn.Linear(6, 5), nn.ReLU(), nn.Linear(4, 3))},
+        r"in its layer '2', Linear\(in_features=4.*see that every layer fits",
+    ),
     "outputs": ({"model": nn.Linear(6, 4)}, "has 4 outputs"),
+    "detached": ({"model": Detached}, r"outputs of the model Detached do not depend.*detach\(\)"),
+    "lazy": ({"model": nn.LazyLinear(3)}, "its shape is not known yet"),
+    "half of a float": ({"model": nn.Linear(6, 3).bfloat16()}, r"bfloat16.*float32.*model\.float\(\)"),
+    "lazy inside a function": ({"model": lambda: nn.LazyLinear(3)}, "its shape is not known yet"),
     "tuple": ({"model": TwoOutputs}, "gives a tuple.*return only the outputs"),
     "no constructor": ({"model": NoInit}, r"NoInit cannot be made.*super\(\)\.__init__\(\) first"),
     "batch axis": ({"model": Flattens}, r"shape \(12,\) for 4 samples"),

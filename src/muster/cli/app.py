@@ -5,9 +5,11 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+import typer.core
+from typer.core import TyperArgument
 
 from muster._version import __version__
 from muster.cli.compare import compare
@@ -37,11 +39,28 @@ from muster.cli.sweep import sweep
 from muster.cli.ui import ui
 from muster.console.output import err, out
 
+
+def _keep_help_of_arguments() -> None:
+    """Typer below 0.21, the newest that Flower allows, loses the help of arguments with click from 8.5 on: click
+    has a help of its own, and sets it after Typer has."""
+    make = TyperArgument.__init__
+
+    def keep(self: TyperArgument, *words: Any, help: str | None = None, **options: Any) -> None:
+        make(self, *words, help=help, **options)
+        self.help = help
+
+    TyperArgument.__init__ = keep  # type: ignore[method-assign]
+
+
+_keep_help_of_arguments()
+#: Whether the library that parses suggests commands itself, as click does from 8.5 on.
+_SUGGESTS = hasattr(getattr(typer.core, "click", None), "NoSuchCommand")
+
 app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode="markdown",
     pretty_exceptions_enable=False,
-    suggest_commands=False,  # click suggests already
+    suggest_commands=not _SUGGESTS,
     help="**Muster**: client selection and aggregation for federated learning on heterogeneous data.\n\n"
     "Start with `muster quickstart`, look at `muster list`, then `muster run CONFIG.toml`.",
 )

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import inspect
+import json
 from collections.abc import Callable
 from difflib import get_close_matches
+from importlib import resources
+from pathlib import Path
 from typing import Any
 
+from rich.markdown import Markdown
 from rich.table import Table
 from rich.text import Text
 
@@ -69,7 +73,22 @@ def _show(kind: str, name: str, component: Callable[..., Any]) -> None:
         _show_disclosures(of_selection(name))
     if kind == "aggregation":
         _show_disclosures(of_aggregation(name))
-    out.print(Text(f"Formula, cost, references: {page_of(kind, name)}", style="dim"), soft_wrap=True)
+    if not component.__module__.startswith("muster."):
+        out.print(Text(f"From {component.__module__}", style="dim"), soft_wrap=True)
+        return
+    page = page_of(kind, name)
+    _show_notes(Path(page).stem if "/methods/" in page else "")
+    out.print(Text(f"More: {page}", style="dim"), soft_wrap=True)
+
+
+def _show_notes(page: str) -> None:
+    """What a method's page says about cost and reference."""
+    notes = json.loads((resources.files("muster.cli") / "method_notes.json").read_text("utf-8")).get(page, {})
+    for title in ("cost", "reference"):
+        if words := notes.get(title):
+            out.print()
+            out.print(Text(title.capitalize(), style="bold"))
+            out.print(Markdown(words))
 
 
 def page_of(kind: str, name: str) -> str:

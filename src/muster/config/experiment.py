@@ -21,8 +21,9 @@ from muster.config import centralised, identity
 from muster.config.toml import read_toml
 from muster.config.workloads import workload
 from muster.core.component import Component
-from muster.core.errors import ConfigError, nearest
+from muster.core.errors import ELSEWHERE, ConfigError, nearest
 from muster.core.own_code import content, own_code
+from muster.core.parameters import check_can_be_flat
 from muster.core.registry import build
 from muster.data.federated import Dataset, FederatedData, check_sum
 from muster.data.partition.base import Scheme
@@ -166,6 +167,8 @@ class Experiment:
             if name == "filters":
                 check_list(value)
                 continue
+            if name == "model" and isinstance(value, nn.Module):
+                check_can_be_flat(value)
             if name in ("name", "seed", "rounds", "model") or isinstance(value, (dict, *objects.get(name, ()))):
                 continue
             if name == "objective" and callable(value):
@@ -303,6 +306,7 @@ def _meant(key: str) -> str:
     """Where a key that is outside every section belongs; "": nowhere."""
     from muster.config.options import sections_with  # which needs experiments itself
 
+    key = ELSEWHERE.get(key, key)
     found = [f"'{section}.{key}'" for section in sections_with(key)]
     return f"did you mean {' or '.join(found)}?" if found else ""
 
@@ -359,6 +363,14 @@ def apply_setting(values: dict[str, Any], setting: str) -> None:
         if not isinstance(target, dict):
             raise ConfigError(f"bad setting '{setting}': '{key}' is not a section")
     target[keys[-1]] = value
+
+
+def checkpoint_options(experiment: Experiment) -> CheckpointOptions:
+    """When a run is kept, with errors that name the key."""
+    options: CheckpointOptions = build(CheckpointOptions, experiment.checkpoint, "checkpoint")
+    if options.every < 1:
+        raise ConfigError(f"bad value for 'checkpoint.every': {options.every}", expected="at least 1")
+    return options
 
 
 def check_list(value: object) -> None:

@@ -80,10 +80,15 @@ class SweepError(MusterError):
     results: Sequence[Any] = ()
 
 
+#: What others call an option → what it is called here, where no letters are alike.
+ELSEWHERE = {"learning_rate": "lr", "eta": "lr"}
+
+
 def nearest(word: str, options: Iterable[str]) -> str:
     """A sentence with the closest option and all of them, for messages about unknown names."""
     options = sorted(options)
     alike = {option.lower(): option for option in options}
-    close = difflib.get_close_matches(word.lower(), alike, n=1, cutoff=0.5)
+    meant = ELSEWHERE.get(word.lower())
+    close = [meant] if meant in alike else difflib.get_close_matches(word.lower(), alike, n=1, cutoff=0.5)
     hint = f"did you mean '{alike[close[0]]}'? " if close else ""
     return f"{hint}allowed: {', '.join(options)}"

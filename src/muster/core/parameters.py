@@ -132,7 +132,7 @@ class ParameterSpec:
 
 def spec_of(model: nn.Module) -> ParameterSpec:
     """The layout of `model`, or a ConfigError that says which part of it the flat vector cannot hold."""
-    _refuse_what_cannot_be_flat(model)
+    check_can_be_flat(model)
     still = tuple(f"{name}." for name, _ in frozen_parts(model))
     parameters, at = _lay_out([(n, p.shape) for n, p in model.named_parameters() if p.requires_grad], 0)
     persistent = model.state_dict(keep_vars=True).keys()
@@ -245,7 +245,8 @@ def _lay_out(named: list[tuple[str, torch.Size]], at: int) -> tuple[tuple[SpecEn
     return tuple(entries), at
 
 
-def _refuse_what_cannot_be_flat(model: nn.Module) -> None:
+def check_can_be_flat(model: nn.Module) -> None:
+    """Refuse a model whose tensors are not plain numbers, or of which nothing can be trained."""
     for name, tensor in (*model.named_parameters(), *model.named_buffers()):
         if nn.parameter.is_lazy(tensor):
             raise ConfigError(
@@ -254,6 +255,10 @@ def _refuse_what_cannot_be_flat(model: nn.Module) -> None:
             )
         if tensor.is_complex():
             raise ConfigError(f"the model's tensor '{name}' is complex", expected="real floating-point parameters")
+        if tensor.dtype is torch.bfloat16:
+            raise ConfigError(
+                f"the model's tensor '{name}' is bfloat16", expected="float32", fix="pass model.float()"
+            )
         if tensor.is_sparse or tensor.is_quantized:
             raise ConfigError(f"the model's tensor '{name}' is sparse or quantised", expected="dense tensors")
     if not any(parameter.requires_grad for parameter in model.parameters()):

@@ -49,12 +49,16 @@ def array_of(values: Any, what: str) -> npt.NDArray[Any]:
     """An array, list or tensor as an array of NumPy."""
     if hasattr(values, "detach"):
         values = values.detach().cpu()
+    if np.ma.is_masked(values):
+        raise DataError(f"the {what} have masked values", fix="fill them in (.filled(…)) or leave the samples out")
     try:
         array = np.asarray(values)
     except ValueError as error:
         raise DataError(f"the {what} are not an array: {error}", expected="samples of the same shape") from error
-    if array.dtype == object and array.ndim == 1 and all(isinstance(value, str) for value in array):
-        return array.astype(str)
+    if array.dtype == object and array.ndim == 1:
+        for kind in (str, int):
+            if all(type(value) is kind for value in array.tolist()):
+                return array.astype(kind)
     return array
 
 
@@ -73,6 +77,9 @@ def numbered_targets(
         for part, split in zip(parts, splits, strict=False):
             check_targets(part, task, width, split)
         return [part.astype(np.float32) for part in parts], width, names
+    if task == "classification":
+        for part, split in zip(parts, splits, strict=False):
+            _check_of_one_type(part, split)
     if task == "classification" and parts[0].dtype.kind in "US":
         names = names or tuple(sorted({str(word) for part in parts for word in part.ravel()}))
         parts = [_places(part, names, split) for part, split in zip(parts, splits, strict=False)]
@@ -81,6 +88,19 @@ def numbered_targets(
     if classes is None:
         classes = len(names) or _counted(parts, task)
     return parts, classes, names
+
+
+def _check_of_one_type(labels: npt.NDArray[Any], split: str) -> None:
+    if labels.dtype != object or labels.ndim != 1:
+        return
+    types = [type(label) for label in labels.tolist()]
+    usual = max(set(types), key=types.count)
+    odd = next((number for number, kind in enumerate(types) if kind is not usual), 0)
+    raise DataError(
+        f"the {split} label of sample {odd} is {labels[odd]!r}",
+        expected="classes of one type: integers from 0, or words",
+        fix="leave samples without a label out, and make all labels words: labels.astype(str)",
+    )
 
 
 def _places(words: npt.NDArray[Any], names: tuple[str, ...], split: str) -> Ints:
@@ -224,8 +244,21 @@ def stacked(dataset: Any, what: str) -> Pair:
         return array_of(tensors[0], f"{what} features"), array_of(tensors[1], f"{what} labels")
     features: list[npt.NDArray[Any]] = []
     labels: list[npt.NDArray[Any]] = []
+    if not hasattr(dataset, "__getitem__"):
+        inside = hasattr(dataset, "dataset")  # as in a DataLoader
+        raise DataError(
+            f"{what}: a {type(dataset).__name__} cannot be indexed",
+            expected="a data set of (features, label) pairs",
+            fix="pass the data set that it reads: loader.dataset" if inside else "",
+        )
     for number in range(len(dataset)):
-        item = dataset[number]
+        try:
+            item = dataset[number]
+        except Exception as error:
+            raise DataError(
+                f"{what}: item {number} cannot be read ({type(error).__name__}: {error})",
+                fix="leave it out (torch.utils.data.Subset), or repair it",
+            ) from error
         if not isinstance(item, tuple | list) or len(item) != 2:
             raise DataError(f"{what}: item {number} is a {type(item).__name__}", expected="(features, label)")
         sample = array_of(item[0], f"{what} features")
@@ -248,7 +281,7 @@ def side_by_side(values: list[Any], names: list[str]) -> npt.NDArray[Any]:
     for column, name in zip(values, names, strict=True):
         items = list(column)
         pictures = bool(items) and hasattr(items[0], "convert")
-        array = array_of(np.stack([np.asarray(item) for item in items]) if pictures else items, f"column '{name}'")
+        array = array_of([np.asarray(item) for item in items] if pictures else items, f"column '{name}'")
         if pictures:
             array = array[:, None] if array.ndim == 3 else np.moveaxis(array, -1, 1)
         arrays.append(array[:, None] if array.ndim == 1 else array)

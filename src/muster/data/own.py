@@ -146,6 +146,12 @@ def from_huggingface(
         if "train" not in dataset:
             raise DataError(f"the data set has the splits {', '.join(map(str, dataset))}", expected="one 'train'")
         dataset, test = dataset["train"], dataset.get("test") if test is None else test
+    if not hasattr(dataset, "column_names"):
+        raise DataError(
+            f"the data set is of type {type(dataset).__name__}",
+            expected="a data set of the library `datasets`",
+            fix="load it first: datasets.load_dataset(…)",
+        )
     known = list(dataset.column_names)
     named = [name for name in (label, client, attribute) if name is not None]
     columns = [features] if isinstance(features, str) else list(features or ())
@@ -184,7 +190,7 @@ def from_pandas(
     *,
     label: str | Sequence[str],
     client: str | None = None,
-    features: Sequence[str] | None = None,
+    features: str | Sequence[str] | None = None,
     attribute: str | None = None,
     test: pd.DataFrame | None = None,
     **options: Any,
@@ -203,7 +209,9 @@ def from_pandas(
         _check_table(part)
     labels = [label] if isinstance(label, str) else list(label)
     named = [*labels, *(name for name in (client, attribute) if name is not None)]
-    columns = [name for name in table.columns if name not in named] if features is None else list(features)
+    columns = [features] if isinstance(features, str) else list(features or ())
+    if features is None:
+        columns = [name for name in table.columns if name not in named]
     if not columns:
         raise DataError("the table has no column of features", fix="name some: features=[...]")
 

@@ -55,16 +55,24 @@ def _outputs(module: nn.Module, features: torch.Tensor) -> torch.Tensor:
     except MusterError:
         raise
     except Exception as error:
+        layer = failed_layer(module, error)
         raise ConfigError(
-            f"the model {type(module).__name__} fails on {count} samples of shape {shape}: {said(error)}",
+            f"the model {type(module).__name__} fails on {count} samples of shape {shape}"
+            f"{f', in its layer {layer}' if layer else ''}: {said(error)}",
             expected=f"a model that takes a batch of shape {(count, *shape)}, {_kind(features)}",
-            fix=f"look at {place(error)}",
+            fix=f"look at {place(error)}" if is_own(error) else "see that every layer fits what comes into it",
         ) from error
     if not isinstance(outputs, torch.Tensor):
         raise ConfigError(
             f"the model {type(module).__name__} gives a {type(outputs).__name__}",
             expected="one tensor: the outputs that the loss takes",
             fix="return only the outputs from forward, or wrap the model in one that does",
+        )
+    if not outputs.requires_grad:
+        raise ConfigError(
+            f"the outputs of the model {type(module).__name__} do not depend on its trainable parameters",
+            expected="outputs that can be differentiated",
+            fix="use no detach(), torch.no_grad(), item(), argmax() or NumPy in forward",
         )
     if outputs.dim() == 0 or len(outputs) != count:
         raise ConfigError(
@@ -83,7 +91,7 @@ def _check_loss(objective: Objective, outputs: torch.Tensor, targets: torch.Tens
             expected="a finite number",
             fix="look at the model's outputs and the range of the targets",
         )
-    if outputs.requires_grad and not loss.requires_grad:
+    if not loss.requires_grad:
         raise ConfigError(
             f"{objective.loss_name} does not depend on the model's parameters",
             expected="a function of the outputs that can be differentiated",
@@ -151,6 +159,22 @@ def place(error: Exception) -> str:
     others = [frame for frame in frames if not _is_library(frame.filename)]
     last = (others or frames)[-1]
     return f"{last.filename}:{last.lineno} ({last.name})"
+
+
+def is_own(error: Exception) -> bool:
+    """Whether the user's code had a part in an error: a model of PyTorch's layers alone has no line to look at."""
+    return any(not _is_library(frame.filename) for frame in traceback.extract_tb(error.__traceback__))
+
+
+def failed_layer(module: nn.Module, error: Exception) -> str:
+    """The innermost layer that was being computed when an error occurred, by name; empty: the model itself."""
+    names = {id(layer): name for name, layer in module.named_modules()}
+    calls = [frame.f_locals.get("self") for frame, _ in traceback.walk_tb(error.__traceback__)]
+    inside = [layer for layer in calls if isinstance(layer, nn.Module) and names.get(id(layer))]
+    if not inside:
+        return ""
+    described = repr(inside[-1])
+    return f"'{names[id(inside[-1])]}'" + (f", {described}" if "\n" not in described else "")
 
 
 def _is_library(filename: str) -> bool:

@@ -5,21 +5,22 @@ from __future__ import annotations
 import dataclasses
 import logging
 import os
-from collections.abc import Sequence
-from contextlib import ExitStack, suppress
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 
-from muster.config.experiment import Experiment
+from muster.config.experiment import Experiment, checkpoint_options
 from muster.core.errors import CheckpointError, ConfigError, MusterError, OutputError
 from muster.experiment.extension import Beginning, find_beginning, go_on_from
-from muster.experiment.parts import EngineFactory, build_parts
-from muster.results.store import Recorder, Store
+from muster.experiment.parts import EngineFactory, Parts, build_parts
+from muster.results.store import DATABASE, Recorder, Store
 from muster.results.store.environment import code_version, environment
 from muster.results.store.stops import StopOnRequest
 from muster.server.loop import Observer
 from muster.server.origin import Provenance
 from muster.server.result import Result
-from muster.tracking import tracking
+from muster.tracking import Tracking, tracking
 
 log = logging.getLogger("muster")
 
@@ -49,16 +50,23 @@ def run(
     check_is_experiment(experiment)
     experiment.check()
     experiment = experiment.settled()
-    if out is not None:
-        checked_folder(Path(out))
     if store is None and out is None:
-        return _run(experiment, workers, observers, make_engine)
+        return _run(experiment, observers, _Ready.of(experiment, workers, make_engine))
     # Clients of a real federation are not what they were: whoever wants more rounds of it begins anew.
     extend = (extend or resume) and make_engine is None
+    ready = None
     with ExitStack() as stack:
+        if out is not None:
+            stack.enter_context(_withdrawn_if_refused(Path(out)))
+            checked_folder(Path(out))
         of_its_own = store is None
         if not isinstance(store, Store):
-            store = stack.enter_context(Store(checked_folder(Path(store or str(out)))))
+            folder = Path(store or str(out))
+            stack.enter_context(_withdrawn_if_refused(folder))
+            checked_folder(folder)
+            if not (folder / DATABASE).exists():  # a store is not begun for what cannot be run
+                ready = _Ready.checked(experiment, workers, make_engine)
+            store = stack.enter_context(Store(folder))
         begun = any(run.done for run in store.runs(fingerprint=experiment.fingerprint))
         beginning = find_beginning(experiment, store) if extend and not begun else None
         if of_its_own and not begun:
@@ -70,7 +78,8 @@ def run(
         result = recorder.complete_result()
         try:
             if result is None:
-                result = _run(experiment, workers, observers, make_engine, recorder=recorder, beginning=beginning)
+                ready = ready or _Ready.of(experiment, workers, make_engine)
+                result = _run(experiment, observers, ready, recorder, beginning)
             if of_its_own and result.complete:  # the folder belongs to one run: what was extended is part of it
                 for other in others:
                     if other.rounds < experiment.rounds:
@@ -96,17 +105,49 @@ def check_is_experiment(value: object) -> None:
         )
 
 
+@contextmanager
+def _withdrawn_if_refused(folder: Path) -> Iterator[None]:
+    """Folders that are made for a run go away again if it is refused before anything is written into them."""
+    made = [place for place in (folder, *folder.parents) if not place.exists()]
+    try:
+        yield
+    except MusterError:
+        for place in made:
+            with suppress(OSError):  # it is not empty
+                place.rmdir()
+        raise
+
+
+@dataclass(frozen=True)
+class _Ready:
+    """All that a run needs."""
+
+    parts: Parts
+    trackers: Tracking
+
+    @classmethod
+    def of(cls, experiment: Experiment, workers: int | None, make_engine: EngineFactory | None) -> _Ready:
+        trackers = tracking(experiment)
+        return cls(build_parts(experiment, workers, make_engine), trackers)
+
+    @classmethod
+    def checked(cls, experiment: Experiment, workers: int | None, make_engine: EngineFactory | None) -> _Ready:
+        """With all that is otherwise found when the run begins, as far as it can be known before."""
+        checkpoint_options(experiment)
+        ready = cls.of(experiment, workers, make_engine)
+        if make_engine is None:  # the clients of a real federation are known when it is there
+            ready.parts.server().check(experiment.rounds)
+        return ready
+
+
 def _run(
     experiment: Experiment,
-    workers: int | None,
     observers: Sequence[Observer],
-    make_engine: EngineFactory | None,
-    *,
+    ready: _Ready,
     recorder: Recorder | None = None,
     beginning: Beginning | None = None,
 ) -> Result:
-    trackers = tracking(experiment)
-    parts = build_parts(experiment, workers, make_engine)
+    parts, trackers = ready.parts, ready.trackers
     server = parts.server((*observers, trackers))
     if recorder is not None and beginning is not None:
         log.log(logging.WARNING if beginning.hindrance else logging.INFO, "%s", beginning)

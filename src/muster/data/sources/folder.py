@@ -3,25 +3,26 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias, get_args
 
 import numpy as np
 import numpy.typing as npt
 
-from muster.core.errors import ConfigError, DataError
+from muster.core.errors import ConfigError, DataError, nearest
 from muster.data.federated import Dataset, Normalisation, Samples
 from muster.data.sources._build import held_out
 from muster.data.sources._pictures import SUFFIXES, fill_pictures, picture
 from muster.data.sources.base import sources
 
 _ARRAY = ".npy"
+Colours: TypeAlias = Literal["grey", "rgb"]
 
 
 @sources.register("folder")
 def folder(
     path: str | None = None,
     size: int | None = None,
-    colours: Literal["grey", "rgb"] = "rgb",
+    colours: Colours = "rgb",
     test_share: float = 0.2,
     data_dir: str | None = None,
 ) -> Dataset:
@@ -43,6 +44,10 @@ def folder(
         )
     if not 0 < test_share < 1:
         raise ConfigError(f"bad value for 'data.test_share': {test_share}", expected="a share between 0 and 1")
+    if colours not in (allowed := get_args(Colours)):
+        raise ConfigError(f"bad value for 'data.colours': {colours!r}", expected=nearest(str(colours), allowed))
+    if size is not None and size < 1:
+        raise ConfigError(f"bad value for 'data.size': {size}", expected="the pixels of an edge: 1 or more")
     parts = [root / "train", root / "test"]
     divided = all(part.is_dir() for part in parts) and len(_folders(root)) == 2
     found = [_files(part) for part in (parts if divided else [root])]

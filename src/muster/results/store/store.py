@@ -16,10 +16,9 @@ from typing import Any
 
 import numpy as np
 
-from muster.config.experiment import CheckpointOptions, Experiment
+from muster.config.experiment import Experiment, checkpoint_options
 from muster.core.errors import UNREADABLE, CheckpointError, ConfigError, OutputError, StoreError
 from muster.core.parameters import ParameterSpec
-from muster.core.registry import build
 from muster.results import checkpoint
 from muster.results.store.claims import Claims
 from muster.results.store.codec import RecordReader, readable
@@ -243,9 +242,7 @@ class Store:
 
     def recorder(self, experiment: Experiment, resume: bool = False) -> Recorder:
         """Claim an experiment's run to write it; one that has begun is refused unless `resume` is set."""
-        habits = build(CheckpointOptions, experiment.checkpoint, "checkpoint")
-        if habits.every < 1:
-            raise ConfigError(f"bad value for 'checkpoint.every': {habits.every}", expected="at least 1")
+        habits = checkpoint_options(experiment)
         return self.claim(
             experiment.fingerprint,
             _described(experiment),
