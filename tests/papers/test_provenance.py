@@ -6,11 +6,12 @@ import dataclasses
 
 import pytest
 
+from fixtures.papers import undecided
 from muster.config.provenance import Provenance, Sources, leaves
 from muster.config.workloads import workload, workload_sources, workload_summaries
 from muster.core.errors import ConfigError
 from muster.papers.entries import Decided, PaperEntry, Scale, Value, entries
-from muster.papers.planning import decisions, plan, undecided
+from muster.papers.planning import decisions, plan
 from muster.papers.published import PAPERS, Published
 from muster.papers.report import heading
 from muster.papers.settings import (

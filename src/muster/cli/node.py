@@ -64,7 +64,7 @@ def node(  # noqa: PLR0917 (the options are what they are)
     Takes the options of `flower-supernode`. Only the app that is installed here runs: code from the server is
     never executed. SIGTERM and Ctrl-C sign the node off.
     """
-    from muster.flower.budget import Budget
+    from muster.flower.budget import EpsilonBudget
     from muster.flower.deploy.link import Link
     from muster.flower.deploy.node import load_app, run_node
 
@@ -84,7 +84,7 @@ def node(  # noqa: PLR0917 (the options are what they are)
     }
     given = {name: value for name, value in limits.items() if value is not None}
     config = parse_node_config(node_config) | given
-    Budget.of(config)  # half of a budget shows now, not in the first round
+    EpsilonBudget.of(config)  # half of a budget shows now, not in the first round
     run_node(Link(superlink, root_certificates), key, load_app(app), config)
 
 

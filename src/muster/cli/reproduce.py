@@ -14,7 +14,7 @@ from muster.console.output import err, out
 if TYPE_CHECKING:
     from muster.papers.outcome import Reproduced
     from muster.papers.planning import Plan
-    from muster.papers.report import Page
+    from muster.papers.report import ReproductionPage
     from muster.results.store import Store
 
 
@@ -138,7 +138,7 @@ def _run(
         return run_plans(plans, store, jobs=jobs, workers=workers, observer=progress)
 
 
-def _show(page: Page) -> None:
+def _show(page: ReproductionPage) -> None:
     from muster.report.render import to_rich
 
     out.print(page.title, style="bold", soft_wrap=True, markup=False)

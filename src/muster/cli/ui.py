@@ -36,12 +36,12 @@ def ui(
     except ImportError as error:
         raise ConfigError("the live page needs the extra `ui`", fix="pip install 'muster-fl[ui]'") from error
     from muster.results.store import workspace as workspace_folder
-    from muster.ui.app import Page
+    from muster.ui.app import PageSettings
     from muster.ui.security import new_token
-    from muster.ui.serve import checked_folder, serve
+    from muster.ui.serve import checked_workspace, serve
 
-    folder = checked_folder(workspace_folder(workspace))
-    page = Page(folder, new_token(), control=allow_control, embeddable=embeddable)
+    folder = checked_workspace(workspace_folder(workspace))
+    page = PageSettings(folder, new_token(), control=allow_control, embeddable=embeddable)
 
     def announce(address: str) -> None:
         out.print(address, soft_wrap=True, markup=False)

@@ -47,7 +47,7 @@ _SETTLED = "_settled"
 #: What a store's column of integers holds.
 LARGEST_SEED = 2**63 - 1
 #: Rounds are counted in 32 bits.
-MOST_ROUNDS = 2**31 - 1
+MAX_ROUNDS = 2**31 - 1
 #: Keys by which a sweep is told from an experiment.
 SWEEP_KEYS = ("base", "seeds", "repeats", "grid", "cases")
 
@@ -159,8 +159,8 @@ class Experiment:
             if name in ("seed", "rounds"):
                 if isinstance(value, bool) or not isinstance(value, int | np.integer):
                     raise ConfigError(f"bad value for '{name}': {value!r}", expected="an integer")
-                if name == "rounds" and not 1 <= value <= MOST_ROUNDS:
-                    raise ConfigError(f"rounds is {value}", expected=f"at least 1, at most {MOST_ROUNDS}")
+                if name == "rounds" and not 1 <= value <= MAX_ROUNDS:
+                    raise ConfigError(f"rounds is {value}", expected=f"at least 1, at most {MAX_ROUNDS}")
                 if name == "seed":
                     _check_seed(int(value))
             if name == "filters":

@@ -33,7 +33,7 @@ class Predictions:
         )
 
 
-def plain(objective: Objective) -> bool:
+def classes_suffice(objective: Objective) -> bool:
     """Whether predicted classes say all that is measured."""
     return objective.class_labels and not objective.metrics and type(objective) is Classification
 

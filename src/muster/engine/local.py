@@ -30,7 +30,7 @@ from muster.engine.base import (
     schedule,
 )
 from muster.engine.device import (
-    MOST_WORKERS,
+    MAX_WORKERS,
     WORKERS_PER_ACCELERATOR,
     available_cores,
     resolve_device,
@@ -95,8 +95,8 @@ class LocalEngine(Engine):
         accelerated = self._device != "cpu"
         if workers is None:
             workers = WORKERS_PER_ACCELERATOR if accelerated else available_cores()
-        if not 0 <= workers <= MOST_WORKERS:
-            raise ConfigError(f"workers is {workers}", expected=f"0 (in this process) to {MOST_WORKERS}")
+        if not 0 <= workers <= MAX_WORKERS:
+            raise ConfigError(f"workers is {workers}", expected=f"0 (in this process) to {MAX_WORKERS}")
         # Workers would find out only when they are first used.
         augmenter(training.augmentation, data.dataset, torch.device("cpu"))
         self._count, self._reason, self._task_deadline = workers, reason, task_deadline
@@ -153,10 +153,6 @@ class LocalEngine(Engine):
     @property
     def spec(self) -> ParameterSpec:
         return self._spec
-
-    @property
-    def worker_pids(self) -> list[int]:
-        return self._pool.pids if self._pool else []
 
     def describe(self) -> str:
         plural = "es" if self._count != 1 else ""

@@ -17,7 +17,7 @@ from muster.results.store import Recorder, Store
 from muster.results.store.environment import code_version, environment
 from muster.results.store.stops import StopOnRequest
 from muster.server.loop import Observer
-from muster.server.origin import Provenance
+from muster.server.origin import Origin
 from muster.server.result import Result
 from muster.tracking import tracking
 
@@ -151,9 +151,7 @@ def _named(result: Result, experiment: Experiment) -> Result:
     provenance = result.provenance
     if not provenance.fingerprint:
         status = "complete" if result.complete else "stopped"
-        provenance = Provenance(
-            experiment.fingerprint, status, code_version=code_version(), environment=environment()
-        )
+        provenance = Origin(experiment.fingerprint, status, code_version=code_version(), environment=environment())
     return dataclasses.replace(result, name=experiment.title, config=experiment.described(), provenance=provenance)
 
 

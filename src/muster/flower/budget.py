@@ -32,7 +32,7 @@ _ROUNDING = 1e-9
 
 
 @dataclass(frozen=True)
-class Budget:
+class EpsilonBudget:
     """The entries `epsilon-budget` and `epsilon-book` of a node's configuration."""
 
     #: What all answers together may spend. None: nobody counts.
@@ -41,10 +41,10 @@ class Budget:
     epsilon_book: str = ""
 
     @classmethod
-    def of(cls, node_config: Mapping[str, Any]) -> Budget:
+    def of(cls, node_config: Mapping[str, Any]) -> EpsilonBudget:
         keys = {"epsilon_budget": "epsilon-budget", "epsilon_book": "epsilon-book"}
         given = {name: node_config[key] for name, key in keys.items() if key in node_config}
-        budget: Budget = build(cls, given, "node-config")
+        budget: EpsilonBudget = build(cls, given, "node-config")
         check_amounts({"epsilon-budget": budget.epsilon_budget})
         if (budget.epsilon_budget is None) != (budget.epsilon_book == ""):
             raise ConfigError(

@@ -19,7 +19,7 @@ from typing import Any, Literal, TypeAlias
 from muster.config.provenance import TABLE, Sources
 from muster.core.errors import ConfigError, nearest
 from muster.core.registry import build
-from muster.papers.published import PAPERS, Number, Published, Range, paper, read_toml
+from muster.papers.published import PAPERS, Numeric, Published, packaged_toml, paper
 
 #: Config sections, as in an experiment file.
 Changes: TypeAlias = dict[str, Any]
@@ -167,7 +167,7 @@ class PaperEntry:
         printed = (
             self.published.at(*self.printed_at(cell, row, value)) for cell in self.cells for row in self.rows
         )
-        usual = [abs(number.middle) for number in printed if isinstance(number, Number | Range)]
+        usual = [abs(number.middle) for number in printed if isinstance(number, Numeric)]
         return 0.1 * median(usual) if usual else 0.0
 
     def printed_at(self, cell: str, row: str, value: Value) -> tuple[str, str]:
@@ -213,7 +213,7 @@ def entries() -> dict[str, PaperEntry]:
 
 
 def _read(name: str) -> list[PaperEntry]:
-    content = read_toml(name, "entries.toml")
+    content = packaged_toml(name, "entries.toml")
     shared = content.pop("shared", {})
     return [_entry(f"{name}/{part}", values, shared) for part, values in content.items()]
 

@@ -19,7 +19,7 @@ from scipy.special import stdtr, stdtrit
 
 from muster.core.arrays import Floats
 from muster.papers.entries import Claim
-from muster.papers.published import Number, Printed, Range
+from muster.papers.published import Number, Numeric, Printed
 
 #: The chance of any wrong verdict in an entry, where methods are equal.
 LEVEL = 0.05
@@ -76,7 +76,7 @@ class Lead:
 
 
 @dataclass(frozen=True)
-class Evidence:
+class ClaimEvidence:
     """How surprising our numbers would be if the claim did not hold, and if it did."""
 
     holds: float
@@ -137,7 +137,7 @@ def _mean_of(members: Sequence[Ours]) -> Ours:
     return Ours({seed: float(np.mean([member.by_seed[seed] for member in members])) for seed in common})
 
 
-def evidence(claim: Claim, numbers: Mapping[str, Ours]) -> Evidence:
+def evidence(claim: Claim, numbers: Mapping[str, Ours]) -> ClaimEvidence:
     """For and against a claim, from numbers of at least two seeds."""
     if claim.spread is not None:
         return _evidence_of_spread(claim.spread, numbers)
@@ -148,15 +148,17 @@ def evidence(claim: Claim, numbers: Mapping[str, Ours]) -> Evidence:
     # beforehand, so as many are corrected for as could be mistaken (Bonferroni).
     k, rest = claim.among, len(compared) - claim.among + 1
     deciding = sorted(compared, key=lambda lead: lead.mean)[k - 1]
-    return Evidence(min(1.0, k * p_holds[rest - 1]), min(1.0, rest * p_fails[k - 1]), deciding)
+    return ClaimEvidence(min(1.0, k * p_holds[rest - 1]), min(1.0, rest * p_fails[k - 1]), deciding)
 
 
-def _evidence_of_spread(spread: float, numbers: Mapping[str, Ours]) -> Evidence:
+def _evidence_of_spread(spread: float, numbers: Mapping[str, Ours]) -> ClaimEvidence:
     """All pairs are within the spread, or one is certainly beyond it."""
     pairs = [paired(one, other, numbers) for one, other in itertools.permutations(numbers, 2)]
     p_within = [p_above(-pair.values, -spread) for pair in pairs]
     p_beyond = [p_above(pair.values, spread) for pair in pairs]
-    return Evidence(max(p_within), min(1.0, len(pairs) * min(p_beyond)), max(pairs, key=lambda pair: pair.mean))
+    return ClaimEvidence(
+        max(p_within), min(1.0, len(pairs) * min(p_beyond)), max(pairs, key=lambda pair: pair.mean)
+    )
 
 
 def corrected(p_values: Sequence[float]) -> list[float]:
@@ -182,7 +184,7 @@ def unfit(claim: Claim, numbers: Mapping[str, Ours]) -> tuple[Verdict, str] | No
     return None
 
 
-def judged(found: Evidence, p: float, questions: int) -> tuple[Verdict, str]:
+def judged(found: ClaimEvidence, p: float, questions: int) -> tuple[Verdict, str]:
     """The verdict of one claim from its corrected p-value, and the difference that it rests on."""
     if p < LEVEL:
         return ("holds" if found.holds < found.fails else "does not hold"), str(found.lead)
@@ -204,7 +206,7 @@ def exactly(claim: Claim, numbers: Mapping[str, Ours]) -> Verdict:
 
 def p_apart(ours: Ours, printed: Printed | None, tolerance: float) -> float:
     """P-value of "our mean is further from the published number than tolerance and its standard deviation"."""
-    if not isinstance(printed, Number | Range) or ours.seeds < 2:
+    if not isinstance(printed, Numeric) or ours.seeds < 2:
         return 1.0
     values = np.array(list(ours.by_seed.values()))
     low, high = (printed.value, printed.value) if isinstance(printed, Number) else (printed.low, printed.high)

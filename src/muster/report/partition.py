@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 #: Rows of the table; columns of the heat map; what bubbles can still show.
 _TABLE_ROWS, _HEAT_COLUMNS, _BUBBLE_CLIENTS, _BUBBLE_ROWS = 30, 400, 40, 20
 _BARS = " ▁▂▃▄▅▆▇█"
-_MOST_BARS = 40
+_MAX_BARS = 40
 _STRIPS, _PER_STRIP = 5, 12
 #: Inches.
 _WIDTH = 11.0
@@ -64,7 +64,7 @@ def partition_table(fed: FederatedData) -> Table:
     for heading in ("client", "samples", "test", "classes", "evenness"):
         table.add_column(heading, justify="right")
     table.add_column("most frequent", overflow="ellipsis", no_wrap=True, max_width=28)
-    bars = len(composition.names) <= _MOST_BARS
+    bars = len(composition.names) <= _MAX_BARS
     if bars:
         table.add_column(f"each {composition.kind}", no_wrap=True)
     tests = fed.test_index.sizes if fed.test_index is not None else None

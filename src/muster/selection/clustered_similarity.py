@@ -17,7 +17,7 @@ from scipy.spatial.distance import cdist
 from muster.core.arrays import Floats, Ints, State, Vector
 from muster.core.component import Population, state
 from muster.selection import _vectors
-from muster.selection._clustering import angles, renumbered, squared_distances, ward_on_rows
+from muster.selection._clustering import angles, renumbered, squared_row_distances, ward_on_rows
 from muster.selection.base import Plan, Selector, View, selectors
 from muster.selection.clustered_size import Urns, check_draws, draw, size_urns, train_draws
 from muster.signals.base import Signal, signals
@@ -99,7 +99,7 @@ def pairwise(rows: Floats | Vector, measure: Measure) -> Floats:
         case "arccos":
             return angles(rows)
         case "L2":
-            return squared_distances(rows)
+            return squared_row_distances(rows)
         case "L1":
             return np.asarray(cdist(rows, rows, "cityblock"))
 

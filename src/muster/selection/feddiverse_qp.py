@@ -22,7 +22,7 @@ RIDGE = 1e-6
 #: What adding a client to the cohort changes may differ by this share, and is a tie.
 _TIE = 1e-12
 #: The programme takes time in proportion to the cube of the clients: minutes, beyond this many.
-MOST_CLIENTS = 4000
+MAX_CLIENTS = 4000
 
 
 @selectors.register("feddiverse-qp")
@@ -54,10 +54,10 @@ class FedDiverseQP(Selector):
             raise ConfigError(
                 f"FedDiverseQP: pretraining_rounds is {self.pretraining_rounds}", expected="0 or more"
             )
-        if self.rule == "programme" and population.clients > MOST_CLIENTS:
+        if self.rule == "programme" and population.clients > MAX_CLIENTS:
             raise ConfigError(
                 f"FedDiverseQP: the programme for {population.clients} clients would take too long",
-                expected=f"at most {MOST_CLIENTS} clients",
+                expected=f"at most {MAX_CLIENTS} clients",
                 fix="use rule = 'greedy'",
             )
 

@@ -13,7 +13,7 @@ from typing import TypeAlias
 
 from muster.core.arrays import Bools, Ints
 from muster.engine.base import Engine, Failed, TrainOrder
-from muster.engine.live import Problem
+from muster.engine.live import LostAnswer
 from muster.server.flights import Airspace, Dispatch, Flights
 from muster.server.ledger import Load
 from muster.server.record import Observed
@@ -32,7 +32,7 @@ class Landed:
     ended: Ints
     moment: float
     #: Position → why there is no answer, where the flights themselves do not say so.
-    problems: Mapping[int, Problem] = field(default_factory=dict)
+    problems: Mapping[int, LostAnswer] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

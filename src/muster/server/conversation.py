@@ -53,7 +53,7 @@ class Conversation:
         #: Samples of its training that are done with a probe for each client already, in this round.
         self._probed: Ints = np.zeros(0, dtype=np.int64)
         #: No client counts as more samples than this in this round; None: all that are stated count.
-        self._most_samples = server.limits.most_samples(server.engine.population.sizes)
+        self._largest_count = server.limits.largest_count(server.engine.population.sizes)
         #: Whether the server has waited for answers in this round.
         self._landed = False
 
@@ -208,11 +208,11 @@ class Conversation:
     def counted_sizes(self, clients: Ints) -> Ints:
         """The number of samples that these clients count as now: a federation may learn it from an answer."""
         sizes = self.server.engine.population.sizes[clients]
-        return sizes if self._most_samples is None else np.minimum(sizes, self._most_samples)
+        return sizes if self._largest_count is None else np.minimum(sizes, self._largest_count)
 
     def sizes_that_do_not_count(self, clients: Ints) -> list[str]:
         """Who of these states more samples than count, in words."""
-        if self._most_samples is None:
+        if self._largest_count is None:
             return []
         stated, counted = self.server.engine.population.sizes[clients], self.counted_sizes(clients)
         return [

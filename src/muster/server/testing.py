@@ -168,7 +168,7 @@ class FakeFederation:
                 break
             finally:
                 played.seconds += time.perf_counter() - started
-            check_request(request, view)
+            assert_valid(request, view)
             replies = self._answer(request, drop, nan or {})
             played.requests.append(request)
             played.replies.append(replies)
@@ -209,7 +209,7 @@ class FakeFederation:
         )
 
 
-def check_request(request: Request, view: View) -> None:
+def assert_valid(request: Request, view: View) -> None:
     """Raise AssertionError when a request is not one that the server accepts."""
     clients = request.clients
     assert isinstance(clients, np.ndarray), f"clients are a {type(clients).__name__}, not an array"

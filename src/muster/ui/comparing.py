@@ -23,13 +23,13 @@ from muster.results.cases import Case
 from muster.results.store.codec import RecordReader
 from muster.selection.history import History
 from muster.server.ledger import Ledger
-from muster.server.origin import Provenance
+from muster.server.origin import Origin
 from muster.server.record import TrainingRecord
 from muster.server.result import Result
 from muster.ui.catalogue import Entry
 
 #: More runs than this are not compared at once: choose some.
-MOST_RUNS = 600
+MAX_RUNS = 600
 _POINTS = 240
 _TABLES = ("scores", "budgets", "targets", "significance")
 _KEPT = 2000
@@ -53,7 +53,7 @@ class Results:
             self._known[run][1],
             name=entry.facts["name"],
             complete=entry.status == "complete",
-            provenance=Provenance(entry.facts["fingerprint"], entry.status, entry.facts["error"]),
+            provenance=Origin(entry.facts["fingerprint"], entry.status, entry.facts["error"]),
         )
 
 

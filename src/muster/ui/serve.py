@@ -11,13 +11,13 @@ from pathlib import Path
 import uvicorn
 
 from muster.core.errors import OutputError
-from muster.ui.app import Page, make_app
+from muster.ui.app import PageSettings, make_app
 
 _LOOPBACK = "127.0.0.1"
 
 
 def serve(
-    page: Page, port: int = 0, *, announce: Callable[[str], None] = print, open_browser: bool = False
+    page: PageSettings, port: int = 0, *, announce: Callable[[str], None] = print, open_browser: bool = False
 ) -> None:
     """Serve until interrupted; `announce` gets the address, with its token. Port 0: one that is free."""
     listener = listening(port)
@@ -68,7 +68,7 @@ def listening(port: int) -> socket.socket:
     return listener
 
 
-def checked_folder(folder: Path) -> Path:
+def checked_workspace(folder: Path) -> Path:
     """The workspace; it may still be empty, but must be a folder if it is there."""
     if folder.exists() and not folder.is_dir():
         raise OutputError(f"{folder} is no folder", expected="a workspace", fix="name it with --workspace")

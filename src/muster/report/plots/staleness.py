@@ -20,7 +20,7 @@ from muster.results.cases import cases
 if TYPE_CHECKING:
     from muster.server.result import Result
 
-_MOST_BARS = 30
+_MAX_BARS = 30
 
 
 @picture
@@ -31,7 +31,7 @@ def plot_staleness(results: Sequence[Result]) -> Figure:
     """
     found = cases(required(results))
     answers = [[_answered(run) for run in case.runs] for case in found]
-    edges = whole_edges(np.concatenate([run.staleness for runs in answers for run in runs]), _MOST_BARS)
+    edges = whole_edges(np.concatenate([run.staleness for runs in answers for run in runs]), _MAX_BARS)
     columns = 3 if len(found) > 2 else 2
     figure, axes = panels(len(found), columns, size=(3.6, 2.5), sharex=True, sharey=True)
     for panel, case, runs in zip(axes, found, answers, strict=True):
