@@ -73,8 +73,8 @@ def _change(before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
     ]
     text = (
         "Muster's rate divided by that of a bare loop in the same repeat: the median over repeats, with "
-        f"the smallest and the largest in brackets. Before: {dates[0]}; after: {dates[1]}. The commands are given with "
-        "the tables of each workload."
+        f"the smallest and the largest in brackets. Before: {dates[0]}; after: {dates[1]}. "
+        "The commands are given with the tables of each workload."
     )
     return f"## Has Muster become slower?\n\n{text}\n\n{as_markdown(rows)}"
 
