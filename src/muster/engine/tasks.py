@@ -113,7 +113,7 @@ def question_groups(clients: Ints, sizes: Ints) -> list[Ints]:
 
 
 class Answered(NamedTuple):
-    """What comes back for a task beside vectors, which lie in shared memory: one row a client."""
+    """What comes back for a task apart from vectors, which lie in shared memory: one row per client."""
 
     #: The columns of `ANSWER_FIELDS`.
     numbers: Mapping[str, Column]

@@ -87,7 +87,7 @@ def run(
 
 
 def check_is_experiment(value: object) -> None:
-    """Refuse what is no experiment, such as a dict of its settings."""
+    """Refuse anything that is not an experiment, such as a dict of its settings."""
     if not isinstance(value, Experiment):
         raise ConfigError(
             f"the experiment is a {type(value).__name__}",

@@ -1,4 +1,4 @@
-"""A node's own account: what it has told adds up over answers, runs and restarts, and its owner says how far.
+"""A node's own account: disclosures add up over answers, runs and restarts, and the node's owner sets the limit.
 
 Noise of a small ε protects one answer. Whoever gets a hundred of them can average the noise away, and the server's
 ledger is the server's. So the node counts for itself (basic composition), in a file, before anything is measured.
@@ -91,7 +91,7 @@ class EpsilonBudget:
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
-        """Two processes of one node must not both read the account before one of them has written it."""
+        """Keeps two processes of one node from both reading the account before either has written it."""
         path = Path(f"{self.epsilon_book}.lock")
         try:
             file = path.open("a")

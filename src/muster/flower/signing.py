@@ -1,4 +1,4 @@
-"""Signed answers: whose an answer is, and to which order, does not rest on anybody's word.
+"""Signed answers: which client gave an answer, and to which order, is proven rather than claimed.
 
 A node signs two digests with its private key: of the whole order as it got it (experiment, round, exchange,
 client, model, and a number that the server drew for this one message), and of the whole answer. The server

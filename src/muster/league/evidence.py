@@ -92,7 +92,7 @@ def write_evidence(evidence: Evidence, path: Path) -> Path:
 
 
 def _rounded(value: object) -> object:
-    """With as many digits as mean something, and nothing in the place of what is not known."""
+    """Rounded to the digits that mean something; what is unknown is left out."""
     match value:
         case float():
             return None if math.isnan(value) else round(value, 5)

@@ -123,8 +123,8 @@ def plan(
 ) -> LeaguePlan:
     """The league at a scale.
 
-    `guests` are users' selectors as `module:Class`; `problems`, `tables`: only these; `seeds`: so many for each
-    problem.
+    `guests` are users' selectors as `module:Class`; `problems`, `tables`: only these; `seeds`: how many each
+    problem has.
     """
     size = league.scale(scale)
     wanted = _chosen("problem", league.problems, problems) or league.chosen_problems(size)

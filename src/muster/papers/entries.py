@@ -1,7 +1,7 @@
 """Entries: how each table and figure of the papers is run here, at three scales, and what is compared with what.
 
 They live in TOML files, one per paper. An entry's experiments are all combinations of its cells (federations) and
-rows (methods, hyper-parameters); everything beside the published set-up stands in its scales.
+rows (methods, hyper-parameters); everything that departs from the published set-up stands in its scales.
 
 Tables called `provenance` say who decided each value. There may be one in a cell, row, scale or base, beside the
 cells or rows for all of them, in an entry, and in the file ([shared.provenance]); the nearest counts.

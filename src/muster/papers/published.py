@@ -1,4 +1,4 @@
-"""What the papers print: numbers with the names of their tables, rows and columns, read from one file a paper."""
+"""What the papers print: numbers, named by table, row and column, read from one file per paper."""
 
 from __future__ import annotations
 

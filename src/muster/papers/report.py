@@ -262,7 +262,7 @@ def _remarks(outcome: Reproduced) -> list[str]:
 
 
 def _tolerances(plan: Plan, asked: Sequence[Compared]) -> str:
-    """By how much numbers may differ beside chance: once where all values share it, else by name."""
+    """By how much numbers may differ beyond chance: once if all values share it, otherwise by name."""
     values = list(dict.fromkeys(number.value for number in asked))
     allowed = [f"{plan.entry.tolerance_of(value):.3g}" for value in values]
     if set(allowed) == {"0"}:

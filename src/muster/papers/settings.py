@@ -360,7 +360,7 @@ def _listed(options: Mapping[str, Any]) -> str:
 
 
 def text(value: Any) -> str:
-    """A setting for people."""
+    """A setting as people read it."""
     if value is None or value in ({}, [], ()):
         return "none"
     if isinstance(value, bool):

@@ -168,7 +168,7 @@ def _times(found: Sequence[Case], runs: Sequence[Result]) -> Iterator[Picture]:
         facts = timing(case.runs[0])
         alt = (
             f"Trainings over virtual time, {case.name}, seed {case.seeds[0]}: {facts['at_work']:.1f} clients at "
-            f"work on average, {facts['wasted']:.0%} of the trainings for nothing."
+            f"work on average, {facts['wasted']:.0%} of the trainings wasted."
         )
         yield Picture("Time", alt, partial(plot_timeline, [case.runs[0]], last=MAX_ROUNDS))
     late = [run for run in runs if flights_of(run).staleness.any()]
@@ -187,7 +187,7 @@ def _groups(found: Sequence[Case]) -> Iterator[Picture]:
 def _cluster_numbers(runs: Sequence[Result]) -> Iterator[Picture]:
     clustering = [run for run in runs if any("clusters" in record.notes for record in run.records)][:MAX_RUNS]
     if clustering:
-        alt = "Heat map of how many clusters the selection found in each round, one row a run."
+        alt = "Heat map of how many clusters the selection found in each round, one row per run."
         yield Picture("Groups of clients", alt, partial(plot_cluster_numbers, clustering))
 
 

@@ -160,7 +160,7 @@ def _evenness(counts: Ints) -> Floats:
 
 
 def _bars(counts: Ints) -> str:
-    """One character a class; classes with a few samples never look empty."""
+    """One character per class; classes with a few samples never look empty."""
     return "".join(_BARS[int(np.ceil(8 * share))] for share in counts / counts.max())
 
 

@@ -166,7 +166,7 @@ def ranks(column: Column, cells: Sequence[Cell]) -> list[Mark | None]:
     """Best and second best of a column; equal is what looks equal.
 
     Two that share the first place leave no second. Cells that miss seeds are not ranked, and where the true value
-    of a censored cell may lie before a place, nobody gets that place.
+    of a censored cell may lie before a place, that place is not awarded.
     """
     nobody: list[Mark | None] = [None] * len(cells)
     if column.better is None or sum(cell.whole for cell in cells) < 2:

@@ -1,4 +1,4 @@
-"""What one must know before believing a report: refused updates, failed clients, runs that did not end."""
+"""What to know before believing a report: refused updates, failed clients, runs that did not finish."""
 
 from __future__ import annotations
 

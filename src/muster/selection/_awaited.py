@@ -17,7 +17,7 @@ _CLIENT, _TRAININGS, _FAILURES, _NOTE = range(4)
 
 
 def nobody() -> Floats:
-    """One row for each client under way: id, trainings used and failures when it was sent off, and a note."""
+    """No client: rows have the id, trainings used and failures when it was sent off, and a note."""
     return np.zeros((0, 4))
 
 

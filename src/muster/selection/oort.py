@@ -177,7 +177,7 @@ class Oort(Selector):
         self._conclude(fed, clients, exploit, replies)
 
     def _warm_up(self, fed: View) -> tuple[Ints, Ints]:
-        """Random clients, none exploited; what they report is learnt nevertheless."""
+        """Random clients, none exploited; what they report is still learnt."""
         sizes = fed.sizes[fed.available].astype(np.float64)
         return fed.weighted_sample(self.clients_per_round, sizes), fed.available[:0]
 

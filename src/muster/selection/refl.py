@@ -33,7 +33,7 @@ def expected_stragglers(durations: Floats, started: Floats, now: float, interval
 @selectors.register("refl")
 @dataclass
 class Refl(Selector):
-    """The least available first: clients that are there now and will hardly be there in the next round."""
+    """The least available first: clients that are there now and are least likely to be there in the next round."""
 
     clients_per_round: int
     #: Share α of the old estimate of a round's duration in the new one.

@@ -37,7 +37,7 @@ class Landed:
 
 @dataclass(frozen=True)
 class TooLate:
-    """An answer that came when nobody waited for it any more: what travelled, and what it told."""
+    """An answer that came after the server had stopped waiting: what travelled, and what it disclosed."""
 
     client: int
     load: Load
@@ -94,7 +94,7 @@ class ServerClock(Clock):
         return engine.collect()
 
     def has_come(self, flights: Flights) -> Bools:
-        """Whose answers are there, among clients that nobody waits for any more."""
+        """Whose answers are there, among clients that the server no longer waits for."""
         return flights.answers & (flights.ends <= self.now)
 
     def give_up(self, dispatch: Dispatch, *, answered: bool) -> None:

@@ -58,7 +58,7 @@ class Conversation:
         self._landed = False
 
     def hold(self) -> None:
-        """Carry out requests until the selector has no more and the server has waited for answers."""
+        """Carry out requests until the selector makes no more and the server has waited for the answers."""
         server = self.server
         self._wait_for_somebody()
         cohorts = 0
@@ -221,7 +221,7 @@ class Conversation:
         ]
 
     def client_failed(self, failure: Failed) -> None:
-        """Tell all observers that a client did not answer a training, or not usably."""
+        """Tell all observers that a client gave no usable answer to a training."""
         for observer in self.server.listeners:
             observer.answered(failure)
         log.warning("round %d: client %d failed: %s", self.round + 1, failure.client, failure.reason)

@@ -92,7 +92,7 @@ class Flights:
 
     @property
     def requests(self) -> list[int]:
-        """The numbers of the requests that anybody is working on, ascending."""
+        """The numbers of the requests that some client is working on, ascending."""
         if len(self) and (self.dispatch == self.dispatch[0]).all():  # so it is unless trainings overlap
             return [int(self.dispatch[0])]
         return list(np.unique(self.dispatch).tolist())

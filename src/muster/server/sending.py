@@ -1,4 +1,4 @@
-"""Telling clients to train: which model they get, what they are to report, what it costs, when they set out."""
+"""Telling clients to train: which model they get, what they report, what it costs, when they start."""
 
 from __future__ import annotations
 

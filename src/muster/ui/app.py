@@ -223,7 +223,7 @@ def make_app(page: PageSettings) -> AccessGuard:
     """The whole app, guarded."""
     views = Views(page)
     with contextlib.suppress(StoreError):  # told to whoever opens the page
-        views.runs()  # thousands take a while to read for the first time: before anybody waits for them
+        views.runs()  # thousands take a while to read the first time: do it before anyone is waiting
     closing = asyncio.Event()
 
     @contextlib.asynccontextmanager

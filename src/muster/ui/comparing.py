@@ -36,7 +36,7 @@ _KEPT = 2000
 
 
 class Results:
-    """Results of runs without models, selections and reports, kept as long as a run has not gone on."""
+    """Results of runs without models, selections and reports, kept until a run has new rounds."""
 
     def __init__(self) -> None:
         self._known: OrderedDict[int, tuple[tuple[str, int], Result]] = OrderedDict()

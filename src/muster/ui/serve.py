@@ -71,5 +71,5 @@ def listening(port: int) -> socket.socket:
 def checked_workspace(folder: Path) -> Path:
     """The workspace; it may still be empty, but must be a folder if it is there."""
     if folder.exists() and not folder.is_dir():
-        raise OutputError(f"{folder} is no folder", expected="a workspace", fix="name it with --workspace")
+        raise OutputError(f"{folder} is not a folder", expected="a workspace", fix="name it with --workspace")
     return folder

@@ -1,6 +1,6 @@
 """Methods over several problems: mean ranks, Friedman's test, and Nemenyi's critical difference (Demšar, 2006).
 
-A problem counts once, with each method's mean over seeds: seeds of one problem are no independent problems.
+A problem counts once, with each method's mean over seeds: seeds of one problem are not independent problems.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How many clusters a selector found, round by round: one row a run."""
+"""How many clusters a selector found, round by round: one row per run."""
 
 from __future__ import annotations
 

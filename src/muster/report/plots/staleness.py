@@ -25,7 +25,7 @@ _MAX_BARS = 30
 
 @picture
 def plot_staleness(results: Sequence[Result]) -> Figure:
-    """Histograms of how many aggregations answers had missed, one panel a case, the mean over its seeds.
+    """Histograms of how many aggregations answers had missed, one panel per case, the mean over its seeds.
 
     What was thrown away because it was too old stands on top, in another colour.
     """

@@ -74,7 +74,7 @@ class Store:
         self._watch = FileWatch(self.path)
 
     def check_present(self) -> None:
-        """Refuse to continue if the database was deleted or overwritten: SQLite would write into the void."""
+        """Refuse to continue if the database was deleted or overwritten: SQLite would write into nothing."""
         if not self._watch.sound():
             raise StoreError(
                 f"the store {self.path} was deleted, replaced or overwritten while it was written to",

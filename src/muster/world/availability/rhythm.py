@@ -193,8 +193,8 @@ def _stretch(characters: Characters, who: Lives, now: Ints) -> Ints:
 class Playback:
     """How far the stretch of each client's life that contains a moment has been played.
 
-    For everybody eleven bytes a client are kept, and all of them are written to in the beginning: touching memory
-    for the first time, here and there, costs more than playing.
+    Eleven bytes per client are kept, and all of them are written at the start: touching memory for the first time,
+    here and there, costs more than playing.
     """
 
     stretch: npt.NDArray[np.integer]
@@ -213,7 +213,7 @@ class Playback:
 
     @classmethod
     def nothing(cls, clients: int) -> Playback:
-        """No stretch of anybody's life."""
+        """Nothing played yet, for any client."""
         return cls(
             np.full(clients, 0, dtype=np.uint32),
             np.full(clients, False),
@@ -271,7 +271,7 @@ def _played(characters: Characters, who: Lives, now: Ints, before: Playback) -> 
 
 
 class RhythmFollower:
-    """Says what `states` says, for everybody and moments that go forward: stretches are played on, not anew.
+    """Gives what `states` gives, for all clients as time advances: stretches are continued, not replayed.
 
     Clients that are still as they were at time 0 cost nothing but a look at their openings.
     """

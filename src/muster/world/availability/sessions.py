@@ -61,7 +61,7 @@ def repeats_after(recorded: traces.Sessions) -> Floats:
 
 
 class SessionFollower:
-    """Says what `states` says, for everybody: copies of a device that do the same are looked up once."""
+    """Gives what `states` gives, for all clients: copies of a device that behave alike are looked up once."""
 
     def __init__(self, recorded: traces.Sessions, clients: int, seed: int) -> None:
         copies = -(-clients // len(recorded))
