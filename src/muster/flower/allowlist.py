@@ -1,7 +1,7 @@
 """The allow-list: which clients there are, and whose signature speaks for each.
 
-A text file with one line per client and key: the identity from the node's configuration, then the public key as it
-is in the node's `.pub` file. A client with two lines may use either key, which is how keys are changed. The file is
+A text file with one line per client and key: the identity from the node's configuration, then the public key as in
+the node's `.pub` file. A client with two lines may use either key, which is how keys are changed. The file is
 read again when it changes: deleting a line takes effect with the next round.
 """
 
