@@ -109,7 +109,7 @@ def test_an_empty_day_is_waited_out(tmp_path):
     assert through_both(tmp_path, values) == [(0, ""), (0, "")]
     records = muster.run(from_dict(values), workers=0).records
     assert len(records) == 8
-    assert any("nobody was there for" in event for record in records for event in record.events)
+    assert any("no client was there for" in event for record in records for event in record.events)
     assert records[-1].ended > DAY
 
 

@@ -98,7 +98,7 @@ class Dataset:
     owner_names: tuple[str, ...] = ()
     #: Features are token ids: kept as integers, not normalised.
     tokens: bool = False
-    #: Tells apart which tokens the ids stand for; "": nobody says.
+    #: Tells apart which tokens the ids stand for; "": unknown.
     vocabulary: str = ""
     #: The picture at the beginning of samples that are vectors.
     picture: LeadingPicture | None = None

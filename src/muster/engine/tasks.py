@@ -120,7 +120,7 @@ class Answered(NamedTuple):
     reports: Mapping[str, Floats]
     #: Client-side filter → whether it changed the row.
     changed: Mapping[str, Ints]
-    #: Which state each client has in its slot now. None: nobody has any.
+    #: Which state each client has in its slot now. None: no client has any.
     present: Present | None
 
     def rows(self, which: slice) -> Answered:

@@ -21,7 +21,7 @@ from muster.flower.wire import WireError
 
 #: How public keys begin that Flower takes: ECDSA on a curve of NIST.
 _KIND = "ecdsa-sha2-"
-#: As nodes write their identities: "partition-id=00" would be a line for nobody.
+#: As nodes write their identities: "partition-id=00" would be a line for no client.
 _LINE = re.compile(rf"(partition-id=(?:0|[1-9][0-9]*)|name=\S(?:.*?\S)??)[ \t]+({_KIND}.*)")
 _FORM = "a line for each client: its identity and its public key, 'partition-id=0 ecdsa-sha2-nistp256 AAAA…'"
 
@@ -81,7 +81,7 @@ def parse(text: str, source: str, *, shared_keys: bool = False) -> Keys:
         if owner != identity and not shared_keys:
             raise ConfigError(
                 f"{source}, line {number}: '{identity}' has the key of '{owner}'",
-                expected="a key of its own for every client, so that nobody can speak for two",
+                expected="a key of its own for every client, so that no one can speak for two",
                 fix="make another key, or set flower.shared_keys = true",
             )
         keys.setdefault(identity, []).append(key)

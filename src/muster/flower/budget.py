@@ -35,7 +35,7 @@ _ROUNDING = 1e-9
 class EpsilonBudget:
     """The entries `epsilon-budget` and `epsilon-book` of a node's configuration."""
 
-    #: What all answers together may spend. None: nobody counts.
+    #: What all answers together may spend. None: nothing is counted.
     epsilon_budget: float | None = None
     #: The file of the account; it must outlive the node's process.
     epsilon_book: str = ""

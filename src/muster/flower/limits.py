@@ -49,7 +49,7 @@ class Limits:
     #: With `max_epsilon`: evaluate for a server all the same, although what an evaluation tells has no noise.
     allow_evaluate: bool = False
     #: Modules whose functions a server's experiment may name ("module:name"), separated by commas; "*": all, "":
-    #: none. None: nobody looks, as on Flower's own nodes, which run the server's code anyway.
+    #: none. None: not checked, as on Flower's own nodes, which run the server's code anyway.
     allow_modules: str | None = None
 
     @classmethod

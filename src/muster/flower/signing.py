@@ -42,12 +42,12 @@ class Asked:
     type: str
     #: Drawn for this message alone; the answer repeats it.
     challenge: str = ""
-    #: Of everything that was sent; empty where nobody checks signatures.
+    #: Of everything that was sent; empty where signatures are not checked.
     digest: bytes = b""
 
 
 def new_challenge() -> str:
-    """A number that nobody can foresee. It is not derived from the seed because it must not come twice; no result
+    """A number that no one can foresee. It is not derived from the seed because it must not come twice; no result
     depends on it."""
     return secrets.token_hex(16)
 

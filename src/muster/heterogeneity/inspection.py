@@ -72,7 +72,7 @@ class Inspection:
     cohort: int
     #: Whether cohorts can differ at all.
     choice: bool
-    #: What was tried on federations like this one; None where nobody has looked.
+    #: What was tried on federations like this one; None where that was not looked up.
     recommendation: Recommendation | None = None
 
     @property

@@ -105,7 +105,7 @@ class Scale:
     rounds: int | None = None
     #: "final" is the mean of this many last evaluations.
     last: int = 1
-    #: Which cells and rows are run when nobody asks for others.
+    #: Which cells and rows are run unless others are asked for.
     cells: str = "*"
     rows: str = "*"
     changes: Changes = field(default_factory=dict)

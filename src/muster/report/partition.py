@@ -90,7 +90,7 @@ def partition_summary(fed: FederatedData) -> list[str]:
     free = int(fed.unassigned().sum())
     lines = [
         f"samples per client: {_range(sizes)}, median {np.median(sizes):,.0f}; "
-        f"{free:,} of {len(fed.dataset.train):,} training samples belong to nobody",
+        f"{free:,} of {len(fed.dataset.train):,} training samples belong to no client",
         f"classes per client: {_range(held)}, mean {held.mean():.1f} of {fed.classes}; "
         f"mean evenness {_evenness(fed.label_histograms).mean():.2f} (0: one class, 1: all alike)",
     ]

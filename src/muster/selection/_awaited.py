@@ -16,7 +16,7 @@ from muster.selection.history import History
 _CLIENT, _TRAININGS, _FAILURES, _NOTE = range(4)
 
 
-def nobody() -> Floats:
+def none_awaited() -> Floats:
     """No client: rows have the id, trainings used and failures when it was sent off, and a note."""
     return np.zeros((0, 4))
 

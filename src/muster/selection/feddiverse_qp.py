@@ -13,7 +13,7 @@ from muster.core.component import Population, grown, state
 from muster.core.errors import ConfigError
 from muster.selection._memory import ask_once, told
 from muster.selection.base import Plan, Selector, Train, View, check_count, selectors
-from muster.selection.feddiverse import everybody
+from muster.selection.feddiverse import all_train
 from muster.signals.base import Signal
 from muster.signals.heterogeneity import InteractionMatrix
 
@@ -75,7 +75,7 @@ class FedDiverseQP(Selector):
     def round(self, fed: View) -> Plan:
         if self.pretrained < self.pretraining_rounds:
             self.pretrained += 1
-            yield everybody(fed)
+            yield all_train(fed)
             return
         self.matrices = yield from ask_once(InteractionMatrix(), self.matrices, fed)
         if self.rule == "greedy":

@@ -11,7 +11,7 @@ import numpy as np
 from muster.core.arrays import Floats, Ints
 from muster.core.component import Population, grown, state
 from muster.core.errors import ConfigError
-from muster.selection._awaited import heard_of, nobody, sent_off, under_way
+from muster.selection._awaited import heard_of, none_awaited, sent_off, under_way
 from muster.selection._ranking import lowest
 from muster.selection.base import Plan, Selector, Train, View, check_count, selectors
 from muster.selection.history import NEVER
@@ -55,7 +55,7 @@ class Refl(Selector):
     #: The round in which each client was chosen last.
     chosen_in: Ints = state(lambda: np.zeros(0, dtype=np.int64))
     #: Clients under way, with a note when each started.
-    awaited: Floats = state(nobody)
+    awaited: Floats = state(none_awaited)
     #: Seconds that a round is expected to last.
     estimate: float | None = state(lambda: None)
     #: The last round in which this method was asked, and the time then.

@@ -95,7 +95,7 @@ class Conversation:
             return
         moment = server.clock.next_arrival(clients)
         if moment > server.clock.now:
-            self.record.events.append(f"nobody was there for {moment - server.clock.now:,.0f} s")
+            self.record.events.append(f"no client was there for {moment - server.clock.now:,.0f} s")
             server.clock.advance(moment)
 
     def _follow(self, view: View) -> None:

@@ -77,9 +77,9 @@ class Flights:
 
     @classmethod
     def none(cls) -> Flights:
-        nobody: Ints = np.empty(0, dtype=np.int64)
+        empty: Ints = np.empty(0, dtype=np.int64)
         never: Floats = np.empty(0)
-        return cls(nobody, nobody, never, never, np.empty(0, dtype=np.bool_), never, never)
+        return cls(empty, empty, never, never, np.empty(0, dtype=np.bool_), never, never)
 
     @classmethod
     def begun(cls, clients: Ints, dispatch: int, now: float, trips: Trips, ties: Floats) -> Flights:

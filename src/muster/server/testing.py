@@ -259,7 +259,7 @@ def _check_hard_times(
     make: Callable[[], Selector], new: Callable[..., FakeFederation], count: int, rounds: int, names: set[str]
 ) -> None:
     federation, selector = new(seed=4), make()
-    federation.play(selector, drop=range(federation.clients))  # nobody has ever answered anything
+    federation.play(selector, drop=range(federation.clients))  # no client has ever answered anything
     federation.play(selector)
     federation, selector = new(seed=2), make()
     half = range(federation.clients // 2)

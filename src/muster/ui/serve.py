@@ -54,7 +54,7 @@ class _Server(uvicorn.Server):
 
 
 def listening(port: int) -> socket.socket:
-    """A socket on the loopback address: nobody else's machine can reach it."""
+    """A socket on the loopback address: no other machine can reach it."""
     listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:

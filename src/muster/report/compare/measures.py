@@ -206,7 +206,7 @@ class Overhead:
     samples_trained: float
     samples_probed: float
     server_seconds: float
-    #: The whole round on the machine that ran it; NaN where nobody measured.
+    #: The whole round on the machine that ran it; NaN where it was not measured.
     seconds: float
 
 

@@ -29,7 +29,7 @@ class Ranking:
     ranks: Floats
     #: Mean over problems, one per method.
     mean: Floats
-    #: In how many problems nobody was better.
+    #: In how many problems no method was better.
     wins: Ints
     #: p of Friedman's test that all methods are alike; NaN for fewer than three methods or two problems.
     friedman_p: float

@@ -234,7 +234,7 @@ def overheads(cases: Sequence[Case]) -> Table:
         (Column("samples probed", form=",.0f", bounds=AMOUNTS), cells("samples_probed")),
         (Column("server", "ms", 1000.0, ",.1f", bounds=AMOUNTS), cells("server_seconds")),
         (Column("whole round", "ms", 1000.0, ",.0f", bounds=AMOUNTS), cells("seconds")),
-        (text_column("told beside the model update"), [Cell(_told(case)) for case in cases]),
+        (text_column("disclosed besides the model update"), [Cell(_told(case)) for case in cases]),
     ]
     notes = (
         "Means of a round. Extra: besides one model to and from every client that trains. Times are those of the "

@@ -50,7 +50,7 @@ NAMES = {
 
 
 class ShownFigure(Figure):
-    """A figure that notebooks show, also where nobody has imported pyplot."""
+    """A figure that notebooks show, even if pyplot was never imported."""
 
     def _repr_png_(self) -> bytes:
         content = io.BytesIO()

@@ -5,8 +5,9 @@ them are. Gaps pass faster in some hours of the day than in others. Nothing is s
 stretches of some sessions, and each stretch follows from the seed, the client and the stretch's number. So any
 client can be asked about any moment, and only the stretch around it is played.
 
-Time 0 is in the middle of everybody's life. Who is online then, and until when, is drawn from a table of openings:
-the states of many lives that had begun long before. So the first look at millions of clients is one draw for each.
+Time 0 is in the middle of every client's life. Who is online then, and until when, is drawn from a table of
+openings: the states of many lives that had begun long before. So the first look at millions of clients is one draw
+for each.
 """
 
 from __future__ import annotations
