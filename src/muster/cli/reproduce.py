@@ -32,7 +32,7 @@ def reproduce(  # noqa: PLR0917 (the options are what they are)
         typer.Option(help='Only these columns or federations: "1*,4". Default: what the scale says, mostly all.'),
     ] = None,
     rows: Annotated[str | None, typer.Option(help='Only these rows: "FedAvg / *".')] = None,
-    seeds: Annotated[int | None, typer.Option(help="How many seeds, from 0.", min=1)] = None,
+    seeds: Annotated[int | None, typer.Option(help="Number of seeds, starting from 0.", min=1)] = None,
     workspace: Workspace = None,
     jobs: Annotated[int | None, typer.Option("--jobs", "-j", help="Runs side by side. Default: cores.")] = None,
     workers: Annotated[int | None, typer.Option("--workers", "-w", help="Worker processes of each run.")] = None,
