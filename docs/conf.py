@@ -33,7 +33,7 @@ extensions = [
     "sphinx_copybutton",
     "repository_links",
 ]
-# Pages are Markdown; those of tutorials/ are notebooks, too, which the build runs.
+# Pages are Markdown; those of tutorials/ are also notebooks, which the build runs.
 source_suffix = {".md": "myst-nb"}
 root_doc = "index"
 # README.md is the same table of contents for those who read the pages as files.

@@ -6,12 +6,17 @@ from typing import Any
 
 import pytest
 import torch
+from hypothesis import HealthCheck, settings
 
 import muster
 from muster.experiment import from_dict
 
 #: Fixtures that tests of several rooms share.
 pytest_plugins = ("fixtures.bert", "fixtures.clients", "fixtures.results")
+
+# How quickly examples are made depends on what else the machine is doing, and on coverage.
+settings.register_profile("muster", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("muster")
 
 TINY: dict[str, Any] = {
     "rounds": 3,

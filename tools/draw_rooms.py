@@ -1,4 +1,4 @@
-"""Draws the rooms of the package and who imports whom, and writes the table of rooms: `make graph`.
+"""Draws the rooms of the package and what they import, and writes the table of rooms: `make graph`.
 
 The order of the rooms is that of the import contract in pyproject.toml; the imports are read from the code (as
 `lint-imports` does), and what a room is for from the docstring of its package.
@@ -178,7 +178,7 @@ def draw_house(axes: Axes, names: list[str], counts: Imports) -> None:
     axes.set_xlim(min(xs) - 0.9, max(xs) + 0.9)
     axes.set_ylim(min(ys) - 0.5, max(ys) + 0.5)
     axes.axis("off")
-    axes.set_title("Who stands on whom (implied arrows left out)", fontsize=10, color=INK)
+    axes.set_title("Which room depends on which (implied arrows left out)", fontsize=10, color=INK)
 
 
 def draw_matrix(axes: Axes, names: list[str], counts: Imports) -> None:
@@ -189,7 +189,7 @@ def draw_matrix(axes: Axes, names: list[str], counts: Imports) -> None:
         axes.plot([number, number], [-0.5, size - 0.5], color="#e6ebf0", linewidth=0.6, zorder=1)
         axes.plot([-0.5, size - 0.5], [number, number], color="#e6ebf0", linewidth=0.6, zorder=1)
         axes.plot(number, number, marker="s", color=BOX_EDGE, markersize=5, zorder=2)
-    for (upper, lower), count in counts.items():
+    for (upper, lower), count in sorted(counts.items()):
         strength = min(1.0, 0.25 + count / 30)
         axes.text(
             names.index(lower), names.index(upper), str(count), ha="center", va="center", fontsize=7, color=INK,

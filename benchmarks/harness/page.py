@@ -17,12 +17,14 @@ QUIET = 0.1
 STARTUP_SECONDS = 6.0
 #: The part of the results with tables that leave other systems out, and are newer than those that have them.
 PARTIAL = "speed without peers"
+#: Speed against a bare loop that is lower by more than this has fallen.
+LOSS = 0.02
 SIZES = {"cohort": "clients a round", "clients": "clients in all", "workers": "worker"}
 
 
 def write_page(measured: Mapping[str, Any]) -> None:
     speed = {name: measured["speed"][name] for name in CASES if name in measured.get("speed", {})}
-    sections = [_summary(speed, measured.get(PARTIAL, {}))]
+    sections = [_summary(speed, measured.get(PARTIAL, {})), _change(speed, measured.get(PARTIAL, {}))]
     sections += [_speed(CASES[name], entry, measured) for name, entry in speed.items()]
     sections += [_limits(measured), _profile(measured.get("profile", {})), _startup(measured), _memory(measured)]
     write_measured(DOCS / "benchmarks.md", "\n\n".join(section for section in sections if section))
@@ -52,6 +54,34 @@ def _summary(speed: Mapping[str, Any], partial: Mapping[str, Any]) -> str:
                 aim = f"≥ {target.at_least:g}"
                 rows.append([CASES[name].title, rates[target.against].title, f"{ratio:.2f}", aim, reached])
     return f"## Summary\n\n{as_markdown(rows)}\n\n![Muster's speed against each side](images/engine-speed.png)"
+
+
+def _change(before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
+    """Speed against the bare loops of the same run, then and now."""
+    rows = [["workload", "against", "before", "after", "change", f"fell by at most {100 * LOSS:.0f} %"]]
+    for name, entry in before.items():
+        then, now = _rates(entry), _rates(after.get(name, {"values": {}}))
+        for side in (side for side in ("bare", "plain") if side in then and side in now):
+            change = paired_ratio(now["muster"], now[side]) / paired_ratio(then["muster"], then[side]) - 1
+            ratios = [_ratio_and_range(rates, side) for rates in (then, now)]
+            word = "yes" if change >= -LOSS else "**no**"
+            rows.append([CASES[name].title, TITLES[side], *ratios, f"{100 * change:+.1f} %", word])
+    if len(rows) == 1:
+        return ""
+    dates = [
+        " and ".join(dict.fromkeys(e["conditions"]["date"] for e in part.values())) for part in (before, after)
+    ]
+    text = (
+        "Muster's rate divided by that of a bare loop in the same repeat: the median over repeats, with "
+        f"the smallest and the largest in brackets. Before: {dates[0]}; after: {dates[1]}. "
+        "The commands are given with the tables of each workload."
+    )
+    return f"## Has Muster become slower?\n\n{text}\n\n{as_markdown(rows)}"
+
+
+def _ratio_and_range(rates: Mapping[str, Rates], side: str) -> str:
+    ratios = [a / b for a, b in zip(rates["muster"].values, rates[side].values, strict=True)]
+    return f"{statistics.median(ratios):.3f} ({min(ratios):.2f} – {max(ratios):.2f}; {len(ratios)} repeats)"
 
 
 def _conditions(entry: Mapping[str, Any]) -> str:

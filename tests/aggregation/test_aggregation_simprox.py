@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from muster.aggregation._gram import InnerProducts
-from muster.aggregation.simprox import SimProx, cosines, gaussian, similarities, weights, weights_from
+from muster.aggregation.simprox import SimProx, cosines_of_updates, gaussian, similarities, weights, weights_from
 from muster.core.errors import ConfigError
 from muster.pacing.buffered import Buffered
 
@@ -69,7 +69,7 @@ def test_gaussian_similarity_of_the_worked_example() -> None:
 def test_similarities_of_the_worked_example() -> None:
     movements = MODELS - GLOBAL
     inner = InnerProducts(movements @ movements.T, movements @ GLOBAL, float(GLOBAL @ GLOBAL))
-    between, to_global = cosines(inner)
+    between, to_global = cosines_of_updates(inner)
     np.testing.assert_allclose(between[np.triu_indices(3, 1)], [0, 0.707107, 0.707107], atol=1e-6)
     assert to_global.mean() == pytest.approx(0.804738, abs=1e-6)
     mean = (similarities(inner, threshold=0.5).sum(axis=1) - 1) / 2

@@ -225,3 +225,20 @@ def test_a_run_without_other_systems_stands_beside_the_table_that_has_them() -> 
     assert "| pfl-research | 5.00 |" in summary
     section = page._speed(CASES["mlp"], complete["mlp"], {"speed": complete, page.PARTIAL: later})
     assert section.index("pfl-research") < section.index("Measured again, without other systems")
+
+
+def test_the_page_says_where_speed_has_fallen() -> None:
+    def entry(date: str, **values: list[float]) -> dict[str, object]:
+        return {"conditions": {"date": date}, "values": values}
+
+    before = {
+        "mlp": entry("then", muster=[40.0], plain=[10.0], bare=[20.0]),
+        "logistic": entry("then", muster=[1.0]),
+    }
+    after = {"mlp": entry("now", muster=[39.5], plain=[10.0], bare=[20.5])}
+    section = page._change(before, after)
+    assert "| plain loop, one process | 4.000 (4.00 – 4.00; 1 repeats) |" in section
+    assert "| 3.950 (3.95 – 3.95; 1 repeats) | -1.2 % | yes |" in section
+    assert "| 1.927 (1.93 – 1.93; 1 repeats) | -3.7 % | **no** |" in section
+    assert "Before: then; after: now." in section
+    assert page._change(before, {}) == ""

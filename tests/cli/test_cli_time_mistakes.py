@@ -109,7 +109,7 @@ def test_an_empty_day_is_waited_out(tmp_path):
     assert through_both(tmp_path, values) == [(0, ""), (0, "")]
     records = muster.run(from_dict(values), workers=0).records
     assert len(records) == 8
-    assert any("nobody was there for" in event for record in records for event in record.events)
+    assert any("no client was there for" in event for record in records for event in record.events)
     assert records[-1].ended > DAY
 
 
@@ -133,7 +133,7 @@ def test_the_summary_of_a_run_tells_its_time_and_what_was_for_nothing(tmp_path):
     costs = muster.run(from_dict(tomllib.loads(config.read_text())), workers=0).ledger.total()
     lines = [" ".join(line.split()) for line in shown.output.splitlines()]
     assert f"time that clients took {costs.virtual_seconds:.2g} s" in lines
-    assert f"trainings for nothing (left, late or too stale) {costs.wasted_trainings}" in lines
+    assert f"wasted trainings (left, late or too stale) {costs.wasted_trainings}" in lines
     assert costs.wasted_trainings == 16
 
 

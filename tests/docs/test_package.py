@@ -67,3 +67,14 @@ def test_templates_of_issues_ask_for_what_they_need():
         ids = [part["id"] for part in content["body"]]
         assert len(set(ids)) == len(ids) > 0
         assert any(part.get("validations", {}).get("required") for part in content["body"])
+
+
+def test_coverage_has_a_floor_that_hosted_ci_enforces():
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["coverage"]
+    assert settings["report"]["fail_under"] > 50
+    assert settings["run"] == {"source": ["muster"], "branch": True}
+    (recipe,) = re.findall(r"^coverage:.*\n\t(.*)$", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
+    assert "--cov " in recipe
+    assert "--no-cov" not in recipe
+    targets = re.search(r"target: \[(.*)\]", (ROOT / ".github/workflows/ci.yml").read_text(encoding="utf-8"))
+    assert "coverage" in targets[1].split(", ")

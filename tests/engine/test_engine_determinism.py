@@ -82,7 +82,7 @@ def test_an_engine_that_is_dropped_leaves_no_process_behind(tiny):
     parts = muster.experiment.build_parts(tiny(), workers=2)
     parts.server().run(1)
     assert isinstance(parts.engine, LocalEngine)
-    pids = parts.engine.worker_pids
+    pids = parts.engine._pool.pids
     assert len(pids) == 2
     del parts
     gc.collect()

@@ -253,9 +253,9 @@ def test_a_client_whose_worker_hangs_is_a_recorded_failure_and_the_run_goes_on(t
         server = parts.server()
 
         def stop_one() -> None:
-            while not engine.worker_pids:
+            while engine._pool is None:
                 time.sleep(0.01)
-            os.kill(engine.worker_pids[0], signal.SIGSTOP)
+            os.kill(engine._pool.pids[0], signal.SIGSTOP)
 
         thread = threading.Thread(target=stop_one)
         thread.start()

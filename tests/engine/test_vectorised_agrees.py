@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import nn
 
-from muster.data.federated import Dataset, FederatedData, Index, Normalisation, Picture, Samples
+from muster.data.federated import Dataset, FederatedData, Index, LeadingPicture, Normalisation, Samples
 from muster.engine.base import AskOrder, TrainOrder
 from muster.engine.local import LocalEngine
 from muster.engine.task import Place
@@ -76,7 +76,7 @@ def pictures(beginning: bool = False) -> FederatedData:
     owners = rng.permutation(np.repeat(CLIENTS, SIZES))
     parts = samples(sum(SIZES)), samples(20)
     if beginning:
-        dataset = Dataset("medley", *parts, CLASSES, picture=Picture(PICTURE, normalisation))
+        dataset = Dataset("medley", *parts, CLASSES, picture=LeadingPicture(PICTURE, normalisation))
     else:
         dataset = Dataset("pictures", *parts, CLASSES, normalisation=normalisation)
     return FederatedData(dataset, Index.from_owners(owners, len(SIZES)))

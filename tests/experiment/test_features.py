@@ -243,7 +243,7 @@ def test_a_network_that_cannot_be_taken_apart_trains_whole(caplog):
 
 
 def test_features_that_would_fill_the_disk_are_not_kept(caplog, monkeypatch):
-    monkeypatch.setattr("muster.experiment.features.MOST_BYTES", 64 * 4 * 90)
+    monkeypatch.setattr("muster.experiment.features.MAX_BYTES", 64 * 4 * 90)
     module = build_ingredients(experiment()).module
     with caplog.at_level(logging.INFO):
         assert with_features(pictures(), module, workers=0)[1] is module

@@ -300,7 +300,7 @@ def test_a_client_whose_session_ends_drops_out(tiny, tmp_path):
 def test_the_clock_goes_on_to_the_next_session(tiny, tmp_path):
     sessions = [([100.0 + i], [900.0]) for i in range(12)]
     result = run(on_trace(tiny, tmp_path, sessions, rounds=1), workers=0)
-    assert "nobody was there for 100 s" in result.records[0].events
+    assert "no client was there for 100 s" in result.records[0].events
     assert result.records[0].began == 0
     assert result.records[0].ended > 100
 
@@ -312,7 +312,7 @@ def test_a_day_without_anybody_is_waited_out(tiny, tmp_path):
     file = json.loads((tmp_path / "trace.json").read_text())
     (tmp_path / "trace.json").write_text(json.dumps([{**entry, "finish": 172_800.0} for entry in file]))
     result = run(experiment, workers=0)
-    assert any(event.startswith("nobody was there for") for record in result.records for event in record.events)
+    assert any(event.startswith("no client was there for") for record in result.records for event in record.events)
     assert result.records[-1].ended > 172_800
 
 

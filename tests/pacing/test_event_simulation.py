@@ -284,7 +284,7 @@ def test_same_arrivals_staleness_weights_and_model(name, seed):
         assert dict(zip(training.clients, training.weights, strict=True)) == pytest.approx(weights)
     assert result.ledger.total().wasted_trainings == slow.wasted
     np.testing.assert_allclose(result.parameters, slow.model, atol=1e-4)
-    assert any("nobody was there for" in event for r in result.records for event in r.events)
+    assert any("no client was there for" in event for r in result.records for event in r.events)
     seen = {how for r in result.records for t in r.trainings for how in t.flown.outcome}
     assert {"used", "left"} <= seen  # the worlds are rough enough
     if pacing.max_staleness is not None:

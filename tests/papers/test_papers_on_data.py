@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from fixtures.papers import undecided
 from muster.cli.app import app
 from muster.papers.entries import SCALES, entries
-from muster.papers.planning import as_published, plan, undecided
+from muster.papers.planning import as_published, plan
 from muster.papers.stand_ins import is_here, wanted_data
 
 pytestmark = pytest.mark.realdata

@@ -7,12 +7,13 @@ from typing import Any
 
 import pytest
 
+from fixtures.papers import undecided
 from muster.config.provenance import leaves
 from muster.config.workloads import workload, workload_sources, workload_summaries
 from muster.papers.entries import entries, entry
 from muster.papers.outcome import outcome
-from muster.papers.planning import as_published, decisions, plan, undecided
-from muster.papers.published import Number, Range, paper
+from muster.papers.planning import as_published, decisions, plan
+from muster.papers.published import Number, PublishedRange, paper
 from muster.papers.report import heading, page
 from muster.training.base import LocalTraining
 
@@ -66,8 +67,8 @@ def test_published_numbers(place):
 
 def test_ranges_of_the_text_are_ranges():
     figure = paper("probing").parts["figure8"]
-    assert figure.at("accuracy, %", "final") == Range(37, 38)
-    assert figure.at("loss", "final") == Range(2.3, 2.4)
+    assert figure.at("accuracy, %", "final") == PublishedRange(37, 38)
+    assert figure.at("loss", "final") == PublishedRange(2.3, 2.4)
 
 
 @pytest.mark.parametrize("figure", [f"figure{number}" for number in range(1, 15) if number not in (8, 12)])

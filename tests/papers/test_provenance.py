@@ -6,11 +6,12 @@ import dataclasses
 
 import pytest
 
+from fixtures.papers import undecided
 from muster.config.provenance import Provenance, Sources, leaves
 from muster.config.workloads import workload, workload_sources, workload_summaries
 from muster.core.errors import ConfigError
 from muster.papers.entries import Decided, PaperEntry, Scale, Value, entries
-from muster.papers.planning import decisions, plan, undecided
+from muster.papers.planning import decisions, plan
 from muster.papers.published import PAPERS, Published
 from muster.papers.report import heading
 from muster.papers.settings import (
@@ -130,7 +131,7 @@ def test_the_heading_lists_what_is_not_from_the_paper(example):
     assert "from public code (theirs): training.momentum 0.9" in lines
     assert "our choice (not stated): partition.scheme iid, partition.clients 4" in lines
     assert "our choice (a guess): aggregation.momentum 0.5 (two)" in lines
-    assert any(line.startswith("nobody says who decided: ") and "rounds 10" in line for line in lines)
+    assert any(line.startswith("no source says who decided: ") and "rounds 10" in line for line in lines)
     assert not any("training.lr" in line for line in lines), "what the paper states is not listed"
 
 
@@ -231,4 +232,4 @@ def _undecided_in_workload(name: str) -> list[str]:
 def test_the_heading_never_leaves_open_who_decided(name):
     for one in entries().values():
         if one.paper == name:
-            assert not [line for line in heading(plan(one, "paper", here=everything)) if "nobody says" in line]
+            assert not [line for line in heading(plan(one, "paper", here=everything)) if "no source says" in line]

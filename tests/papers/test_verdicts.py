@@ -13,7 +13,7 @@ from muster.papers import published as publishing
 from muster.papers.entries import Claim, PaperEntry, Scale, Value, entries, entry
 from muster.papers.outcome import Compared, checked
 from muster.papers.planning import Plan
-from muster.papers.published import Number, Published, Range
+from muster.papers.published import Number, Published, PublishedRange
 from muster.papers.verdicts import (
     NOTHING,
     Ours,
@@ -289,14 +289,14 @@ def test_a_number_is_apart_beyond_tolerance_spread_and_chance():
 
 def test_ranges_are_checked():
     close = ours(80, 80.1, 79.9)
-    assert p_apart(close, Range(79, 81), 0.0) == 1
-    assert p_apart(close, Range(70, 79), 0.0) < 0.05
-    assert p_apart(close, Range(81, 85), 0.0) < 0.05
-    assert Range(37, 38).apart(37.5) == 0
-    assert Range(37, 38).apart(40) == 2
-    assert Range(37, 38).apart(36) == -1
+    assert p_apart(close, PublishedRange(79, 81), 0.0) == 1
+    assert p_apart(close, PublishedRange(70, 79), 0.0) < 0.05
+    assert p_apart(close, PublishedRange(81, 85), 0.0) < 0.05
+    assert PublishedRange(37, 38).apart(37.5) == 0
+    assert PublishedRange(37, 38).apart(40) == 2
+    assert PublishedRange(37, 38).apart(36) == -1
     read = publishing._printed
-    assert read("37 to 38", "") == read("38–37", "") == Range(37, 38)
+    assert read("37 to 38", "") == read("38–37", "") == PublishedRange(37, 38)
     assert read("not scalable", "") == "not scalable"
     assert read([88.01, 0.96], "") == Number(88.01, 0.96)
     with pytest.raises(ConfigError, match='a range is written as "37 to 38"'):

@@ -82,7 +82,7 @@ def stopped(tiny: Any, tmp_path: Path) -> tuple[muster.Experiment, Path]:
 
 
 def rewritten(folder: Path, change: Any, method: int = zipfile.ZIP_STORED) -> None:
-    """Change the tree of a checkpoint; its check sums are right again."""
+    """Change the tree of a checkpoint; its checksums are right again."""
     (path,) = folder.glob("checkpoints/*/*.muster")
     with zipfile.ZipFile(path) as archive:
         members = {name: archive.read(name) for name in archive.namelist()}

@@ -17,12 +17,12 @@ from muster.config.experiment import from_dict, load
 from muster.core.errors import ConfigError, OutputError
 from muster.experiment.sweep import load_sweep
 from muster.report.compare import Options, compare
-from muster.report.gallery import MOST_LINES, drawn, gallery, target
+from muster.report.gallery import MAX_LINES, drawn, gallery, target
 from muster.report.page import report_page, write_report
 from muster.report.warnings import warnings
 from muster.results.cases import cases
 from muster.results.settings import nested, own_settings, recipe, shared_settings
-from muster.server.origin import Provenance
+from muster.server.origin import Origin
 
 EVIL = ('<script>alert("1")</script>', "a\"b' onload='x' & $5$ `code` _")
 VOID = {"meta", "img", "source", "br", "hr", "link", "input"}
@@ -148,7 +148,7 @@ def test_cases_can_be_taken_out_of_the_tables(runs, made, monkeypatch):
 
 def test_every_run_has_a_row(runs, monkeypatch):
     monkeypatch.setattr("muster.report.page.gallery", lambda _: [])
-    origin = Provenance("0123456789abcdef", "complete", "", "0.1 (abc)", {"torch": "9.9"}, 0.0, 1e9, 12.5)
+    origin = Origin("0123456789abcdef", "complete", "", "0.1 (abc)", {"torch": "9.9"}, 0.0, 1e9, 12.5)
     named = [replace(run, name=f"run-{n}", provenance=origin) for n, run in enumerate(runs)]
     text = read(report_page(named)).text
     for number in range(4):
@@ -162,7 +162,7 @@ def test_unfinished_runs_are_named_but_not_compared(runs, made, monkeypatch):
     error = "cannot go on"
     begun = replace(
         made("begun", accuracies=[0.9], complete=False, rounds=7, selection={"method": "x"}),
-        provenance=Provenance(status="failed", error=error),
+        provenance=Origin(status="failed", error=error),
     )
     text = read(report_page([*runs, begun])).text
     assert "begun, seed 0: failed after 1 of 7 rounds. cannot go on" in text
@@ -209,9 +209,9 @@ def test_which_pictures_there_are(made):
 
 
 def test_of_many_cases_the_best_are_drawn(made):
-    runs = [made(f"m{n}", accuracies=[n / 20], selection={"method": f"m{n}"}) for n in range(MOST_LINES + 3)]
+    runs = [made(f"m{n}", accuracies=[n / 20], selection={"method": f"m{n}"}) for n in range(MAX_LINES + 3)]
     assert [case.name for case in drawn(compare(runs).alone, "accuracy")] == [
-        f"m{n}" for n in range(3, MOST_LINES + 3)
+        f"m{n}" for n in range(3, MAX_LINES + 3)
     ]
 
 
@@ -229,8 +229,8 @@ def test_what_went_wrong_is_told(made):
     second.trainings[0].failed = {4: "gone"}
     third.trainings[0].clients = []
     third.events = ["client 5 joined"]
-    other = replace(made("b"), provenance=Provenance(code_version="1-dirty", environment={"torch": "1"}))
-    run = replace(run, provenance=Provenance(code_version="2", environment={"torch": "2"}))
+    other = replace(made("b"), provenance=Origin(code_version="1-dirty", environment={"torch": "1"}))
+    run = replace(run, provenance=Origin(code_version="2", environment={"torch": "2"}))
     assert warnings([run, other]) == [
         "a, seed 0: not complete after 3 of 9 rounds.",
         "a, seed 0: 2 updates were refused (33.3% of all trainings): too long (2 ×).",

@@ -51,7 +51,7 @@ def test_the_table_says_who_has_what():
 
 def test_the_summary_counts_what_nobody_has():
     lines = partition_summary(by_hand())
-    assert lines[0] == "samples per client: 3 to 4, median 4; 2 of 9 training samples belong to nobody"
+    assert lines[0] == "samples per client: 3 to 4, median 4; 2 of 9 training samples belong to no client"
     assert lines[1].startswith("classes per client: 1 to 2, mean 1.5 of 3; mean evenness 0.26")
     assert lines[2] == "1 of 2 clients have no test samples"
 

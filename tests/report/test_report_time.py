@@ -97,7 +97,7 @@ def test_comparison_with_time(flown, made):
     comparison = compare([flown("a"), flown("a", 1), flown("b"), flown("b", 1)], Options(targets=(0.5,)))
     scores, time, target = (comparison.tables[name] for name in ("scores", "time", "targets"))
     assert [cell.value for cell in scores.column("virtual time")] == [60, 60]
-    assert [cell.value for cell in scores.column("for nothing")] == pytest.approx([3 / 7, 3 / 7])
+    assert [cell.value for cell in scores.column("wasted")] == pytest.approx([3 / 7, 3 / 7])
     assert [cell.value for cell in time.column("at work")] == pytest.approx([175 / 60] * 2)
     assert [cell.value for cell in target.column("virtual seconds")] == [30, 30]
     assert "time" not in compare([made()]).tables
@@ -176,7 +176,7 @@ def test_curves_and_targets_are_over_virtual_time_where_there_is_any(flown, made
     assert draw("curves", [made()]).axes[1].get_xlabel() == "client trainings"
     left, right = draw("time-to-target", [flown()], target=0.8).axes
     assert "virtual time" in left.get_xlabel()
-    assert right.texts[0].get_text() == "4 + 3 for nothing"
+    assert right.texts[0].get_text() == "4 + 3 wasted"
 
 
 def test_a_report_of_a_run_with_time(tiny):

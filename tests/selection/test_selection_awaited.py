@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from muster.selection._awaited import heard_of, nobody, sent_off, under_way, without
+from muster.selection._awaited import heard_of, none_awaited, sent_off, under_way, without
 from muster.selection.history import History
 
 
@@ -10,7 +10,7 @@ def test_who_answers_fails_or_stays_away():
     history = History(8)
     history.trained(np.array([2, 5]), 0)
     history.failed(np.array([5]))
-    awaited = sent_off(nobody(), np.array([5, 2]), history, np.array([0.5, 0.2]))
+    awaited = sent_off(none_awaited(), np.array([5, 2]), history, np.array([0.5, 0.2]))
     awaited = sent_off(awaited, np.array([1, 7]), history, 9.0)
     assert len(heard_of(awaited, history).awaited) == 4, "what was before they set out is no news"
     history.failed(np.array([2, 7]))
@@ -25,7 +25,7 @@ def test_who_answers_fails_or_stays_away():
 def test_who_failed_before_it_answered_has_answered():
     """A question that it left open counts as a failure, the training after it does not."""
     history = History(3)
-    awaited = sent_off(nobody(), np.array([1]), history)
+    awaited = sent_off(none_awaited(), np.array([1]), history)
     history.failed(np.array([1]))
     history.trained(np.array([1]), 0)
     news = heard_of(awaited, history)
@@ -35,7 +35,7 @@ def test_who_failed_before_it_answered_has_answered():
 
 def test_who_is_idle_without_news_never_set_out():
     history = History(6)
-    awaited = sent_off(nobody(), np.array([1, 3, 5]), history)
+    awaited = sent_off(none_awaited(), np.array([1, 3, 5]), history)
     history.trained(np.array([3]), 0)
     news = heard_of(awaited, history, idle=np.array([2, 3, 5]))
     assert news.answered.tolist() == [3]
@@ -45,7 +45,7 @@ def test_who_is_idle_without_news_never_set_out():
 
 def test_who_sets_out_again_is_awaited_once():
     history = History(4)
-    awaited = sent_off(nobody(), np.array([1, 2]), history, 1.0)
+    awaited = sent_off(none_awaited(), np.array([1, 2]), history, 1.0)
     awaited = sent_off(awaited, np.array([2]), history, 2.0)
     assert [column.tolist() for column in under_way(awaited)] == [[1, 2], [1.0, 2.0]]
     assert under_way(without(awaited, np.array([2, 3])))[0].tolist() == [1]

@@ -40,8 +40,8 @@ def test_zero_vectors_get_the_stated_angle():
 
 def test_squared_distances_equal_the_pairwise_form(rows):
     expected = cdist(rows.astype(np.float64), rows.astype(np.float64), "sqeuclidean")
-    np.testing.assert_allclose(clustering.squared_distances(rows), expected, rtol=1e-10)
-    np.testing.assert_allclose(clustering.squared_distances(rows + np.float32(64)), expected, rtol=1e-4)
+    np.testing.assert_allclose(clustering.squared_row_distances(rows), expected, rtol=1e-10)
+    np.testing.assert_allclose(clustering.squared_row_distances(rows + np.float32(64)), expected, rtol=1e-4)
 
 
 def test_ward_on_rows_equals_scipy_on_features():

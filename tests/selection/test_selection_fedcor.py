@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from muster.core.errors import ConfigError
-from muster.selection.fedcor import FedCor, discounts, fit, gradient, initial, residuals_of, select
+from muster.selection.fedcor import FedCor, by_measured, discounts, fit, gradient, initial, residuals_of, select
 
 COVARIANCE = np.array([[1, 0.8, 0.1], [0.8, 1, 0.2], [0.1, 0.2, 1]])
 QUICK = {"warmup": 2, "interval": 3, "steps": (20, 5)}
@@ -89,7 +89,9 @@ def test_gradient_equals_finite_differences(likelihood):
         step[cell] = 1e-6
         up, down = (log_likelihood(changes, x + sign * step, weights, 0.3, likelihood) for sign in (1, -1))
         numeric[cell] = (up - down) / 2e-6
-    np.testing.assert_allclose(gradient(changes, x, weights, 0.3, likelihood), numeric, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(
+        gradient(by_measured(changes, weights), x, 0.3, likelihood), numeric, rtol=1e-5, atol=1e-6
+    )
 
 
 @pytest.mark.parametrize("likelihood", ["marginal", "leave-one-out"])

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from muster.core.errors import ConfigError
-from muster.selection.hcsfed import HCSFed, allocate, centres, shares, variability
+from muster.selection.hcsfed import HCSFed, allocate, group_centres, shares, variability
 
 A = np.array([[1, 0], [1.2, 0], [0.8, 0], [1, 1]])
 B = np.array([[5, 5], [9, 9]], dtype=float)
@@ -55,7 +55,7 @@ def test_slots_by_size_where_nothing_varies():
 
 
 def test_centres_of_fewer_points_than_clusters():
-    assert len(centres(np.ones((5, 2)), 3, np.random.default_rng(0))) == 1
+    assert len(group_centres(np.ones((5, 2)), 3, np.random.default_rng(0))) == 1
 
 
 def test_everybody_trains_once_and_then_the_budget(federation):

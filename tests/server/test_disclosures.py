@@ -6,7 +6,7 @@ from muster.aggregation.base import aggregators
 from muster.selection.base import selectors
 from muster.server.checks import signals_of
 from muster.server.disclosures import of_aggregation, of_selection
-from muster.server.trial import requests_in_trial, with_defaults
+from muster.server.trial import requests_in_trial, selector_with_defaults
 
 
 def often(rows):
@@ -54,7 +54,7 @@ def test_every_method_is_covered():
 @pytest.mark.parametrize("name", selectors.names())
 def test_every_method_declares_what_it_asks_for(name):
     """Nothing depends on it, but a run that cannot work should be refused before round 1."""
-    selector = with_defaults(name)
+    selector = selector_with_defaults(name)
     if selector is not None:
         asked = {signal.name for _, request in requests_in_trial(selector) for signal in signals_of(request)}
         assert asked <= {signal.name for signal in selector.needs()}

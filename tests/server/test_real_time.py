@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from muster.engine.base import TrainOrder
-from muster.engine.live import Arrival, Live, Problem
+from muster.engine.live import Arrival, Live, LostAnswer
 from muster.engine.task import Place
 from muster.pacing.base import Wait, landing
 from muster.selection.base import Train
@@ -23,7 +23,7 @@ POLL = 0.25
 class Scripted(Live):
     """Trainings that end at known moments of a clock that a pause moves on."""
 
-    def __init__(self, ends: dict[int, float], problems: dict[int, Problem]) -> None:
+    def __init__(self, ends: dict[int, float], problems: dict[int, LostAnswer]) -> None:
         self.now, self._ends, self._problems = 50.0, ends, problems
         self._told: set[int] = set()
 
@@ -70,7 +70,7 @@ def test_who_has_landed_is_what_the_rule_says_that_knows_when_everybody_arrives(
     ends, failing, answers, seconds, least
 ):
     moments = {client: end / 4 for client, end in enumerate(ends)}
-    live = Scripted(moments, {client: Problem("broken") for client in failing})
+    live = Scripted(moments, {client: LostAnswer("broken") for client in failing})
     clock = RealClock(live, None, 0)
     airspace = airspace_of(clock, len(ends))
     began, wait = clock.now, Wait(answers, seconds=seconds, least=least)

@@ -11,7 +11,7 @@ from starlette.testclient import TestClient
 import muster
 from muster.experiment import from_dict
 from muster.results.store import Store
-from muster.ui.app import Page, make_app
+from muster.ui.app import PageSettings, make_app
 
 EVIL = "<script>alert(1)</script>"
 TOKEN = "a-token"
@@ -61,7 +61,9 @@ class Visitor:
     """Asks a page, with its token unless told otherwise."""
 
     def __init__(self, folder: Path, **options: Any) -> None:
-        self.client = TestClient(make_app(Page(folder, TOKEN, **options)), base_url="http://127.0.0.1:8000")
+        self.client = TestClient(
+            make_app(PageSettings(folder, TOKEN, **options)), base_url="http://127.0.0.1:8000"
+        )
 
     def ask(self, path: str, *, status: int = 200, headers: dict[str, str] | None = None, **params: Any) -> Any:
         given = {"Authorization": f"Bearer {TOKEN}"} if headers is None else headers

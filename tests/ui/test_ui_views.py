@@ -18,7 +18,7 @@ from muster.report.looks import looks
 from muster.report.render import cell_text
 from muster.results.store import Store
 from muster.ui import federation
-from muster.ui.app import Page, Views
+from muster.ui.app import PageSettings, Views
 from muster.ui.comparing import Results
 from muster.ui.database import reading
 from muster.ui.participation import FATES, LEFT_OUT, TRAINED, Participation, ordered, selection_map
@@ -258,7 +258,7 @@ def test_a_comparison_of_chosen_runs_at_equal_work(page, results):
 
 
 def test_a_run_that_was_renamed_is_compared_under_its_new_name(workspace):
-    views, results = Views(Page(workspace, "token")), Results()
+    views, results = Views(PageSettings(workspace, "token")), Results()
     entry = next(iter(views.watcher.fresh().entries.values()))
     with reading(workspace) as connection:
         assert results.read(connection, entry).name == "random"
@@ -299,7 +299,7 @@ def some_participation(rounds, clients):
 
 def test_a_large_map_counts_together_and_loses_nobody():
     taken = some_participation(1000, 50)
-    found = selection_map(taken, 50, np.arange(50), most_columns=90, most_rows=20)
+    found = selection_map(taken, 50, np.arange(50), max_columns=90, max_rows=20)
     assert (found["width"], found["height"]) == (90, 20)
     planes = {name: np.frombuffer(base64.b64decode(text), np.uint8) for name, text in found["planes"].items()}
     assert planes["trained"].sum() == 2000
@@ -326,7 +326,7 @@ def test_rounds_are_read_once_and_in_any_portions(workspace, results):
 
 
 def test_what_one_request_was_given_stays_while_another_reads_on(workspace):
-    views = Views(Page(workspace, "token"))
+    views = Views(PageSettings(workspace, "token"))
     now = next(iter(views.watcher.fresh().entries.values()))
     before = replace(now, facts=now.facts | {"done": 3})
     taken, table = views._clients(before, facts=False)

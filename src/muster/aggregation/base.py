@@ -309,7 +309,7 @@ def buffers_of(spec: ParameterSpec) -> slice:
 
 
 def among_more(mean: Floats, before: int, now: int) -> Floats:
-    """A mean over `before` clients (0: nobody knows) as one over `now`; those that have joined count as zero."""
+    """A mean over `before` clients (0: unknown) as one over `now`; those that have joined count as zero."""
     return mean if before in (0, now) else mean * (before / now)
 
 

@@ -75,7 +75,7 @@ def weights_from(
 
 def similarities(inner: InnerProducts, lam: float = 0.7, threshold: float = 0.9) -> Floats:
     """λ · cosine + (1 − λ) · Gaussian similarity of every pair of models; λ falls when clients disagree."""
-    cosine, to_global = cosines(inner)
+    cosine, to_global = cosines_of_updates(inner)
     mean = float(to_global.mean())
     if mean < threshold:
         lam *= max(mean, 0.0) / threshold
@@ -88,7 +88,7 @@ def gaussian(squared: Floats) -> Floats:
     return np.ones_like(squared) if sigma == 0 else np.exp(-0.5 * (squared / sigma) / sigma)
 
 
-def cosines(inner: InnerProducts) -> tuple[Floats, Floats]:
+def cosines_of_updates(inner: InnerProducts) -> tuple[Floats, Floats]:
     """Cosines between the models w + Δ_i, and between each and w; 0 where a norm is zero."""
     along = inner.products + inner.reference
     between = inner.gram + np.add.outer(inner.products, along)

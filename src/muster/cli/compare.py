@@ -19,7 +19,7 @@ def compare(  # noqa: PLR0917 (the options are what they are)
     metric: choosing.Metric = "accuracy",
     also: Annotated[
         list[str] | None,
-        typer.Option(metavar="METRIC", help="Another metric to show beside it; may be repeated."),
+        typer.Option(metavar="METRIC", help="Another metric to show alongside; may be repeated."),
     ] = None,
     last: choosing.Last = 1,
     at: Annotated[
@@ -52,7 +52,7 @@ def compare(  # noqa: PLR0917 (the options are what they are)
     file: Annotated[
         Path | None,
         typer.Option(
-            "--out", "-o", metavar="FILE", help="Write a .md, .tex, .csv or .json file, instead of printing."
+            "--out", "-o", metavar="FILE", help="Write a .md, .tex, .csv or .json file instead of printing."
         ),
     ] = None,
 ) -> None:

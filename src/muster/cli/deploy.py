@@ -208,7 +208,7 @@ def _count(experiment: Experiment, nodes: int | None) -> int:
 
 
 def _check(experiment: Experiment) -> None:
-    """Find mistakes in the description before a federation is started, where the data are known here."""
+    """Find mistakes in the description before a federation is started, if the data are on this machine."""
     from muster.experiment.parts import build_parts
 
     if isinstance(experiment.data, dict) and experiment.data.get("source") == "own":

@@ -29,14 +29,14 @@ def inspect(  # noqa: PLR0917 (the options are what they are)
         typer.Option(help="Clients that take part in a round. Default: as the experiment says, else a tenth."),
     ] = None,
     client: Annotated[
-        str | None, typer.Option(help="The table's column that says whose a sample is. Default: client.")
+        str | None, typer.Option(help="The table's column with the client of each sample. Default: client.")
     ] = None,
     label: Annotated[
-        str | None, typer.Option(help="The table's column with its class. Default: class, or label.")
+        str | None, typer.Option(help="The table's column with each sample's class. Default: class, or label.")
     ] = None,
     attribute: Annotated[
         str | None,
-        typer.Option(help="The table's column with its attribute. Default: attribute, if any."),
+        typer.Option(help="The table's column with each sample's attribute. Default: attribute, if any."),
     ] = None,
     folder: Annotated[Path, typer.Option("--out", "-o", help="Where page and pictures go.")] = Path("inspection"),
 ) -> None:

@@ -33,7 +33,8 @@ def league(  # noqa: PLR0917 (the options are what they are)
         typer.Option(metavar="NAME", help="Only this table (Selection, Aggregation); may be repeated."),
     ] = None,
     seeds: Annotated[
-        int | None, typer.Option(help="How many seeds of each problem, from 0. Default: the scale's.", min=1)
+        int | None,
+        typer.Option(help="Number of seeds for each problem. Default: the scale's.", min=1),
     ] = None,
     workspace: Workspace = None,
     jobs: Annotated[int | None, typer.Option("--jobs", "-j", help="Runs side by side. Default: cores.")] = None,

@@ -34,20 +34,23 @@ def node(  # noqa: PLR0917 (the options are what they are)
     app: Annotated[str, typer.Option(help="The client app, installed here.", metavar="MODULE:NAME")] = CLIENT_APP,
     max_epochs: Annotated[int | None, typer.Option(help="Refuse more local epochs than this.", min=1)] = None,
     max_batch: Annotated[int | None, typer.Option(help="Refuse larger mini-batches than this.", min=1)] = None,
-    max_memory: Annotated[int | None, typer.Option(help="Refuse models that need more megabytes.", min=1)] = None,
+    max_memory: Annotated[
+        int | None, typer.Option(help="Refuse models that need more megabytes than this.", min=1)
+    ] = None,
     signals: Annotated[
         str | None, typer.Option(help="Signals that may be asked for, separated by commas. Default: all.")
     ] = None,
     max_epsilon: Annotated[
-        float | None, typer.Option(help="Tell nothing without noise, of at most this epsilon.", min=0.0)
+        float | None,
+        typer.Option(help="Send nothing without noise; each answer has at most this epsilon.", min=0.0),
     ] = None,
     max_update_epsilon: Annotated[
         float | None,
-        typer.Option(help="The same for model updates. Default: as --max-epsilon.", min=0.0),
+        typer.Option(help="The same for model updates. Default: that of --max-epsilon.", min=0.0),
     ] = None,
     epsilon_budget: Annotated[
         float | None,
-        typer.Option(help="Of all that is told together, over all runs; needs --epsilon-book.", min=0.0),
+        typer.Option(help="Total epsilon of all answers, over all runs; needs --epsilon-book.", min=0.0),
     ] = None,
     epsilon_book: Annotated[Path | None, typer.Option(help="File in which that is counted.")] = None,
     allow_updates: Annotated[
@@ -64,7 +67,7 @@ def node(  # noqa: PLR0917 (the options are what they are)
     Takes the options of `flower-supernode`. Only the app that is installed here runs: code from the server is
     never executed. SIGTERM and Ctrl-C sign the node off.
     """
-    from muster.flower.budget import Budget
+    from muster.flower.budget import EpsilonBudget
     from muster.flower.deploy.link import Link
     from muster.flower.deploy.node import load_app, run_node
 
@@ -84,7 +87,7 @@ def node(  # noqa: PLR0917 (the options are what they are)
     }
     given = {name: value for name, value in limits.items() if value is not None}
     config = parse_node_config(node_config) | given
-    Budget.of(config)  # half of a budget shows now, not in the first round
+    EpsilonBudget.of(config)  # half of a budget shows now, not in the first round
     run_node(Link(superlink, root_certificates), key, load_app(app), config)
 
 

@@ -14,7 +14,7 @@ from muster.console.output import err, out
 if TYPE_CHECKING:
     from muster.papers.outcome import Reproduced
     from muster.papers.planning import Plan
-    from muster.papers.report import Page
+    from muster.papers.report import ReproductionPage
     from muster.results.store import Store
 
 
@@ -32,7 +32,7 @@ def reproduce(  # noqa: PLR0917 (the options are what they are)
         typer.Option(help='Only these columns or federations: "1*,4". Default: what the scale says, mostly all.'),
     ] = None,
     rows: Annotated[str | None, typer.Option(help='Only these rows: "FedAvg / *".')] = None,
-    seeds: Annotated[int | None, typer.Option(help="How many seeds, from 0.", min=1)] = None,
+    seeds: Annotated[int | None, typer.Option(help="Number of seeds, starting from 0.", min=1)] = None,
     workspace: Workspace = None,
     jobs: Annotated[int | None, typer.Option("--jobs", "-j", help="Runs side by side. Default: cores.")] = None,
     workers: Annotated[int | None, typer.Option("--workers", "-w", help="Worker processes of each run.")] = None,
@@ -138,7 +138,7 @@ def _run(
         return run_plans(plans, store, jobs=jobs, workers=workers, observer=progress)
 
 
-def _show(page: Page) -> None:
+def _show(page: ReproductionPage) -> None:
     from muster.report.render import to_rich
 
     out.print(page.title, style="bold", soft_wrap=True, markup=False)

@@ -100,7 +100,7 @@ def show_result(result: Result, folder: Path | None = None) -> None:
     if seconds := costs.virtual_seconds:
         table.add_row("time that clients took", f"{seconds:,.0f} s" if seconds > 10 else f"{seconds:.2g} s")
     if costs.wasted_trainings:
-        table.add_row("trainings for nothing (left, late or too stale)", f"{costs.wasted_trainings:,}")
+        table.add_row("wasted trainings (left, late or too stale)", f"{costs.wasted_trainings:,}")
     out.print(table)
     if result.groups:
         show_groups(result)

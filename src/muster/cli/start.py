@@ -56,7 +56,9 @@ def show(
 
 
 def schema(
-    file: Annotated[Path | None, typer.Option("--out", "-o", help="A file, instead of the terminal.")] = None,
+    file: Annotated[
+        Path | None, typer.Option("--out", "-o", help="Write to this file instead of the terminal.")
+    ] = None,
 ) -> None:
     """Print the JSON schema of experiment files: with it, editors complete keys and underline mistakes."""
     text = _schema_text()

@@ -37,7 +37,7 @@ def sweep(  # noqa: PLR0917 (the options are what they are)
     ] = None,
     workspace: Workspace = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Only show what would be run, and about how long it takes.")
+        bool, typer.Option("--dry-run", help="Only show what would be run, and about how long it would take.")
     ] = False,
 ) -> None:
     """Run all combinations of a sweep that are missing; resume those that were interrupted; skip complete ones.

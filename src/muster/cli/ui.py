@@ -12,7 +12,7 @@ from muster.console.output import err, out
 
 def ui(
     workspace: Workspace = None,
-    port: Annotated[int, typer.Option(help="0: one that is free.", min=0, max=65535)] = 0,
+    port: Annotated[int, typer.Option(help="0 takes one that is free.", min=0, max=65535)] = 0,
     open_browser: Annotated[bool, typer.Option("--open", help="Open it in the browser.")] = False,
     allow_control: Annotated[
         bool, typer.Option("--allow-control", help="Let the page ask runs to stop after their round.")
@@ -36,12 +36,12 @@ def ui(
     except ImportError as error:
         raise ConfigError("the live page needs the extra `ui`", fix="pip install 'muster-fl[ui]'") from error
     from muster.results.store import workspace as workspace_folder
-    from muster.ui.app import Page
+    from muster.ui.app import PageSettings
     from muster.ui.security import new_token
-    from muster.ui.serve import checked_folder, serve
+    from muster.ui.serve import checked_workspace, serve
 
-    folder = checked_folder(workspace_folder(workspace))
-    page = Page(folder, new_token(), control=allow_control, embeddable=embeddable)
+    folder = checked_workspace(workspace_folder(workspace))
+    page = PageSettings(folder, new_token(), control=allow_control, embeddable=embeddable)
 
     def announce(address: str) -> None:
         out.print(address, soft_wrap=True, markup=False)

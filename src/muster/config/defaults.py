@@ -1,4 +1,4 @@
-"""The settings that a run had, given or not: a config's sections with the defaults that they rely on."""
+"""All settings of a run, given or not: a config's sections with the defaults that they rely on."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ _SETTLED = "_settled"
 #: What a store's column of integers holds.
 LARGEST_SEED = 2**63 - 1
 #: Rounds are counted in 32 bits.
-MOST_ROUNDS = 2**31 - 1
+MAX_ROUNDS = 2**31 - 1
 #: Keys by which a sweep is told from an experiment.
 SWEEP_KEYS = ("base", "seeds", "repeats", "grid", "cases")
 
@@ -160,8 +160,8 @@ class Experiment:
             if name in ("seed", "rounds"):
                 if isinstance(value, bool) or not isinstance(value, int | np.integer):
                     raise ConfigError(f"bad value for '{name}': {value!r}", expected="an integer")
-                if name == "rounds" and not 1 <= value <= MOST_ROUNDS:
-                    raise ConfigError(f"rounds is {value}", expected=f"at least 1, at most {MOST_ROUNDS}")
+                if name == "rounds" and not 1 <= value <= MAX_ROUNDS:
+                    raise ConfigError(f"rounds is {value}", expected=f"at least 1, at most {MAX_ROUNDS}")
                 if name == "seed":
                     _check_seed(int(value))
             if name == "filters":
@@ -238,7 +238,7 @@ class Experiment:
         return identity.fingerprint(described)
 
     def settled(self) -> Experiment:
-        """A copy that keeps the fingerprint and the description that it has now, in other processes, too.
+        """A copy that keeps its present fingerprint and description, in other processes as well.
 
         A run is the same run until its end, even where a user's own loss counts in a global list how often it
         was called. Made for a run, not to be changed; `dataclasses.replace` gives an experiment without it.
@@ -399,7 +399,7 @@ def build_filters(sections: Sequence[Section | Filter]) -> tuple[Filter, ...]:
 
 
 def copied(value: Any) -> Any:
-    """Sections and lists anew; the objects in them stay the same, whoever has them: data may be large."""
+    """New sections and lists; the objects in them are shared, not copied, because data may be large."""
     if isinstance(value, list | tuple):
         return [copied(item) for item in value]
     return {key: copied(item) for key, item in value.items()} if isinstance(value, dict) else value
@@ -459,7 +459,7 @@ def _data(value: Dataset | FederatedData) -> dict[str, Any]:
 
 
 def _options(component: Component, own: bool) -> dict[str, Any]:
-    """A component's hyper-parameters; of a user's own class, whatever else its constructor has stored, too."""
+    """A component's hyper-parameters; for a user's own class, also whatever else its constructor has stored."""
     options = component.get_params()
     if own:
         declared = {f.name for f in fields(component)} if is_dataclass(component) else set[str]()

@@ -67,7 +67,7 @@ def sections() -> dict[str, tuple[str, dict[str, Callable[..., Any]]]]:
 
 
 def sections_with(key: str) -> list[str]:
-    """The sections in which a key may stand; those of methods only where no other section has it."""
+    """The sections in which a key may stand; those of methods only if no other section has it."""
     own = [section for section, component in OPTIONS.items() if key in parameters_of(component)]
     return own or [
         section
@@ -106,7 +106,7 @@ def _hints(component: Callable[..., Any]) -> Mapping[str, Any]:
 
 @cache
 def _comments(component: Callable[..., Any]) -> Mapping[str, str]:
-    """Field → its comment: the `#:` lines above it, else what stands behind it."""
+    """Field → its comment: the `#:` lines above it, otherwise the comment after it."""
     if not isinstance(component, type):
         return {}
     found: dict[str, str] = {}

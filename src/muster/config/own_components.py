@@ -1,4 +1,4 @@
-"""Components of people's own that a config names: registered in a script or a notebook, or as "module:name"."""
+"""Users' own components that a config names: registered in a script or a notebook, or as "module:name"."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class OwnComponent(NamedTuple):
     component: Callable[..., Any]
 
     def register(self) -> None:
-        """Let its name stand for it in this process, too."""
+        """Register it under its name in this process, too."""
         _NAMED[self.section][1].register(self.name)(self.component)
 
 
@@ -47,7 +47,7 @@ def own_components(config: Mapping[str, Any]) -> list[OwnComponent]:
 
 
 def code_of_names(config: Mapping[str, Any]) -> dict[str, str]:
-    """Check sums of the code that a config names and that is not Muster's: other code makes another run."""
+    """Checksums of the code that a config names and that is not Muster's: changed code makes a different run."""
     codes = {f"{own.section} {own.name}": own_code(own.component) for own in own_components(config)}
     for name in _function_names(config.get("objective")):
         try:

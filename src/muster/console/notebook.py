@@ -26,7 +26,7 @@ class NotebookConsole(Console):
 
     def __init__(self) -> None:
         self.printed = io.StringIO()
-        # As if it were a terminal: there are bars, so nobody needs a line for each step.
+        # As if it were a terminal: there are bars, so a line for each step is not needed.
         super().__init__(
             file=self.printed,
             force_terminal=True,

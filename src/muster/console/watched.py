@@ -118,7 +118,7 @@ def sweep(
 
 
 def tracked(things: Sequence[T], title: str, progress: bool | None = None) -> Iterable[T]:
-    """The things, with a bar that counts those that were taken."""
+    """The items, with a progress bar that counts those already taken."""
     console = _console(progress)
     if console is None or not (console.is_terminal or isinstance(console, NotebookConsole)):
         return things
@@ -149,7 +149,7 @@ def _console(progress: bool | None) -> Console | None:
 
 
 def _result(store: Store, experiment: Experiment) -> Result:
-    """A run of the store, called as this experiment is, with the network where it is at hand."""
+    """A run from the store, under this experiment's name, with its network if that is available."""
     found = dataclasses.replace(store.result(store.run(experiment.fingerprint)), name=experiment.title)
     module = experiment.model if isinstance(experiment.model, nn.Module) else None
     return dataclasses.replace(found, module=module)

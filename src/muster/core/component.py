@@ -69,7 +69,7 @@ class Component:
         """Why its decisions depend on how many rounds the run is planned for, as the end of "because …".
 
         Empty: they do not, so the first rounds of a longer run are those of a shorter one, which can be extended.
-        A method of one's own has to say so itself: where it does not, its runs are not extended.
+        A user's own method has to declare this itself; if it does not, its runs are not extended.
         """
         return ""
 

@@ -52,7 +52,7 @@ def counts_of(selections: Sequence[Ints], clients: int) -> Ints:
 
 
 def longest_waits(selections: Sequence[Ints], clients: int) -> Ints:
-    """For every client the longest distance between two participations in a row.
+    """For every client the longest gap between two consecutive participations.
 
     The run's two ends, rounds −1 and R, count as participations: a client that never took part has R + 1.
     """

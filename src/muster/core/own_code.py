@@ -1,8 +1,8 @@
-"""Check sums of code and objects that people bring themselves, from a notebook, a script, a module.
+"""Checksums of users' own code and objects, from a notebook, a script or a module.
 
 A store knows runs by their settings, and a selector that was changed in its cell has the same name and the same
-options as before. With the check sum of its code it is another run, and not taken for done. So it is with objects
-that are no settings: a loss with other arguments is another loss.
+options as before. With the checksum of its code it is another run, and not taken for done. The same goes for
+objects that are not settings: a loss with other arguments is another loss.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def own_code(value: object) -> str:
 
     Counted are instructions, constants, defaults, and what they name: functions and classes of one's own, numbers,
     texts and arrays. Comments and the place in a file are not. Another version of Python compiles to other
-    instructions, and so gives another check sum.
+    instructions, and so gives another checksum.
 
     >>> own_code(len), own_code(hashlib.sha256)
     ('', '')

@@ -2,7 +2,7 @@
 
 Order: trainable parameters, then float buffers (running means), then counters (integer buffers). Aggregation
 averages the first two; counters are copied from one client, because a mean of counters means nothing. What is
-frozen is not in the vector: everybody has it already, so it neither travels nor counts.
+frozen is not in the vector: all sides have it already, so it neither travels nor counts.
 """
 
 from __future__ import annotations
@@ -190,7 +190,7 @@ def _frozen_within(part: nn.Module, name: str, head: str) -> Iterator[tuple[str,
 
 
 def in_training(model: nn.Module) -> nn.Module:
-    """The model in training mode, but for its frozen parts: these compute as in evaluation.
+    """The model in training mode, except for its frozen parts, which compute as in evaluation.
 
     So running statistics and dropout of what is frozen stand still too: its outputs depend on the sample alone.
     Where nothing but the head is trained, all but the head computes as in evaluation.
@@ -299,7 +299,7 @@ class FlatModel:
         self._trained, self._still = _trained_part(module), [part for _, part in frozen_parts(module)]
 
     def train(self) -> nn.Module:
-        """The module in training mode, but for its frozen parts (see `in_training`)."""
+        """The module in training mode, except for its frozen parts (see `in_training`)."""
         _enter_training(self.module, self._trained, self._still)
         return self.module
 

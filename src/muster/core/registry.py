@@ -209,7 +209,7 @@ def _called(component: object) -> str:
 
 
 def _hints(component: Any) -> dict[str, Any]:
-    """The types of what a class, a function or any other object that can be called takes."""
+    """The types of the parameters of a class, a function or any other callable."""
     if isinstance(component, partial):
         return _hints(component.func)
     if isinstance(component, type):

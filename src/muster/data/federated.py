@@ -73,7 +73,7 @@ class Samples:
 
 
 @dataclass(frozen=True)
-class Picture:
+class LeadingPicture:
     """The picture that samples begin with, where they are vectors of a picture and something else."""
 
     #: Channels, height, width.
@@ -98,10 +98,10 @@ class Dataset:
     owner_names: tuple[str, ...] = ()
     #: Features are token ids: kept as integers, not normalised.
     tokens: bool = False
-    #: Tells apart which tokens the ids stand for; "": nobody says.
+    #: Tells apart which tokens the ids stand for; "": unknown.
     vocabulary: str = ""
     #: The picture at the beginning of samples that are vectors.
-    picture: Picture | None = None
+    picture: LeadingPicture | None = None
     #: Where the data came from, for reports.
     origin: str = ""
     #: What a sample's target is. Where it is not a class, `classes` is the number of outputs that a model has.

@@ -1,4 +1,4 @@
-"""From what was given to arrays: features, targets, clients and groups of samples, checked and numbered."""
+"""Turns what the user passed into arrays: features, targets, clients and groups, checked and numbered."""
 
 from __future__ import annotations
 

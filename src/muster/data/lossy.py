@@ -1,4 +1,4 @@
-"""Copies of data sets whose pictures lost something on the way."""
+"""Copies of data sets whose pictures have lost detail on the way."""
 
 from __future__ import annotations
 

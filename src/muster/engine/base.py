@@ -136,7 +136,7 @@ class Evaluation:
 
 
 def no_root_data() -> ConfigError:
-    """The error where a method wants to compare clients with data that the server does not have."""
+    """The error for a method that compares clients with data that the server does not have."""
     return ConfigError(
         "the aggregation compares clients with a training on the server's own data, but the server has none",
         fix="hold out some samples, for example validation = 100 in the section [data]",
@@ -257,7 +257,7 @@ class Engine(ABC):
         """Evaluate the global model."""
 
     def begin_round(self, round: int) -> None:
-        """Look which clients are there: afterwards `population` and `reachable` hold for the whole round."""
+        """See which clients are there: afterwards `population` and `reachable` hold for the whole round."""
         return
 
     def end_round(self) -> None:

@@ -12,7 +12,7 @@ from muster.core.errors import ConfigError
 
 WORKERS_PER_ACCELERATOR = 2
 #: More than any machine has cores for: a slip of the keyboard, which would fill its memory.
-MOST_WORKERS = 1024
+MAX_WORKERS = 1024
 
 
 def available_cores() -> int:

@@ -33,7 +33,7 @@ class Predictions:
         )
 
 
-def plain(objective: Objective) -> bool:
+def classes_suffice(objective: Objective) -> bool:
     """Whether predicted classes say all that is measured."""
     return objective.class_labels and not objective.metrics and type(objective) is Classification
 
@@ -85,13 +85,13 @@ def summarise(
 
 
 def _without_classes(data: FederatedData, losses: Floats, row_sums: RowSums | None) -> Evaluation:
-    nobody, index = np.zeros(0, dtype=np.int64), data.test_index
+    empty, index = np.zeros(0, dtype=np.int64), data.test_index
     return Evaluation(
-        confusion=nobody.reshape(0, 0),
+        confusion=empty.reshape(0, 0),
         loss_sum=float(losses.sum()),
-        client_correct=nobody if index is None else np.zeros(len(index.sizes), dtype=np.int64),
+        client_correct=empty if index is None else np.zeros(len(index.sizes), dtype=np.int64),
         client_loss_sum=np.zeros(0) if index is None else _sums_by_client(index, losses),
-        client_count=nobody if index is None else index.sizes,
+        client_count=empty if index is None else index.sizes,
         row_sums=row_sums,
     )
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Problem:
+class LostAnswer:
     """Why a client has no usable answer."""
 
     reason: str
@@ -34,7 +34,7 @@ class Arrival:
     place: Place
     client: int
     #: None: its answer has arrived.
-    problem: Problem | None = None
+    problem: LostAnswer | None = None
 
 
 class Live(ABC):

@@ -30,7 +30,7 @@ from muster.engine.base import (
     schedule,
 )
 from muster.engine.device import (
-    MOST_WORKERS,
+    MAX_WORKERS,
     WORKERS_PER_ACCELERATOR,
     available_cores,
     resolve_device,
@@ -92,14 +92,10 @@ class LocalEngine(Engine):
         self._recipe = ClientRecipe(
             data, module, training, self._algorithm, seed, self._device, devices, tuple(filters), objective
         )
-        accelerated = self._device != "cpu"
-        if workers is None:
-            workers = WORKERS_PER_ACCELERATOR if accelerated else available_cores()
-        if not 0 <= workers <= MOST_WORKERS:
-            raise ConfigError(f"workers is {workers}", expected=f"0 (in this process) to {MOST_WORKERS}")
         # Workers would find out only when they are first used.
         augmenter(training.augmentation, data.dataset, torch.device("cpu"))
-        self._count, self._reason, self._task_deadline = workers, reason, task_deadline
+        self._count, self._reason = _worker_count(workers, self._device), reason
+        self._task_deadline = task_deadline
         #: Whether clients may report something other than what their data say.
         self._tampered = any(step.lies or step.poisons for step in filters)
         # Metal cannot be used after a fork, and macOS in general does not promise that forks work.
@@ -153,10 +149,6 @@ class LocalEngine(Engine):
     @property
     def spec(self) -> ParameterSpec:
         return self._spec
-
-    @property
-    def worker_pids(self) -> list[int]:
-        return self._pool.pids if self._pool else []
 
     def describe(self) -> str:
         plural = "es" if self._count != 1 else ""
@@ -413,6 +405,14 @@ class LocalEngine(Engine):
         assert self._memory is not None
         for name, length in present.items():
             store.put(name, client, self._memory.state[slot, self._names.index(name), :length].numpy())
+
+
+def _worker_count(workers: int | None, device: str) -> int:
+    if workers is None:
+        return available_cores() if device == "cpu" else WORKERS_PER_ACCELERATOR
+    if not 0 <= workers <= MAX_WORKERS:
+        raise ConfigError(f"workers is {workers}", expected=f"0 (in this process) to {MAX_WORKERS}")
+    return workers
 
 
 def _load_lazy_parts() -> None:

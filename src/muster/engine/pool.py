@@ -265,7 +265,7 @@ def _packed(message: Any) -> bytes | memoryview:
 
 
 def _serve(connection: Connection, factory: HandlerFactory, inherited: list[Connection]) -> None:
-    """A worker's life: until the pipe closes."""
+    """What a worker does until its pipe closes."""
     for other in inherited:
         other.close()
     # Ctrl-C goes to the whole group; only the main process decides what it means.

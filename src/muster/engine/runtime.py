@@ -14,7 +14,7 @@ from muster.core.arrays import Floats, Ints, Vector
 from muster.core.parameters import FlatModel, ParameterSpec
 from muster.core.randomness import generator, torch_seed
 from muster.data.federated import FederatedData
-from muster.engine.evaluation import Predictions, plain
+from muster.engine.evaluation import Predictions, classes_suffice
 from muster.engine.task import ClientTask
 from muster.training.augmentation import augmenter
 from muster.training.base import LocalAlgorithm, LocalTraining, Probed, train
@@ -201,7 +201,7 @@ class ClientRuntime:
             losses=objective.losses(logits, labels).double().cpu().numpy(),
             classes=logits.argmax(dim=1).cpu().numpy() if objective.class_labels else None,
             # Not every device has double precision.
-            rows=None if plain(objective) else objective.rows(logits.cpu(), labels.cpu()).numpy(),
+            rows=None if classes_suffice(objective) else objective.rows(logits.cpu(), labels.cpu()).numpy(),
         )
 
     def training_order(self, task: ClientTask) -> np.random.Generator:

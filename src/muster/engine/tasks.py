@@ -113,14 +113,14 @@ def question_groups(clients: Ints, sizes: Ints) -> list[Ints]:
 
 
 class Answered(NamedTuple):
-    """What comes back for a task beside vectors, which lie in shared memory: one row a client."""
+    """What comes back for a task apart from vectors, which lie in shared memory: one row per client."""
 
     #: The columns of `ANSWER_FIELDS`.
     numbers: Mapping[str, Column]
     reports: Mapping[str, Floats]
     #: Client-side filter → whether it changed the row.
     changed: Mapping[str, Ints]
-    #: Which state each client has in its slot now. None: nobody has any.
+    #: Which state each client has in its slot now. None: no client has any.
     present: Present | None
 
     def rows(self, which: slice) -> Answered:

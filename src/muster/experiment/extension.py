@@ -1,4 +1,4 @@
-"""Going on from a run of the same experiment with another number of rounds.
+"""Continuing from a run of the same experiment with another number of rounds.
 
 Most methods do not care how many rounds a run is planned for: then the first rounds of a longer run are, to the
 bit, those of a shorter one, and need not be computed again. Where something depends on it (a learning rate that
@@ -45,7 +45,7 @@ class Beginning:
 
 
 def find_beginning(experiment: Experiment, store: Store) -> Beginning | None:
-    """The run of a store that an experiment can go on from, having no rounds of its own yet.
+    """The run of a store that an experiment without rounds of its own can continue from.
 
     It differs in the number of rounds alone and ended in good order: complete, or stopped on request. Of several
     the one with most rounds counts, and one without a hindrance before all others.
@@ -91,7 +91,7 @@ def _is_musters(thing: Any) -> bool:
 
 
 def go_on_from(beginning: Beginning, server: Server, recorder: Recorder, rounds: int) -> None:
-    """Hand the rounds of another run over, so that `server` goes on after them when it loads from `recorder`."""
+    """Hand over the rounds of another run, so that `server` continues after them when it loads from `recorder`."""
     server.check(rounds)  # what is misspelt must not become a run with rounds
     run, store = beginning.run, beginning.store
     rows = store.rows_of_run(run.id, run.done)
@@ -117,7 +117,7 @@ def _parts(experiment: Experiment) -> Iterator[Component | LocalTraining]:
 
 
 def _not_kept(run: Run, store: Store) -> str:
-    """Why the run itself cannot be gone on from."""
+    """Why the run itself cannot be continued."""
     if run.code_version != code_version():
         return f"another version of Muster made it ({run.code_version})"
     try:

@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 #: Samples that run through the network together: fixed, so that features do not depend on how work is divided.
 BLOCK = 32
 #: More than this is not kept on disk.
-MOST_BYTES = 4 * 1024**3
+MAX_BYTES = 4 * 1024**3
 _SPLITS = ("train", "test")
 
 
@@ -71,7 +71,7 @@ def _obstacle(data: FederatedData, module: nn.Module, parts: Split) -> str:
             return "something follows the classification layer or goes around it, or it takes more than a tensor"
         width = parts.backbone.eval()(few[:1]).numel()
     size = 4 * width * (len(data.dataset.train) + len(data.dataset.test))
-    return f"features would take {size / 1e9:.1f} GB" if size > MOST_BYTES else ""
+    return f"features would take {size / 1e9:.1f} GB" if size > MAX_BYTES else ""
 
 
 def _digest_of_network(data: FederatedData, module: nn.Module) -> str:

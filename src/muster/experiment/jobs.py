@@ -59,7 +59,7 @@ class JobObserver:
         """What is to be done; `runs` says how far each is already."""
 
     def run_began(self, experiment: Experiment) -> None:
-        """A process was started for a run."""
+        """A process has been started for a run."""
 
     def rounds_done(self, experiment: Experiment, done: int) -> None:
         """A run has this many rounds now."""
@@ -205,7 +205,7 @@ class _Batch:
         self._observer.run_began(experiment)
 
     def _listen(self) -> None:
-        """Hear what the processes have to say, for at most a moment."""
+        """Listen to the processes, for at most a moment."""
         if not self._jobs:
             time.sleep(_POLL_SECONDS)
             return
@@ -263,7 +263,7 @@ class _Batch:
 
 
 class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
-    """Packs cached functions by value, too: by name, they are nowhere where the script is not imported."""
+    """Also packs cached functions by value: by name they cannot be found where the script is not imported."""
 
     def reducer_override(self, obj: Any) -> Any:
         if isinstance(obj, functools._lru_cache_wrapper) and is_own(obj.__wrapped__):
@@ -285,7 +285,7 @@ def _packed(experiment: Experiment) -> bytes:
 
 @contextmanager
 def _without_script() -> Iterator[None]:
-    """Processes that are started within do not import the script that this one runs: they would run it, too.
+    """Processes started inside do not import the script that this one runs: that would run it again.
 
     What they need of it comes by value.
     """

@@ -18,7 +18,7 @@ from muster.results.store import DATABASE, Recorder, Store
 from muster.results.store.environment import code_version, environment
 from muster.results.store.stops import StopOnRequest
 from muster.server.loop import Observer
-from muster.server.origin import Provenance
+from muster.server.origin import Origin
 from muster.server.result import Result
 from muster.tracking import Tracking, tracking
 
@@ -96,7 +96,7 @@ def run(
 
 
 def check_is_experiment(value: object) -> None:
-    """Refuse what is no experiment, such as a dict of its settings."""
+    """Refuse anything that is not an experiment, such as a dict of its settings."""
     if not isinstance(value, Experiment):
         raise ConfigError(
             f"the experiment is a {type(value).__name__}",
@@ -192,9 +192,7 @@ def _named(result: Result, experiment: Experiment) -> Result:
     provenance = result.provenance
     if not provenance.fingerprint:
         status = "complete" if result.complete else "stopped"
-        provenance = Provenance(
-            experiment.fingerprint, status, code_version=code_version(), environment=environment()
-        )
+        provenance = Origin(experiment.fingerprint, status, code_version=code_version(), environment=environment())
     return dataclasses.replace(result, name=experiment.title, config=experiment.described(), provenance=provenance)
 
 

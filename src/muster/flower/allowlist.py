@@ -1,8 +1,8 @@
 """The allow-list: which clients there are, and whose signature speaks for each.
 
-A text file, one line a client and key: the identity from the node's configuration, then the public key as it is in
-the node's `.pub` file. A client with two lines may use either key, which is how keys are changed. The file is read
-again when it changes: a line that is taken out takes effect with the next round.
+A text file with one line per client and key: the identity from the node's configuration, then the public key as in
+the node's `.pub` file. A client with two lines may use either key, which is how keys are changed. The file is
+read again when it changes: deleting a line takes effect with the next round.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from muster.flower.wire import WireError
 
 #: How public keys begin that Flower takes: ECDSA on a curve of NIST.
 _KIND = "ecdsa-sha2-"
-#: As nodes write their identities: "partition-id=00" would be a line for nobody.
+#: As nodes write their identities: "partition-id=00" would be a line for no client.
 _LINE = re.compile(rf"(partition-id=(?:0|[1-9][0-9]*)|name=\S(?:.*?\S)??)[ \t]+({_KIND}.*)")
 _FORM = "a line for each client: its identity and its public key, 'partition-id=0 ecdsa-sha2-nistp256 AAAA…'"
 
@@ -46,7 +46,7 @@ class AllowList:
         return {key_name(key) for key in self._keys.get(identity, ())}
 
     def check(self, identity: str, asked: Asked, answer: RecordDict) -> str:
-        """Refuse an answer that the client of this identity has not signed; the name of the key that has."""
+        """Refuse an answer that this identity's client has not signed; returns the name of the key that signed."""
         if identity not in self._keys:
             raise WireError(f"'{identity}' is not in the allow-list")
         return key_name(signer_of(self._keys[identity], asked, answer))
@@ -81,7 +81,7 @@ def parse(text: str, source: str, *, shared_keys: bool = False) -> Keys:
         if owner != identity and not shared_keys:
             raise ConfigError(
                 f"{source}, line {number}: '{identity}' has the key of '{owner}'",
-                expected="a key of its own for every client, so that nobody can speak for two",
+                expected="a key of its own for every client, so that no one can speak for two",
                 fix="make another key, or set flower.shared_keys = true",
             )
         keys.setdefault(identity, []).append(key)
@@ -91,7 +91,7 @@ def parse(text: str, source: str, *, shared_keys: bool = False) -> Keys:
 
 
 def add_client(path: Path, identity: str, public_key: Path) -> None:
-    """Let the owner of a key speak for a client, beside the keys that it may have already."""
+    """Let the owner of a key speak for a client, in addition to any keys that the client already has."""
     line = f"{identity} {public_key.read_text(encoding='utf-8').strip()}"
     _parsed(line, str(public_key))
     try:

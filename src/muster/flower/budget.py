@@ -1,4 +1,4 @@
-"""A node's own account: what it has told adds up over answers, runs and restarts, and its owner says how far.
+"""A node's own account: disclosures add up over answers, runs and restarts, and the node's owner sets the limit.
 
 Noise of a small ε protects one answer. Whoever gets a hundred of them can average the noise away, and the server's
 ledger is the server's. So the node counts for itself (basic composition), in a file, before anything is measured.
@@ -32,19 +32,19 @@ _ROUNDING = 1e-9
 
 
 @dataclass(frozen=True)
-class Budget:
+class EpsilonBudget:
     """The entries `epsilon-budget` and `epsilon-book` of a node's configuration."""
 
-    #: What all answers together may spend. None: nobody counts.
+    #: What all answers together may spend. None: nothing is counted.
     epsilon_budget: float | None = None
     #: The file of the account; it must outlive the node's process.
     epsilon_book: str = ""
 
     @classmethod
-    def of(cls, node_config: Mapping[str, Any]) -> Budget:
+    def of(cls, node_config: Mapping[str, Any]) -> EpsilonBudget:
         keys = {"epsilon_budget": "epsilon-budget", "epsilon_book": "epsilon-book"}
         given = {name: node_config[key] for name, key in keys.items() if key in node_config}
-        budget: Budget = build(cls, given, "node-config")
+        budget: EpsilonBudget = build(cls, given, "node-config")
         check_amounts({"epsilon-budget": budget.epsilon_budget})
         if (budget.epsilon_budget is None) != (budget.epsilon_book == ""):
             raise ConfigError(
@@ -91,7 +91,7 @@ class Budget:
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
-        """Two processes of one node must not both read the account before one of them has written it."""
+        """Keeps two processes of one node from both reading the account before either has written it."""
         path = Path(f"{self.epsilon_book}.lock")
         try:
             file = path.open("a")

@@ -24,7 +24,7 @@ from muster.engine.runtime import EVALUATION_BATCH, ClientRuntime
 from muster.experiment.dry_batch import check_dry_batch
 from muster.experiment.parts import Ingredients, build_ingredients
 from muster.flower import wire
-from muster.flower.budget import Budget
+from muster.flower.budget import EpsilonBudget
 from muster.flower.limits import Limits
 from muster.flower.memory import NodeMemory
 from muster.flower.wire import Introduction, Measured, Order, Scores, WireError, WrongNode
@@ -52,7 +52,7 @@ class Participant:
     def __init__(self, experiment: Experiment, context: Context, client_data: ClientData | None = None) -> None:
         ingredients = _ingredients(experiment)
         self.key = identity(context)
-        self.budget = Budget.of(context.node_config)
+        self.budget = EpsilonBudget.of(context.node_config)
         self.limits = self.budget.demands(Limits.of(context.node_config))
         #: What happens to an update before it leaves; noise is the node's own.
         self.filters = tuple(step.on_node() for step in ingredients.filters)

@@ -20,7 +20,7 @@ from muster.core.errors import ConfigError
 from muster.core.parameters import FlatModel
 from muster.core.registry import build
 from muster.engine.base import AskOrder, Engine, Evaluation, Failed, TrainOrder, collect_replies, schedule
-from muster.engine.live import Arrival, Live, Problem
+from muster.engine.live import Arrival, Live, LostAnswer
 from muster.engine.root import RootTrainer
 from muster.engine.runtime import ClientRuntime
 from muster.engine.task import ClientTask, Place
@@ -295,14 +295,14 @@ class FlowerEngine(Engine, Live):
         arrivals = []
         by_letters = {id(training.sent): training for training in self._under_way}
         for training in self._under_way:
-            lost = Problem("no node speaks for it any more", gone=True)
+            lost = LostAnswer("no node speaks for it any more", gone=True)
             arrivals += [Arrival(training.order.place, client, lost) for client in training.gone]
             training.gone.clear()
         for sent, client, content in self._mail.look([training.sent for training in self._under_way]):
             training = by_letters[id(sent)]
             answer, problem = self._exchanges.judged(client, content, sent, training.decode), None
             if isinstance(answer, Failed):
-                problem = Problem(answer.reason, gone=isinstance(content, NoAnswer) and content.gone)
+                problem = LostAnswer(answer.reason, gone=isinstance(content, NoAnswer) and content.gone)
             else:
                 training.arrived[client] = answer
             arrivals.append(Arrival(training.order.place, client, problem))

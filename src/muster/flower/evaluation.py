@@ -15,7 +15,7 @@ from muster.core.errors import ConfigError
 from muster.data.federated import FederatedData
 from muster.engine.base import Evaluation
 from muster.engine.device import single_threaded
-from muster.engine.evaluation import plain, summarise, summarise_validation
+from muster.engine.evaluation import classes_suffice, summarise, summarise_validation
 from muster.engine.runtime import ClientRuntime
 from muster.flower.client import predictions
 
@@ -59,7 +59,7 @@ def with_validation(evaluation: Evaluation, runtime: ClientRuntime, parameters: 
 def row_width(runtime: ClientRuntime, module: nn.Module) -> int:
     """How many numbers a row of the objective has; 0 where predicted classes say it all."""
     data, objective = runtime.data, runtime.objective
-    if plain(objective):
+    if classes_suffice(objective):
         return 0
     test = data.dataset.test
     features, targets = data.tensors(test, np.arange(min(1, len(test))))

@@ -49,7 +49,7 @@ class Limits:
     #: With `max_epsilon`: evaluate for a server all the same, although what an evaluation tells has no noise.
     allow_evaluate: bool = False
     #: Modules whose functions a server's experiment may name ("module:name"), separated by commas; "*": all, "":
-    #: none. None: nobody looks, as on Flower's own nodes, which run the server's code anyway.
+    #: none. None: not checked, as on Flower's own nodes, which run the server's code anyway.
     allow_modules: str | None = None
 
     @classmethod
@@ -88,7 +88,7 @@ class Limits:
             raise _beyond("megabytes of vectors", round(megabytes), "max_memory", self.max_memory)
 
     def check_order(self, order: Order) -> None:
-        """Refuse signals that the owner has not allowed, or not without more noise."""
+        """Refuse signals that the owner has not allowed, or allows only with more noise."""
         allowed = {name.strip() for name in self.signals.split(",")}
         for signal in order.task.signals:
             if self.signals and signal.name not in allowed:
@@ -146,7 +146,7 @@ class Limits:
                 )
 
     def check_evaluation(self) -> None:
-        """Refuse to evaluate where nothing may be told without noise: counts over the test data have none."""
+        """Refuse to evaluate where nothing may leave without noise: counts over the test data have none."""
         if self.max_epsilon is not None and not self.allow_evaluate:
             raise WireError(
                 "the node's owner tells nothing without noise, and an evaluation has none",
@@ -187,7 +187,7 @@ def _texts(value: object) -> Iterator[str]:
 
 
 def check_amounts(given: Mapping[str, Any]) -> None:
-    """Refuse numbers that limit nothing."""
+    """Refuse amounts that would not limit anything."""
     for key, value in given.items():
         if isinstance(value, int | float) and not 0 <= value < math.inf:  # as a number that is none is not either
             raise ConfigError(
@@ -196,7 +196,7 @@ def check_amounts(given: Mapping[str, Any]) -> None:
 
 
 def _check_keys(node_config: Mapping[str, Any], limits: list[str]) -> None:
-    """Refuse what looks like a misspelt limit: it would be ignored, and the node would tell what it must not."""
+    """Refuse what looks like a misspelt limit: if ignored, it would let the node disclose too much."""
     protecting = [*limits, *_PROTECTING]
     known = {*protecting, *_NAMING}
     for key in node_config:

@@ -1,4 +1,4 @@
-"""Signed answers: whose an answer is, and to which order, does not rest on anybody's word.
+"""Signed answers: which client gave an answer, and to which order, is proven rather than claimed.
 
 A node signs two digests with its private key: of the whole order as it got it (experiment, round, exchange,
 client, model, and a number that the server drew for this one message), and of the whole answer. The server
@@ -42,12 +42,12 @@ class Asked:
     type: str
     #: Drawn for this message alone; the answer repeats it.
     challenge: str = ""
-    #: Of everything that was sent; empty where nobody checks signatures.
+    #: Of everything that was sent; empty where signatures are not checked.
     digest: bytes = b""
 
 
 def new_challenge() -> str:
-    """A number that nobody can foresee. It is not derived from the seed because it must not come twice; no result
+    """A number that no one can foresee. It is not derived from the seed because it must not come twice; no result
     depends on it."""
     return secrets.token_hex(16)
 

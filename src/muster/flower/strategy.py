@@ -238,7 +238,7 @@ class RecordsEngine(Engine):
         self._look_around()
 
     def _look_around(self) -> int:
-        """A node's place in the order of first appearance is its client id; newcomers come behind."""
+        """A node's client id is its place in the order of first appearance; newcomers come last."""
         self._online = set(self._mail.grid.get_node_ids())
         newcomers = sorted(self._online.difference(self._nodes))
         self._nodes += newcomers
@@ -383,7 +383,7 @@ def _checked(content: RecordDict | NoAnswer) -> RecordDict:
 
 
 def _why(error: Exception) -> str:
-    """Why an answer is of no use. Whatever a client may have sent is its own problem: the run goes on."""
+    """Why an answer is unusable. Whatever a client may have sent, the run continues."""
     if isinstance(error, WireError):
         return printable(error.problem)
     if isinstance(error, MusterError):  # the server's own mistake

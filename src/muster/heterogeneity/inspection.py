@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 #: Clients in the heat map; of more, this many are drawn.
-MOST_COMPARED = 200
-MOST_UNUSUAL = 5
+MAX_COMPARED = 200
+MAX_UNUSUAL = 5
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ class Inspection:
     cohort: int
     #: Whether cohorts can differ at all.
     choice: bool
-    #: What was tried on federations like this one; None where nobody has looked.
+    #: What was tried on federations like this one; None where that was not looked up.
     recommendation: Recommendation | None = None
 
     @property
@@ -139,7 +139,7 @@ def inspect(counts: Counts | FederatedData, cohort: int | None = None) -> Inspec
     )
 
 
-def most_unusual(counts: Counts, most: int = MOST_UNUSUAL) -> list[Unusual]:
+def most_unusual(counts: Counts, most: int = MAX_UNUSUAL) -> list[Unusual]:
     """The clients whose groups (classes, without attributes) differ most from all data, the most unusual first.
 
     Only those that chance would not make unusual: no mix of a handful of samples is. By chance, 8n times the
@@ -177,7 +177,7 @@ def chance_divergences(sizes: Floats, classes: int) -> Floats:
     return np.asarray(np.minimum(nats / np.log(2), 1.0))
 
 
-def compared(counts: Counts, most: int = MOST_COMPARED) -> tuple[Ints, Floats]:
+def compared(counts: Counts, most: int = MAX_COMPARED) -> tuple[Ints, Floats]:
     """Clients, neighbours alike, and the divergences (Jensen–Shannon, bits) between the labels of every two.
 
     Of more than `most` clients, `most` are drawn (always the same). The order is that of the leaves of an

@@ -85,7 +85,7 @@ def _names_of(fed: FederatedData) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class ColumnNames:
-    """What the columns of a table are called, where they have not the usual names; None: as usual."""
+    """What the columns of a table are called, where they do not have the usual names; None: as usual."""
 
     client: str | None = None
     label: str | None = None

@@ -92,8 +92,8 @@ def _over_problems(table: LeagueTable, gains: Gains) -> Iterator[str]:
             below.append(f"`{name}` {over}")
     yield (
         f"Mean gain over `{table.table.baseline}` over all {known} problems, in points of accuracy, where its "
-        f"interval over problems is above zero: {', '.join(above) or 'nobody'}; below zero: "
-        f"{', '.join(below) or 'nobody'}."
+        f"interval over problems is above zero: {', '.join(above) or 'none'}; below zero: "
+        f"{', '.join(below) or 'none'}."
     )
 
 
@@ -106,7 +106,7 @@ def _most_often(table: LeagueTable, gains: Gains) -> Iterator[str]:
             safe.append(f"`{name}` ({better} of {tried})")
     yield (
         f"Clearly better than `{table.table.baseline}` in more than half of their problems, and clearly worse in "
-        f"none: {', '.join(safe) or 'nobody'}."
+        f"none: {', '.join(safe) or 'none'}."
     )
 
 
@@ -124,4 +124,4 @@ def _papers(table: LeagueTable, gains: Gains) -> Iterator[str]:
 
 
 def _names(names: Sequence[str]) -> str:
-    return ", ".join(f"`{name}`" for name in names) or "nobody"
+    return ", ".join(f"`{name}`" for name in names) or "none"

@@ -21,7 +21,7 @@ from muster.league.outcome import LeagueTable, Outcome
 from muster.league.planning import seeds_in_words
 
 #: Most problems that advice looks at, and methods that it names.
-MOST_PROBLEMS, MOST_METHODS = 3, 6
+MAX_PROBLEMS, MAX_METHODS = 3, 6
 _SHIPPED = "evidence.json"
 
 
@@ -92,7 +92,7 @@ def write_evidence(evidence: Evidence, path: Path) -> Path:
 
 
 def _rounded(value: object) -> object:
-    """With as many digits as mean something, and nothing in the place of what is not known."""
+    """Rounded to the digits that mean something; what is unknown is left out."""
     match value:
         case float():
             return None if math.isnan(value) else round(value, 5)
@@ -148,7 +148,7 @@ def recommend(inspection: Inspection, evidence: Evidence) -> Recommendation:
             "No selection method is recommended", "There are no results of a league: run one with `muster league`."
         )
     ordered = sorted(tried, key=lambda problem: distance(own, problem.profile))
-    near = [problem for problem in ordered if distance(own, problem.profile) <= NEAR][:MOST_PROBLEMS]
+    near = [problem for problem in ordered if distance(own, problem.profile) <= NEAR][:MAX_PROBLEMS]
     seeds = seeds_in_words([problem.seeds for problem in tried])
     source = f"league of {len(tried)} problems, {seeds}, scale {evidence.scale!r}"
     if not near:
@@ -188,7 +188,7 @@ def _from_near(own: dict[str, float], near: Sequence[Tried], source: str) -> Rec
             else ""
         )
         return Recommendation(f"No selection method clearly beat {baseline} on federations like this", text + said)
-    rows = tuple((method, *(str(problem.gains[method]) for problem in near)) for method in better[:MOST_METHODS])
+    rows = tuple((method, *(str(problem.gains[method]) for problem in near)) for method in better[:MAX_METHODS])
     return Recommendation(
         f"On the federation most like this, {', '.join(f'`{method}`' for method in better[:3])} beat {baseline}",
         f"{text} Methods are named that are clearly better in the nearest problem and clearly worse in none of "

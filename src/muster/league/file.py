@@ -24,7 +24,7 @@ _REGISTRIES: dict[str, Any] = {"selection": selectors, "aggregation": aggregator
 
 
 @dataclass(frozen=True)
-class Scale:
+class LeagueScale:
     """How much of the league is run."""
 
     #: How many seeds, from 0.
@@ -98,7 +98,7 @@ class League:
     """The whole study."""
 
     name: str
-    scales: Mapping[str, Scale]
+    scales: Mapping[str, LeagueScale]
     problems: tuple[ProblemEntry, ...]
     tables: tuple[MethodTable, ...]
     #: Scores are means of this many last evaluations.
@@ -106,12 +106,12 @@ class League:
     #: Seeds on which options are chosen; no other run has them.
     tuning_seeds: tuple[int, ...] = ()
 
-    def scale(self, name: str) -> Scale:
+    def scale(self, name: str) -> LeagueScale:
         if name not in self.scales:
             raise ConfigError(f"the league has no scale '{name}'", expected=nearest(name, self.scales))
         return self.scales[name]
 
-    def chosen_problems(self, scale: Scale) -> list[ProblemEntry]:
+    def chosen_problems(self, scale: LeagueScale) -> list[ProblemEntry]:
         return [problem for problem in self.problems if not scale.problems or problem.name in scale.problems]
 
 
@@ -139,7 +139,7 @@ def from_values(values: Mapping[str, Any]) -> League:
             raise ConfigError(f"the league has no {key}", fix=f"add a section [{key}.…] or [[{key}]]")
     league = League(
         name=str(values.get("name", "league")),
-        scales={name: build(Scale, scale, f"scales.{name}") for name, scale in values["scales"].items()},
+        scales={name: build(LeagueScale, scale, f"scales.{name}") for name, scale in values["scales"].items()},
         problems=tuple(_problem(row, number) for number, row in enumerate(values["problems"])),
         tables=tuple(build(MethodTable, row, f"tables[{number}]") for number, row in enumerate(values["tables"])),
         last=int(values.get("last", 1)),

@@ -32,7 +32,7 @@ class Heading:
 
 
 @dataclass(frozen=True)
-class Picture:
+class Drawing:
     name: str
     alt: str
     draw: Callable[[], Figure]
@@ -43,7 +43,7 @@ class Bullets:
     texts: tuple[str, ...]
 
 
-Part = Heading | Picture | Table | Bullets | str
+Part = Heading | Drawing | Table | Bullets | str
 Profiles = Mapping[str, Mapping[str, float]]
 
 
@@ -91,13 +91,13 @@ def _of_table(table: LeagueTable) -> Iterator[Part]:
         title = f"accuracy over {comparison.ranking.problems} problems, equal client trainings"
         ends = zip(comparison.ranking.methods, comparison.ranking.mean, strict=True)
         alt = "Mean ranks: " + ", ".join(f"{method} {rank:.2f}" for method, rank in ends)
-        yield Picture(f"{slug}-ranks", alt, partial(draw_ranks, comparison.ranking, title))
+        yield Drawing(f"{slug}-ranks", alt, partial(draw_ranks, comparison.ranking, title))
         yield found
     yield gain_table(table, gains)
     if methods := by_gain(table, gains):
         title = f"points of accuracy over {table.table.baseline}, equal client trainings"
         alt = f"Gains over {table.table.baseline}, methods × problems; bold: the interval does not contain zero"
-        yield Picture(f"{slug}-gains", alt, partial(draw_gains, gains, methods, title))
+        yield Drawing(f"{slug}-gains", alt, partial(draw_gains, gains, methods, title))
         yield "Bold: the 95 % interval over seeds does not contain zero. Rows are ordered by mean gain."
     yield beside(table)
 
@@ -194,7 +194,7 @@ def _html_of(found: Sequence[Part]) -> str:
         match part:
             case Heading(text, level):
                 body.append(f"<h{level}>{escaping.escape(text)}</h{level}>")
-            case Picture(_, alt, draw):
+            case Drawing(_, alt, draw):
                 body.append(html.figure(draw, alt))
             case Table():
                 body.append(f"<h3>{escaping.escape(part.title)}</h3>\n{to_html(part)}")
@@ -211,7 +211,7 @@ def _markdown(found: Sequence[Part], path: Path) -> str:
         match part:
             case Heading(text, level):
                 lines.append(f"{'#' * level} {text}")
-            case Picture(name, alt, draw):
+            case Drawing(name, alt, draw):
                 folder = path.with_name("images") if path.with_name("images").is_dir() else path.parent
                 picture = folder / f"{path.stem}-{name}.png"
                 save_figure(draw(), picture)

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 from muster.config.experiment import Experiment, from_dict, merged
 from muster.core.errors import ConfigError
 from muster.core.registry import build, parameters_of
-from muster.league.file import SELECTION, League, MethodTable, ProblemEntry, Scale
+from muster.league.file import SELECTION, League, LeagueScale, MethodTable, ProblemEntry
 from muster.papers.stand_ins import is_here
 from muster.selection.base import Selector
 
@@ -52,7 +52,7 @@ class LeaguePlan:
     absent: Mapping[str, str]
 
     @property
-    def scale(self) -> Scale:
+    def scale(self) -> LeagueScale:
         return self.league.scale(self.scale_name)
 
     def rows(self, table: MethodTable, problem: ProblemEntry) -> list[str]:
@@ -127,8 +127,8 @@ def plan(
 ) -> LeaguePlan:
     """The league at a scale.
 
-    `guests` are users' selectors as `module:Class`; `problems`, `tables`: only these; `seeds`: so many for each
-    problem.
+    `guests` are users' selectors as `module:Class`; `problems`, `tables`: only these; `seeds`: how many each
+    problem has.
     """
     size = league.scale(scale)
     wanted = _chosen("problem", league.problems, problems) or league.chosen_problems(size)

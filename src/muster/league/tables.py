@@ -95,7 +95,7 @@ def ranks(table: LeagueTable) -> Table | None:
         columns.append((column, [Cell(float(mean[name])) if name in mean else Cell() for name in methods]))
     notes = [
         f"1 is best, {len(methods)} methods in {found.problems} problems, at equal client trainings; in brackets "
-        f"the 95 % interval over problems ({interval_words([found.problems])}). Wins: problems in which nobody "
+        f"the 95 % interval over problems ({interval_words([found.problems])}). Wins: problems in which none "
         "was better."
     ]
     if len(columns) > 3:
@@ -173,7 +173,7 @@ def _size(profile: Mapping[str, float]) -> str:
 
 def _listed(names: Sequence[str], most: int = 6) -> str:
     rest = f" and {len(names) - most} more" if len(names) > most else ""
-    return (", ".join(names[:most]) + rest) or "nobody"
+    return (", ".join(names[:most]) + rest) or "none"
 
 
 # --- besides accuracy --------------------------------------------------------------------------------------------

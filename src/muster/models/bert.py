@@ -313,7 +313,7 @@ def _visible(mask: torch.Tensor) -> torch.Tensor | None:
 
 
 def _trimmed(mask: torch.Tensor, given: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Without the columns at the end that are padding in every text of the batch: nobody looks at them."""
+    """Without the columns at the end that are padding in every text of the batch: nothing attends to them."""
     if mask.device.type == "meta":  # shapes alone: nothing is known to be padding
         return mask, given
     used = mask.any(dim=0).nonzero()

@@ -88,7 +88,7 @@ def apart(x: torch.Tensor, image_shape: tuple[int, ...]) -> tuple[torch.Tensor, 
 
 
 class FrozenEncoders(nn.Module):
-    """Samples with the vectors of frozen encoders in the place of what they encode."""
+    """Samples in which the vectors of frozen encoders replace what they encode."""
 
     def __init__(self, fusion: LateFusion, frozen: list[str]) -> None:
         super().__init__()

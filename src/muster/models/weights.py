@@ -143,7 +143,7 @@ def _finite(tensor: torch.Tensor) -> bool:
 
 
 def locate(weights: str) -> Path:
-    """The local file of the weights; fetched from the hub when the name is no file and the extra is installed."""
+    """The local file of the weights; fetched from the hub if the name is not a file and the extra is installed."""
     path = Path(weights).expanduser()
     if path.is_file():
         return path
@@ -183,7 +183,7 @@ def read_state(path: Path) -> dict[str, torch.Tensor]:
     else:
         try:
             content = torch.load(path, map_location="cpu", weights_only=True)
-        except Exception as error:  # what a damaged file makes the reader raise is anybody's guess
+        except Exception as error:  # a damaged file can make the reader raise anything
             raise _damaged(path, error) from None
     state = {str(name): tensor for name, tensor in _unwrapped(content, path).items()}
     for wrapper in _WRAPPERS:
@@ -193,7 +193,7 @@ def read_state(path: Path) -> dict[str, torch.Tensor]:
 
 
 def _unwrapped(content: Any, path: Path) -> Mapping[str, torch.Tensor]:
-    """The state dict itself, or the one inside of what a training program wrote beside its other things."""
+    """The state dict itself, or the one that a training program wrote along with other things."""
     if _is_state(content):
         return dict(content)
     inside = (

@@ -1,7 +1,7 @@
 """Entries: how each table and figure of the papers is run here, at three scales, and what is compared with what.
 
 They live in TOML files, one per paper. An entry's experiments are all combinations of its cells (federations) and
-rows (methods, hyper-parameters); everything beside the published set-up stands in its scales.
+rows (methods, hyper-parameters); everything that departs from the published set-up stands in its scales.
 
 Tables called `provenance` say who decided each value. There may be one in a cell, row, scale or base, beside the
 cells or rows for all of them, in an entry, and in the file ([shared.provenance]); the nearest counts.
@@ -19,7 +19,7 @@ from typing import Any, Literal, TypeAlias
 from muster.config.provenance import TABLE, Sources
 from muster.core.errors import ConfigError, nearest
 from muster.core.registry import build
-from muster.papers.published import PAPERS, Number, Published, Range, paper, read_toml
+from muster.papers.published import PAPERS, Numeric, Published, packaged_toml, paper
 
 #: Config sections, as in an experiment file.
 Changes: TypeAlias = dict[str, Any]
@@ -105,7 +105,7 @@ class Scale:
     rounds: int | None = None
     #: "final" is the mean of this many last evaluations.
     last: int = 1
-    #: Which cells and rows are run when nobody asks for others.
+    #: Which cells and rows are run unless others are asked for.
     cells: str = "*"
     rows: str = "*"
     changes: Changes = field(default_factory=dict)
@@ -167,7 +167,7 @@ class PaperEntry:
         printed = (
             self.published.at(*self.printed_at(cell, row, value)) for cell in self.cells for row in self.rows
         )
-        usual = [abs(number.middle) for number in printed if isinstance(number, Number | Range)]
+        usual = [abs(number.middle) for number in printed if isinstance(number, Numeric)]
         return 0.1 * median(usual) if usual else 0.0
 
     def printed_at(self, cell: str, row: str, value: Value) -> tuple[str, str]:
@@ -225,7 +225,7 @@ def entries() -> dict[str, PaperEntry]:
 
 
 def _read(name: str) -> list[PaperEntry]:
-    content = read_toml(name, "entries.toml")
+    content = packaged_toml(name, "entries.toml")
     shared = content.pop("shared", {})
     return [_entry(f"{name}/{part}", values, shared) for part, values in content.items()]
 

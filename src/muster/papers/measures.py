@@ -112,7 +112,7 @@ def _clusters(result: Result) -> Floats:
 
 
 def federations(sections: Mapping[str, Any], seeds: int) -> dict[int, dict[str, float]]:
-    """What is to be said about a federation before anything is trained, by seed; nothing without its data.
+    """What can be said about a federation before anything is trained, by seed; nothing without its data.
 
     Clients that are given as tables are the same for every seed, and need no data.
     """

@@ -14,7 +14,7 @@ from typing import TypeAlias
 from muster.papers.entries import Claim, Value, fits
 from muster.papers.measures import ACCURACIES, at_work, federations, measured
 from muster.papers.planning import Plan, as_published
-from muster.papers.published import Number, Printed, Range
+from muster.papers.published import Numeric, Printed
 from muster.papers.verdicts import (
     LEVEL,
     NOTHING,
@@ -57,7 +57,7 @@ class Compared:
 
     @property
     def difference(self) -> float:
-        return self.printed.apart(self.ours.mean) if isinstance(self.printed, Number | Range) else math.nan
+        return self.printed.apart(self.ours.mean) if isinstance(self.printed, Numeric) else math.nan
 
 
 @dataclass(frozen=True)
@@ -120,10 +120,10 @@ def _cell(plan: Plan, cell: str, runs: Mapping[str, BySeed]) -> list[Compared]:
             row=row,
             value=value,
             printed=plan.entry.published.at(*plan.entry.printed_at(cell, row, value)),
-            ours=over_seeds(by_seed, partial(measured, wanted=value, last=last)),
+            ours=ours_over_seeds(by_seed, partial(measured, wanted=value, last=last)),
             equal_work=_at_equal_work(by_seed, value, cheapest, last),
             beside=_beside(by_seed, value, last, again=again),
-            trainings=over_seeds(by_seed, _trainings),
+            trainings=ours_over_seeds(by_seed, _trainings),
             unfit=plan.unfit(cell, row),
         )
         for row, by_seed in runs.items()
@@ -133,7 +133,7 @@ def _cell(plan: Plan, cell: str, runs: Mapping[str, BySeed]) -> list[Compared]:
 
 def _marked(plan: Plan, numbers: Sequence[Compared]) -> tuple[Compared, ...]:
     """The numbers with marks where they differ from the published ones, all of them asked together."""
-    asked = [n for n in numbers if not n.unfit and isinstance(n.printed, Number | Range) and n.ours.seeds > 1]
+    asked = [n for n in numbers if not n.unfit and isinstance(n.printed, Numeric) and n.ours.seeds > 1]
     p_values = corrected([p_apart(n.ours, n.printed, plan.entry.tolerance_of(n.value)) for n in asked])
     off = {id(n) for n, p in zip(asked, p_values, strict=True) if p < LEVEL}
     return tuple(replace(number, off=id(number) in off) for number in numbers)
@@ -188,13 +188,13 @@ def _beside(by_seed: BySeed, value: Value, last: int, *, again: bool) -> dict[st
     if "accuracy" not in value.metric:
         return {}
     return {
-        metric: over_seeds(by_seed, partial(measured, wanted=Value(metric), last=last))
+        metric: ours_over_seeds(by_seed, partial(measured, wanted=Value(metric), last=last))
         for metric in ACCURACIES
         if metric != value.metric and (again or metric != "last_iteration_accuracy")
     }
 
 
-def over_seeds(by_seed: BySeed, measure: Callable[[Result], float]) -> Ours:
+def ours_over_seeds(by_seed: BySeed, measure: Callable[[Result], float]) -> Ours:
     return _known({seed: measure(result) for seed, result in by_seed.items()})
 
 

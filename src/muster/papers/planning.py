@@ -12,7 +12,7 @@ from muster.config.provenance import Provenance, Sources, leaves
 from muster.config.workloads import workload, workload_sources
 from muster.core.errors import ConfigError, DataError
 from muster.papers.entries import SMOKE, Changes, PaperEntry, Scale, chosen, fits
-from muster.papers.settings import Difference, Setting, acting, defaults_named, difference, relevant, unchanged
+from muster.papers.settings import Difference, Setting, acting, defaults_named, difference, unchanged
 from muster.papers.stand_ins import assigned, is_here, nothing_left, on_data, wanted_data
 
 #: Rounds of an experiment whose paper does not state them.
@@ -201,19 +201,6 @@ def decisions(entry: PaperEntry, cell: str, row: str) -> dict[str, Provenance | 
         found |= {name: sources.of(name) for name, _ in leaves(changes) if name != "fresh"}
     kept = {name for name, _ in leaves(as_published(entry, cell, row))}
     return {name: provenance for name, provenance in found.items() if name in kept and name != "name"}
-
-
-def undecided(entry: PaperEntry) -> list[str]:
-    """Values of an entry that no table of provenance speaks of, and where they are."""
-    found: dict[str, list[str]] = {}
-    for cell in entry.cells:
-        for row in entry.rows:
-            for name, provenance in decisions(entry, cell, row).items():
-                if provenance is None and (relevant(name) or name == "rounds_share"):
-                    found.setdefault(name, []).append(f"{cell} / {row}")
-    if entry.kind == "runs" and entry.scale("paper").sources.of("seeds") is None:
-        found["seeds"] = ["scale paper"]
-    return [f"{entry.id}: {name} ({places[0]}, {len(places)} in all)" for name, places in found.items()]
 
 
 def _layers(entry: PaperEntry, cell: str, row: str) -> list[tuple[Changes, Sources]]:

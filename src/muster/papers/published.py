@@ -1,4 +1,4 @@
-"""What the papers print: numbers with the names of their tables, rows and columns, read from one file a paper."""
+"""What the papers print: numbers, named by table, row and column, read from one file per paper."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Number:
 
 
 @dataclass(frozen=True)
-class Range:
+class PublishedRange:
     """Where the text gives only a range ("37 to 38 %")."""
 
     low: float
@@ -50,7 +50,9 @@ class Range:
 
 
 #: What stands in a cell of a published table: a number, a range, or words ("not scalable", a formula).
-Printed: TypeAlias = Number | Range | str
+Printed: TypeAlias = Number | PublishedRange | str
+#: What can be compared with a number of ours.
+Numeric = Number | PublishedRange
 
 
 @dataclass(frozen=True)
@@ -100,13 +102,13 @@ def paper(name: str) -> Paper:
     """The published numbers of a paper."""
     if name not in PAPERS:
         raise ConfigError(f"unknown paper '{name}'", expected=nearest(name, PAPERS))
-    content = read_toml(name, "published.toml")
+    content = packaged_toml(name, "published.toml")
     return Paper(
         name, **content.pop("paper"), parts={part: _published(values) for part, values in content.items()}
     )
 
 
-def read_toml(*path: str) -> dict[str, Any]:
+def packaged_toml(*path: str) -> dict[str, Any]:
     """A data file of this package."""
     file = resources.files("muster.papers").joinpath(*path)
     return tomllib.loads(file.read_text(encoding="utf-8"))
@@ -134,7 +136,7 @@ def _printed(cell: float | str | Sequence[float], where: str) -> Printed:
     """A number, [mean, standard deviation], a range ("37 to 38"), or words."""
     if isinstance(cell, str):
         found = _RANGE.fullmatch(cell.strip())
-        return Range(*sorted(map(float, found.groups()))) if found else cell
+        return PublishedRange(*sorted(map(float, found.groups()))) if found else cell
     if not isinstance(cell, Sequence):
         return Number(float(cell))
     value, std = map(float, cell)

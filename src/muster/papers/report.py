@@ -13,7 +13,7 @@ from muster.papers.entries import Value
 from muster.papers.measures import ACCURACIES
 from muster.papers.outcome import Compared, Reproduced
 from muster.papers.planning import Plan
-from muster.papers.published import Number, Printed, Range, paper
+from muster.papers.published import Number, Numeric, Printed, PublishedRange, paper
 from muster.papers.settings import decisions_told, differences_told, options_told
 from muster.papers.verdicts import LEVEL, NOTHING, Ours
 from muster.report.html import listed, marked
@@ -23,7 +23,7 @@ OFF = "≠"
 
 
 @dataclass(frozen=True)
-class Page:
+class ReproductionPage:
     """What is shown of a reproduction, for terminals and Markdown alike."""
 
     title: str
@@ -57,7 +57,7 @@ class Page:
         return "\n\n".join(part for part in parts if part) + "\n"
 
 
-def page(outcome: Reproduced) -> Page:
+def page(outcome: Reproduced) -> ReproductionPage:
     """Everything about one entry."""
     plan = outcome.plan
     tables = (
@@ -65,10 +65,12 @@ def page(outcome: Reproduced) -> Page:
     )
     if outcome.claims:
         tables.append(_claims(outcome))
-    return Page(f"{plan.entry.id}: {plan.entry.published.caption}", heading(plan), tables, _remarks(outcome))
+    return ReproductionPage(
+        f"{plan.entry.id}: {plan.entry.published.caption}", heading(plan), tables, _remarks(outcome)
+    )
 
 
-def write_pages(pages: Sequence[Page], path: Path) -> None:
+def write_pages(pages: Sequence[ReproductionPage], path: Path) -> None:
     """Write comparisons as one Markdown file."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -224,9 +226,7 @@ def _claims(outcome: Reproduced) -> tuple[str, list[str], list[list[str]]]:
 
 def _remarks(outcome: Reproduced) -> list[str]:
     plan, lines = outcome.plan, []
-    asked = [
-        n for n in outcome.numbers if not n.unfit and isinstance(n.printed, Number | Range) and n.ours.seeds > 1
-    ]
+    asked = [n for n in outcome.numbers if not n.unfit and isinstance(n.printed, Numeric) and n.ours.seeds > 1]
     if asked:
         lines.append(
             f"{OFF}: {sum(number.off for number in asked)} of {len(asked)} numbers are shown to differ from the "
@@ -280,7 +280,7 @@ def _ordinal(number: int) -> str:
 
 
 def _tolerances(plan: Plan, asked: Sequence[Compared]) -> str:
-    """By how much numbers may differ beside chance: once where all values share it, else by name."""
+    """By how much numbers may differ beyond chance: once if all values share it, otherwise by name."""
     values = list(dict.fromkeys(number.value for number in asked))
     allowed = [f"{plan.entry.tolerance_of(value):.3g}" for value in values]
     if set(allowed) == {"0"}:
@@ -297,7 +297,7 @@ def printed(cell: Printed | None, value: Value) -> str:
     if isinstance(cell, str):
         return cell
     digits = 2 if value.factor > 1 else value.digits
-    if isinstance(cell, Range):
+    if isinstance(cell, PublishedRange):
         return f"{cell.low:g} to {cell.high:g}"
     return f"{cell.value:.{digits}f}" + (f" ± {cell.std:.{digits}f}" if cell.std else "")
 

@@ -11,7 +11,7 @@ from muster.papers.planning import Plan
 from muster.results.store import Run, Store
 
 
-def sweep_name(plan: Plan) -> str:
+def name_of_sweep(plan: Plan) -> str:
     """What the runs of a plan are called in the store."""
     return f"{plan.entry.id} {plan.scale}"
 
@@ -31,7 +31,7 @@ def reproduce(
     experiments = [run.experiment for plan in plans for run in plan.runs]
     for plan in plans:
         if plan.runs:
-            store.plan([run.experiment for run in plan.runs], sweep_name(plan))
+            store.plan([run.experiment for run in plan.runs], name_of_sweep(plan))
     stopped, failed = False, {}
     if experiments:
         # Seed by seed: something of everything comes first.

@@ -77,7 +77,7 @@ _AMONG_CLIENTS = ("partition", "selection", "aggregation")
 #: Differences that matter most stand first.
 _FIRST = {"data": 0, "model": 1, "rounds": 2, "training.lr": 3}
 
-#: Who decided each setting, by its dotted name; None: nobody says.
+#: Who decided each setting, by its dotted name; None: no table says.
 Decisions: TypeAlias = Mapping[str, Provenance | None]
 
 
@@ -88,7 +88,7 @@ class Difference:
     what: str
     published: str
     ours: str
-    #: "default": the preset leaves it to Muster; None: nobody says.
+    #: "default": the preset leaves it to Muster; None: no table says.
     decided: Kind | Literal["default"] | None = None
 
 
@@ -235,7 +235,7 @@ def decisions_told(runs: Sequence[tuple[Placed, Sequence[Setting]]]) -> list[str
 
 def _origin(provenance: Provenance | None) -> str:
     if provenance is None:
-        return "nobody says who decided"
+        return "no source says who decided"
     name = {"paper": "from the paper", "code": "from public code", "ours": "our choice"}[provenance.kind]
     return f"{name} ({provenance.note})" if provenance.note else name
 
@@ -360,7 +360,7 @@ def _listed(options: Mapping[str, Any]) -> str:
 
 
 def text(value: Any) -> str:
-    """A setting for people."""
+    """A setting as people read it."""
     if value is None or value in ({}, [], ()):
         return "none"
     if isinstance(value, bool):

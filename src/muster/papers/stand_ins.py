@@ -10,7 +10,7 @@ from typing import Any
 from muster.config.experiment import merged
 from muster.data.locate import known
 from muster.data.sources.base import sources
-from muster.papers.published import read_toml
+from muster.papers.published import packaged_toml
 
 #: Sources that are made on the spot, or come with scikit-learn.
 ALWAYS_HERE = ("digits", "synthetic", "spurious-shapes")
@@ -70,7 +70,7 @@ def on_data(sections: dict[str, Any], source: str) -> dict[str, Any]:
 
 @cache
 def stand_ins() -> dict[str, Any]:
-    return read_toml("stand_ins.toml")
+    return packaged_toml("stand_ins.toml")
 
 
 def _moved(sections: dict[str, Any], name: str) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from scipy.special import stdtr, stdtrit
 
 from muster.core.arrays import Floats
 from muster.papers.entries import Claim
-from muster.papers.published import Number, Printed, Range
+from muster.papers.published import Number, Numeric, Printed
 
 #: The chance of any wrong verdict in an entry, where methods are equal.
 LEVEL = 0.05
@@ -76,7 +76,7 @@ class Lead:
 
 
 @dataclass(frozen=True)
-class Evidence:
+class ClaimEvidence:
     """How surprising our numbers would be if the claim did not hold, and if it did."""
 
     holds: float
@@ -141,7 +141,7 @@ def _mean_of(members: Sequence[Ours]) -> Ours:
     return Ours({seed: float(np.mean([member.by_seed[seed] for member in members])) for seed in common})
 
 
-def evidence(claim: Claim, numbers: Mapping[str, Ours]) -> Evidence:
+def evidence(claim: Claim, numbers: Mapping[str, Ours]) -> ClaimEvidence:
     """For and against a claim, from numbers of at least two seeds."""
     if claim.spread is not None:
         return _evidence_of_spread(claim.spread, numbers)
@@ -152,16 +152,18 @@ def evidence(claim: Claim, numbers: Mapping[str, Ours]) -> Evidence:
     # beforehand, so as many are corrected for as could be mistaken (Bonferroni).
     k, rest = claim.among, len(compared) - claim.among + 1
     deciding = sorted(compared, key=lambda lead: -p_above(lead.values, claim.margin))[k - 1]
-    return Evidence(min(1.0, k * p_holds[rest - 1]), min(1.0, rest * p_fails[k - 1]), deciding, claim.margin, rest)
+    return ClaimEvidence(
+        min(1.0, k * p_holds[rest - 1]), min(1.0, rest * p_fails[k - 1]), deciding, claim.margin, rest
+    )
 
 
-def _evidence_of_spread(spread: float, numbers: Mapping[str, Ours]) -> Evidence:
+def _evidence_of_spread(spread: float, numbers: Mapping[str, Ours]) -> ClaimEvidence:
     """All pairs are within the spread, or one is certainly beyond it."""
     pairs = [paired(one, other, numbers) for one, other in itertools.permutations(numbers, 2)]
     p_within = [p_above(-pair.values, -spread) for pair in pairs]
     p_beyond = [p_above(pair.values, spread) for pair in pairs]
     deciding = pairs[int(np.argmax(p_within))]
-    return Evidence(max(p_within), min(1.0, len(pairs) * min(p_beyond)), deciding, spread, len(pairs))
+    return ClaimEvidence(max(p_within), min(1.0, len(pairs) * min(p_beyond)), deciding, spread, len(pairs))
 
 
 def corrected(p_values: Sequence[float]) -> list[float]:
@@ -187,14 +189,14 @@ def unfit(claim: Claim, numbers: Mapping[str, Ours]) -> tuple[Verdict, str] | No
     return None
 
 
-def judged(found: Evidence, p: float, questions: int) -> tuple[Verdict, str]:
+def judged(found: ClaimEvidence, p: float, questions: int) -> tuple[Verdict, str]:
     """The verdict of one claim from its corrected p-value, and the difference that it rests on."""
     if p < LEVEL:
         return ("holds" if found.holds < found.fails else "does not hold"), str(found.lead)
     return "not judged", f"{found.lead}{_left_open_by(found, questions)}"
 
 
-def _left_open_by(found: Evidence, questions: int) -> str:
+def _left_open_by(found: ClaimEvidence, questions: int) -> str:
     """Why a difference decides nothing."""
     lead, bound = found.lead, found.bound
     if found.p < LEVEL:
@@ -219,7 +221,7 @@ def exactly(claim: Claim, numbers: Mapping[str, Ours]) -> Verdict:
 
 def p_apart(ours: Ours, printed: Printed | None, tolerance: float) -> float:
     """P-value of "our mean is further from the published number than tolerance and its standard deviation"."""
-    if not isinstance(printed, Number | Range) or ours.seeds < 2:
+    if not isinstance(printed, Numeric) or ours.seeds < 2:
         return 1.0
     values = np.array(list(ours.by_seed.values()))
     low, high = (printed.value, printed.value) if isinstance(printed, Number) else (printed.low, printed.high)

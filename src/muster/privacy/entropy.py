@@ -1,4 +1,4 @@
-"""Noise that nobody can subtract: every number comes from the operating system, none from the experiment's seed.
+"""Noise that no one can subtract: every number comes from the operating system, none from the experiment's seed.
 
 A generator that is seeded with good entropy once would be quicker, but those of NumPy are not made to withstand
 an observer who computes from some of their numbers what the others were.

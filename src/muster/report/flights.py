@@ -14,13 +14,13 @@ from muster.server.record import OUTCOMES
 if TYPE_CHECKING:
     from muster.server.result import Result
 
-#: Outcomes of trainings that were for nothing although the client did nothing wrong: time decided.
+#: Outcomes of trainings that were wasted through no fault of the client: it was a matter of time.
 WASTED = ("left", "late", "stale")
 
 
 @dataclass(frozen=True)
 class FlightTable:
-    """Trainings that have ended, one entry each, in the order in which the server took note of them."""
+    """Trainings that have ended, one entry each, in the order in which the server noticed."""
 
     clients: Ints
     #: Round in which each ended, from 1.

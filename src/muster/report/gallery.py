@@ -28,16 +28,16 @@ from muster.report.plots import (
     plot_timeline,
 )
 from muster.report.plots.canvas import label
-from muster.report.plots.cluster_numbers import MOST_RUNS
+from muster.report.plots.cluster_numbers import MAX_RUNS
 from muster.results.cases import Case, by_settings, differing, flat
 from muster.server.result import Result
 
 #: More lines than this in one picture cannot be told apart, and more maps make a page heavy.
-MOST_LINES, MOST_MAPS, MOST_PARAMETERS = 12, 6, 3
+MAX_LINES, MAX_MAPS, MAX_PARAMETERS = 12, 6, 3
 #: Of more problems only the curves are drawn.
-MOST_PROBLEMS = 4
+MAX_PROBLEMS = 4
 #: A timeline of more rounds would have no bars that can be seen.
-MOST_ROUNDS = 60
+MAX_ROUNDS = 60
 _UNITS = ("round", "client_trainings", "bytes", "virtual_seconds")
 
 
@@ -57,7 +57,7 @@ def gallery(comparison: Comparison) -> list[Picture]:
     metric = comparison.options.metric
     pictures = [*_ranks(comparison)]
     for judged in comparison.judged:
-        own = _of_problem(judged, comparison.options, brief=len(comparison.judged) > MOST_PROBLEMS)
+        own = _of_problem(judged, comparison.options, brief=len(comparison.judged) > MAX_PROBLEMS)
         pictures += [replace(picture, problem=judged.name) for picture in own]
     return [*pictures, *_sensitivity(comparison, metric)]
 
@@ -89,10 +89,10 @@ def _named_alike(case: Case) -> Case:
 def drawn(judged: Judged, metric: str) -> list[Case]:
     """The cases of a problem that are drawn: all, or of many the best at the end."""
     cases = list(judged.cases)
-    if len(cases) <= MOST_LINES:
+    if len(cases) <= MAX_LINES:
         return cases
     sign = better(metric).value
-    best = sorted(cases, key=lambda case: -sign * fmean(value(run, metric) for run in case.runs))[:MOST_LINES]
+    best = sorted(cases, key=lambda case: -sign * fmean(value(run, metric) for run in case.runs))[:MAX_LINES]
     return [case for case in cases if case in best]
 
 
@@ -156,7 +156,7 @@ def _clients(runs: Sequence[Result]) -> Iterator[Picture]:
 
 
 def _maps(found: Sequence[Case]) -> Iterator[Picture]:
-    for case in found[:MOST_MAPS]:
+    for case in found[:MAX_MAPS]:
         alt = f"Map of clients and rounds: when each client trained, {case.name}, seed {case.seeds[0]}."
         yield Picture("Who took part when", alt, partial(plot_selection_map, [case.runs[0]]))
 
@@ -164,13 +164,13 @@ def _maps(found: Sequence[Case]) -> Iterator[Picture]:
 def _times(found: Sequence[Case], runs: Sequence[Result]) -> Iterator[Picture]:
     """Who worked when, where there is virtual time; how old answers were, where some were not up to date."""
     timed = [case for case in found if len(flights_of(case.runs[0]))]
-    for case in timed[:MOST_MAPS]:
+    for case in timed[:MAX_MAPS]:
         facts = timing(case.runs[0])
         alt = (
             f"Trainings over virtual time, {case.name}, seed {case.seeds[0]}: {facts['at_work']:.1f} clients at "
-            f"work on average, {facts['wasted']:.0%} of the trainings for nothing."
+            f"work on average, {facts['wasted']:.0%} of the trainings wasted."
         )
-        yield Picture("Time", alt, partial(plot_timeline, [case.runs[0]], last=MOST_ROUNDS))
+        yield Picture("Time", alt, partial(plot_timeline, [case.runs[0]], last=MAX_ROUNDS))
     late = [run for run in runs if flights_of(run).staleness.any()]
     if late:
         alt = "Histograms of how many aggregations answers had missed, one a case; means in the tables."
@@ -179,15 +179,15 @@ def _times(found: Sequence[Case], runs: Sequence[Result]) -> Iterator[Picture]:
 
 def _groups(found: Sequence[Case]) -> Iterator[Picture]:
     grouping = [case for case in found if _has_groups(case.runs[0])]
-    for case in grouping[:MOST_MAPS]:
+    for case in grouping[:MAX_MAPS]:
         alt = f"Groups of clients over rounds and their sizes, {case.name}, seed {case.seeds[0]}."
         yield Picture("Groups of clients", alt, partial(plot_clusters, [case.runs[0]]))
 
 
 def _cluster_numbers(runs: Sequence[Result]) -> Iterator[Picture]:
-    clustering = [run for run in runs if any("clusters" in record.notes for record in run.records)][:MOST_RUNS]
+    clustering = [run for run in runs if any("clusters" in record.notes for record in run.records)][:MAX_RUNS]
     if clustering:
-        alt = "Heat map of how many clusters the selection found in each round, one row a run."
+        alt = "Heat map of how many clusters the selection found in each round, one row per run."
         yield Picture("Groups of clients", alt, partial(plot_cluster_numbers, clustering))
 
 
@@ -199,10 +199,10 @@ def _sensitivity(comparison: Comparison, metric: str) -> Iterator[Picture]:
     """A line for every numeric setting that was varied while the others were kept."""
     runs = [run for case in comparison.cases for run in case.runs]
     keys = [key for key in differing([run.config for run in runs]) if key not in ("name", "seed")]
-    for key in [key for key in keys if not key.startswith(("engine.", "checkpoint."))][:MOST_PARAMETERS]:
+    for key in [key for key in keys if not key.startswith(("engine.", "checkpoint."))][:MAX_PARAMETERS]:
         having = [run for run in runs if isinstance(flat(run.config).get(key), int | float)]
         lines = [group for group in by_settings(having, free=(key,)) if _varies(group, key)]
-        if lines and len(lines) <= MOST_LINES:
+        if lines and len(lines) <= MAX_LINES:
             alt = f"{label(metric)} at the end over {key}; mean and its interval over seeds."
             members = [run for line in lines for run in line]
             yield Picture("Sensitivity", alt, partial(plot_sensitivity, members, key, metric=metric))

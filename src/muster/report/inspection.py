@@ -30,7 +30,7 @@ from muster.report.style import COLOURS, muster_style
 _MEANINGS = {"CI": "class imbalance", "AI": "attribute imbalance", "SC": "spurious correlation"}
 #: Places along an edge of the triangle: clients between two of them are drawn as one circle.
 _PLACES = 40
-_MOST_DOTS, _MOST_NAMES = 2_000, 25
+_MAX_DOTS, _MAX_NAMES = 2_000, 25
 #: Corners of the triangle for CI, AI, SC.
 _CORNERS = np.array([[0.0, 0.0], [1.0, 0.0], [0.5, np.sqrt(0.75)]])
 #: Inches: wide enough for labels, small enough to stay readable on a phone.
@@ -235,7 +235,7 @@ def _area_legend(axes: Axes, most: int, largest: float) -> None:
 def _imbalance_over_size(axes: Axes, inspection: Inspection) -> None:
     sizes, imbalance = inspection.counts.sizes, inspection.triplets[:, 0]
     logarithmic = sizes.max() > 50 * sizes.min()
-    if inspection.clients > _MOST_DOTS:
+    if inspection.clients > _MAX_DOTS:
         cells = axes.hexbin(
             sizes,
             imbalance,
@@ -268,7 +268,7 @@ def plot_divergence(inspection: Inspection) -> Figure:
     )
     axes.grid(visible=False)
     figure.colorbar(image, ax=axes, shrink=0.85, pad=0.02).set_label("Jensen–Shannon divergence (bits)")
-    if len(clients) <= _MOST_NAMES:
+    if len(clients) <= _MAX_NAMES:
         names = labels([inspection.counts.client(client) for client in clients.tolist()], 12)
         size = 7 if len(names) > 12 else 9
         axes.set_xticks(range(len(names)), names, rotation=90, fontsize=size)

@@ -51,7 +51,7 @@ def mean_band(values: Floats, level: float = CONFIDENCE) -> tuple[Floats, Floats
 
 
 def interval_words(counts: Iterable[int]) -> str:
-    """What the intervals of means of so many values are, in a few words."""
+    """What kind of interval the mean of this many values gets, in a few words."""
     many = {count >= MANY_VALUES for count in counts}
     if many == {True}:
         return "BCa bootstrap"

@@ -15,7 +15,7 @@ from muster.core.errors import OutputError
 from muster.report import html
 from muster.report.compare import Comparison, Options, compare
 from muster.report.compare.across import methods_of
-from muster.report.gallery import MOST_LINES, MOST_MAPS, drawn, gallery
+from muster.report.gallery import MAX_LINES, MAX_MAPS, drawn, gallery
 from muster.report.headline import headlines
 from muster.report.render import to_html
 from muster.report.tables import Table
@@ -190,7 +190,7 @@ def _pictures(comparison: Comparison, progress: bool | None) -> str:
     parts = []
     metric, most = comparison.options.metric, max(len(judged.cases) for judged in comparison.judged)
     if any(len(drawn(judged, metric)) < len(judged.cases) for judged in comparison.judged):
-        limit = f"The {MOST_LINES} best of {most} cases by {metric} at the end; the others are in the tables."
+        limit = f"The {MAX_LINES} best of {most} cases by {metric} at the end; the others are in the tables."
         parts.append(html.paragraph(limit, "quiet"))
     pictures_of_all = tracked(list(gallery(comparison)), "pictures", progress)
     for problem, shown in groupby(pictures_of_all, key=lambda picture: picture.problem):
@@ -198,8 +198,8 @@ def _pictures(comparison: Comparison, progress: bool | None) -> str:
             parts.append(html.heading(3, problem))
         for title, pictures in groupby(shown, key=lambda picture: picture.section):
             parts.append(html.heading(4 if problem else 3, title))
-            if title == "Who took part when" and most > MOST_MAPS:
-                parts.append(html.paragraph(f"The first seed of the first {MOST_MAPS} cases.", "quiet"))
+            if title == "Who took part when" and most > MAX_MAPS:
+                parts.append(html.paragraph(f"The first seed of the first {MAX_MAPS} cases.", "quiet"))
             parts.append(html.cards([html.figure(picture.draw, picture.alt) for picture in pictures]))
     return "\n".join(parts)
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 #: Rows of the table; columns of the heat map; what bubbles can still show.
 _TABLE_ROWS, _HEAT_COLUMNS, _BUBBLE_CLIENTS, _BUBBLE_ROWS = 30, 400, 40, 20
 _BARS = " ▁▂▃▄▅▆▇█"
-_MOST_BARS = 40
+_MAX_BARS = 40
 _STRIPS, _PER_STRIP = 5, 12
 #: Inches.
 _WIDTH = 11.0
@@ -64,7 +64,7 @@ def partition_table(fed: FederatedData) -> Table:
     for heading in ("client", "samples", "test", "classes", "evenness"):
         table.add_column(heading, justify="right")
     table.add_column("most frequent", overflow="ellipsis", no_wrap=True, max_width=28)
-    bars = len(composition.names) <= _MOST_BARS
+    bars = len(composition.names) <= _MAX_BARS
     if bars:
         table.add_column(f"each {composition.kind}", no_wrap=True)
     tests = fed.test_index.sizes if fed.test_index is not None else None
@@ -90,7 +90,7 @@ def partition_summary(fed: FederatedData) -> list[str]:
     free = int(fed.unassigned().sum())
     lines = [
         f"samples per client: {_range(sizes)}, median {np.median(sizes):,.0f}; "
-        f"{free:,} of {len(fed.dataset.train):,} training samples belong to nobody",
+        f"{free:,} of {len(fed.dataset.train):,} training samples belong to no client",
         f"classes per client: {_range(held)}, mean {held.mean():.1f} of {fed.classes}; "
         f"mean evenness {_evenness(fed.label_histograms).mean():.2f} (0: one class, 1: all alike)",
     ]
@@ -160,7 +160,7 @@ def _evenness(counts: Ints) -> Floats:
 
 
 def _bars(counts: Ints) -> str:
-    """One character a class; classes with a few samples never look empty."""
+    """One character per class; classes with a few samples never look empty."""
     return "".join(_BARS[int(np.ceil(8 * share))] for share in counts / counts.max())
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from typing import Any
 
 import matplotlib as mpl
 from matplotlib.colors import LinearSegmentedColormap
@@ -116,16 +115,6 @@ def page_palette() -> str:
         f"@media (prefers-color-scheme: dark) {{ :root:not([data-theme=light]) {{ {dark}; }} }}\n"
         f":root[data-theme=dark] {{ {dark}; }}\n"
     )
-
-
-def line_style(number: int) -> dict[str, Any]:
-    """Colour and dash of the n-th line: both change, so that lines differ in grey too."""
-    return {"color": colour(number), "linestyle": LINES[(number // len(COLOURS) + number) % len(LINES)]}
-
-
-def marker_style(number: int) -> dict[str, Any]:
-    """Colour and shape of the n-th kind of dots; the 9th has the first colour and another shape."""
-    return {"color": colour(number), "marker": MARKERS[(number // len(COLOURS) + number) % len(MARKERS)]}
 
 
 def shades() -> LinearSegmentedColormap:

@@ -166,23 +166,23 @@ def ranks(column: Column, cells: Sequence[Cell]) -> list[Mark | None]:
     """Best and second best of a column; equal is what looks equal.
 
     Two that share the first place leave no second. Cells that miss seeds are not ranked, and where the true value
-    of a censored cell may lie before a place, nobody gets that place.
+    of a censored cell may lie before a place, that place is not awarded.
     """
-    nobody: list[Mark | None] = [None] * len(cells)
+    unmarked: list[Mark | None] = [None] * len(cells)
     if column.better is None or sum(cell.whole for cell in cells) < 2:
-        return nobody
+        return unmarked
     sign = column.better.value
     scores = [sign * _as_shown(column, cell.value) if cell.whole else -math.inf for cell in cells]
     limit = max((sign * _as_shown(column, cell.value) for cell in cells if cell.above), default=-math.inf)
     if column.better is Better.HIGHER and limit > -math.inf:
-        return nobody  # a censored value may be as high as it likes
-    marks = nobody
+        return unmarked  # a censored value may be as high as it likes
+    marks = unmarked
     for mark in (Mark.BEST, Mark.SECOND):
         top = max((score for score, given in zip(scores, marks, strict=True) if given is None), default=-math.inf)
         if top < limit or top == -math.inf or (mark is Mark.SECOND and marks.count(Mark.BEST) > 1):
             break
         marks = [mark if score == top else given for score, given in zip(scores, marks, strict=True)]
-    return nobody if set(marks) == {Mark.BEST} else marks
+    return unmarked if set(marks) == {Mark.BEST} else marks
 
 
 def _as_shown(column: Column, value: float | str) -> float:

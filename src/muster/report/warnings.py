@@ -1,4 +1,4 @@
-"""What one must know before believing a report: refused updates, failed clients, runs that did not end."""
+"""What to know before believing a report: refused updates, failed clients, runs that did not finish."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from muster.results.cases import seed_of
 from muster.results.store import Run
 from muster.server.result import Result
 
-_MOST_REASONS, _MOST_NAMES = 3, 6
+_MAX_REASONS, _MAX_NAMES = 3, 6
 
 
 def warnings(results: Sequence[Result]) -> list[str]:
@@ -57,7 +57,7 @@ def _refused(results: Sequence[Result]) -> Iterator[str]:
 
 
 def _most(reasons: Sequence[str]) -> str:
-    frequent = Counter(reasons).most_common(_MOST_REASONS)
+    frequent = Counter(reasons).most_common(_MAX_REASONS)
     others = len(reasons) - sum(times for _, times in frequent)
     words = [f"{reason} ({times:,} ×)" for reason, times in frequent]
     return "; ".join([*words, f"{others:,} others"] if others else words)
@@ -74,8 +74,8 @@ def _events(results: Sequence[Result]) -> Iterator[str]:
     for result in results:
         told = [f"round {record.round}: {event}" for record in result.records for event in record.events]
         if told:
-            more = f"; and {len(told) - _MOST_NAMES:,} more" if len(told) > _MOST_NAMES else ""
-            yield f"{run_name(result)}: {'; '.join(told[:_MOST_NAMES])}{more}."
+            more = f"; and {len(told) - _MAX_NAMES:,} more" if len(told) > _MAX_NAMES else ""
+            yield f"{run_name(result)}: {'; '.join(told[:_MAX_NAMES])}{more}."
 
 
 def _code(results: Sequence[Result]) -> Iterator[str]:
@@ -90,6 +90,6 @@ def _code(results: Sequence[Result]) -> Iterator[str]:
 
 
 def _listed(numbers: Sequence[int], one: str, many: str) -> str:
-    shown = ", ".join(f"{number:,}" for number in numbers[:_MOST_NAMES])
-    more = f" and {len(numbers) - _MOST_NAMES:,} more" if len(numbers) > _MOST_NAMES else ""
+    shown = ", ".join(f"{number:,}" for number in numbers[:_MAX_NAMES])
+    more = f" and {len(numbers) - _MAX_NAMES:,} more" if len(numbers) > _MAX_NAMES else ""
     return f"{one if len(numbers) == 1 else many} {shown}{more}"

@@ -10,7 +10,7 @@ from muster.core.arrays import Floats, Ints
 _DECIMALS = 9
 
 
-def largest_remainder(shares: Floats, total: int, caps: Ints, at_least: int = 0) -> Ints:
+def remainders_within_caps(shares: Floats, total: int, caps: Ints, at_least: int = 0) -> Ints:
     """How many of `total` slots each group gets, in proportion to `shares`, never more than its cap.
 
     Slot after slot goes to the group with room that is furthest below its exact share; without caps that is

@@ -16,8 +16,8 @@ from muster.selection.history import History
 _CLIENT, _TRAININGS, _FAILURES, _NOTE = range(4)
 
 
-def nobody() -> Floats:
-    """One row for each client under way: id, trainings used and failures when it was sent off, and a note."""
+def none_awaited() -> Floats:
+    """No client: rows have the id, trainings used and failures when it was sent off, and a note."""
     return np.zeros((0, 4))
 
 

@@ -28,7 +28,7 @@ _SAME = 1e-12
 #: Silhouettes that differ by less are equal.
 _DECIMALS = 9
 #: For larger federations no labels are kept: they would outweigh the rest of a record.
-_MOST_NOTED = 10_000
+_MAX_NOTED = 10_000
 
 
 def gram(rows: np.ndarray[Any, Any], centred: bool = False) -> Floats:
@@ -63,7 +63,7 @@ def angles(rows: np.ndarray[Any, Any], unknown: float = 0.0) -> Floats:
     return result
 
 
-def squared_distances(rows: np.ndarray[Any, Any]) -> Floats:
+def squared_row_distances(rows: np.ndarray[Any, Any]) -> Floats:
     """Squared Euclidean distance of every pair."""
     # Differences do not see the mean, and without it the subtraction below loses fewer digits.
     products = gram(rows, centred=True)
@@ -78,7 +78,7 @@ def squared_distances(rows: np.ndarray[Any, Any]) -> Floats:
 
 def ward_on_rows(measure: Floats) -> Floats:
     """Ward's tree where each client's row of a pairwise measure serves as its feature vector."""
-    return ward_on_distances(np.sqrt(squared_distances(measure)))
+    return ward_on_distances(np.sqrt(squared_row_distances(measure)))
 
 
 def ward_on_distances(distances: Floats) -> Floats:
@@ -177,7 +177,7 @@ def note_clusters(fed: View, clients: Ints, labels: Ints) -> None:
 
     Clusters are numbered in the order in which they appear among the clients by id.
     """
-    if fed.clients <= _MOST_NOTED:
+    if fed.clients <= _MAX_NOTED:
         noted = np.full(fed.clients, -1, dtype=np.int64)
         noted[np.sort(clients)] = renumbered(labels[np.argsort(clients)])
         fed.notes["clusters"] = noted

@@ -1,4 +1,4 @@
-"""What a selector asks every client once and keeps: an array with a row for each client, NaN while not known."""
+"""What a selector asks every client once and keeps: an array with one row per client, NaN while unknown."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from muster.core.component import Population, grown, state
 from muster.core.errors import ConfigError
 from muster.heterogeneity.divergences import euclidean, shares
 from muster.heterogeneity.metrics import entropies
-from muster.selection._allocation import largest_remainder
+from muster.selection._allocation import remainders_within_caps
 from muster.selection._clustering import note_clusters, renumbered, silhouette_clusters
 from muster.selection._memory import ask_histograms, told
 from muster.selection.base import Ask, Plan, Selector, Train, View, check_count, no_second_turn, selectors
@@ -184,7 +184,7 @@ def quotas(
     wanted = fraction * len(homogeneity)
     if budget == "ceil":
         return np.asarray(np.minimum(np.ceil(portion * wanted - _ROUNDING), members), dtype=np.int64)
-    return largest_remainder(portion, max(1, int(wanted + _ROUNDING)), members)
+    return remainders_within_caps(portion, max(1, int(wanted + _ROUNDING)), members)
 
 
 def _labels(clusters: Any, clients: int) -> Ints:

@@ -14,7 +14,7 @@ from muster.core.arrays import Floats, Ints, State
 from muster.core.component import Population, state
 from muster.core.errors import ConfigError
 from muster.selection import _vectors
-from muster.selection._allocation import largest_remainder
+from muster.selection._allocation import remainders_within_caps
 from muster.selection._clustering import cosine_clusters, cosines, note_clusters, silhouette_clusters
 from muster.selection._memory import ask_histograms
 from muster.selection.base import Plan, Selector, Train, View, check_count, selectors
@@ -84,7 +84,7 @@ class Cluster(Selector):
             labels = cosine_clusters(features, self.groups or min(self.clients_per_round, _DEFAULT_GROUPS))
         note_clusters(fed, pool, labels)
         sizes = np.bincount(labels)
-        slots = largest_remainder(sizes.astype(np.float64), self.clients_per_round, sizes, at_least=1)
+        slots = remainders_within_caps(sizes.astype(np.float64), self.clients_per_round, sizes, at_least=1)
         picked = []
         for group, wanted in enumerate(slots):
             members = np.flatnonzero(labels == group)

@@ -15,11 +15,11 @@ from scipy.sparse.csgraph import connected_components
 from scipy.spatial.distance import cdist
 
 from muster.core.arrays import Floats, Ints, State, Vector
-from muster.core.component import Population, state
+from muster.core.component import state
 from muster.selection import _vectors
-from muster.selection._clustering import angles, renumbered, squared_distances, ward_on_rows
-from muster.selection.base import Plan, Selector, View, selectors
-from muster.selection.clustered_size import Urns, check_draws, draw, size_urns, train_draws
+from muster.selection._clustering import angles, renumbered, squared_row_distances, ward_on_rows
+from muster.selection.base import Plan, View, selectors
+from muster.selection.clustered_size import Urns, UrnSelector, draw, size_urns, train_draws
 from muster.signals.base import Signal, signals
 
 Measure = Literal["arccos", "L2", "L1"]
@@ -29,7 +29,7 @@ _SIGNALS = {"update": "update", "last_layer": "final_layer_update"}
 
 @selectors.register("clustered-similarity")
 @dataclass
-class ClusteredSimilarity(Selector):
+class ClusteredSimilarity(UrnSelector):
     """Draw one client from each of as many urns as slots, clients with similar updates in one urn."""
 
     clients_per_round: int
@@ -42,22 +42,8 @@ class ClusteredSimilarity(Selector):
 
     _updates: State = state(_vectors.nothing)
 
-    def check(self, population: Population) -> None:
-        check_draws(self, self.clients_per_round)
-
     def needs(self) -> tuple[Signal, ...]:
         return (signals.build(_SIGNALS[self.features], {}),)
-
-    def cautions(self, population: Population) -> list[str]:
-        if self.clients_per_round == 1:
-            return ["clustered-similarity is size-weighted sampling here: one client is drawn from one urn"]
-        return super().cautions(population)
-
-    def gives_multiplicity(self) -> bool:
-        return True
-
-    def gives_weights(self) -> bool:
-        return self.equal_weights
 
     def round(self, fed: View) -> Plan:
         (report,) = self.needs()
@@ -99,7 +85,7 @@ def pairwise(rows: Floats | Vector, measure: Measure) -> Floats:
         case "arccos":
             return angles(rows)
         case "L2":
-            return squared_distances(rows)
+            return squared_row_distances(rows)
         case "L1":
             return np.asarray(cdist(rows, rows, "cityblock"))
 

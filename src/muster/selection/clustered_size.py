@@ -15,21 +15,21 @@ from muster.core.errors import ConfigError
 from muster.selection.base import Plan, Selector, Train, View, selectors
 
 
-@selectors.register("clustered-size")
-@dataclass(frozen=True)
-class ClusteredSize(Selector):
-    """Fill one urn per slot with the clients' samples, largest clients first, and draw one client from each."""
+class UrnSelector(Selector):
+    """Draws one client from each of as many urns as slots; subclasses say how the urns are filled."""
 
     clients_per_round: int
-    #: Count every draw alike, which makes the mean unbiased; false leaves the weights to the aggregator.
-    equal_weights: bool = True
+    equal_weights: bool
 
     def check(self, population: Population) -> None:
-        check_draws(self, self.clients_per_round)
+        if self.clients_per_round < 1:
+            name = type(self).__name__
+            raise ConfigError(f"{name}: clients_per_round is {self.clients_per_round}", expected="at least 1")
 
     def cautions(self, population: Population) -> list[str]:
         if self.clients_per_round == 1:
-            return ["clustered-size is size-weighted sampling here: one client is drawn from one urn"]
+            name = selectors.name_of(self)
+            return [f"{name} is size-weighted sampling here: one client is drawn from one urn"]
         return super().cautions(population)
 
     def gives_multiplicity(self) -> bool:
@@ -37,6 +37,16 @@ class ClusteredSize(Selector):
 
     def gives_weights(self) -> bool:
         return self.equal_weights
+
+
+@selectors.register("clustered-size")
+@dataclass(frozen=True)
+class ClusteredSize(UrnSelector):
+    """Fill one urn per slot with the clients' samples, largest clients first, and draw one client from each."""
+
+    clients_per_round: int
+    #: Count every draw alike, which makes the mean unbiased; false leaves the weights to the aggregator.
+    equal_weights: bool = True
 
     def round(self, fed: View) -> Plan:
         # In random order: chance decides which of equally large clients share an urn, or are split over two.
@@ -88,8 +98,3 @@ def train_draws(draws: Ints, equal_weights: bool) -> Train:
     """Train the clients that were drawn, counting each as often as it was."""
     clients, times = np.unique(draws, return_counts=True)
     return Train(clients, multiplicity=times, weights=np.ones(len(clients)) if equal_weights else None)
-
-
-def check_draws(selector: object, count: int) -> None:
-    if count < 1:
-        raise ConfigError(f"{type(selector).__name__}: clients_per_round is {count}", expected="at least 1")

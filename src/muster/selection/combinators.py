@@ -150,7 +150,7 @@ class Within(Combinator):
 
 def latest(trainings: Sequence[Replies], report: tuple[Signal, ...]) -> Replies:
     """The last report of every client over several trainings."""
-    # Where nobody has answered, replies are empty, but as wide as ever.
+    # Where no client has answered, replies are empty, but as wide as ever.
     answered = [replies for replies in reversed(trainings) if len(replies)] or list(trainings)
     if not answered:
         return Replies(np.zeros(0, dtype=np.int64), {signal.name: np.zeros(0) for signal in report})
@@ -286,9 +286,11 @@ class LimitGap(Combinator):
     def cautions(self, population: Population) -> list[str]:
         count = self.parts()[0].get_params().get("clients_per_round")
         own = []
-        # Then the queue fits into the rounds that are left even if nobody has had a turn until the last round.
+        # Then the queue fits into the rounds that are left even if none has had a turn until the last round.
         if count is not None and population.clients <= count * (self.rounds - population.rounds):
-            own = [f"limit-gap never acts here: nobody can wait for {self.rounds} of {population.rounds} rounds"]
+            own = [
+                f"limit-gap never acts here: no client can wait for {self.rounds} of {population.rounds} rounds"
+            ]
         return own + super().cautions(population)
 
     def round(self, fed: View) -> Plan:

@@ -15,7 +15,7 @@ from muster.core.arrays import Bools, Floats, Ints, State, Vector
 from muster.core.component import Population, state
 from muster.core.errors import ConfigError
 from muster.selection import _vectors
-from muster.selection._clustering import squared_distances
+from muster.selection._clustering import squared_row_distances
 from muster.selection.base import Ask, Plan, Selector, Train, View, check_count, selectors
 from muster.signals.base import Signal, signals
 
@@ -88,7 +88,7 @@ class DivFL(Selector):
 
 def gradient_distances(rows: Floats | Vector, known: Bools) -> Floats:
     """Euclidean distance of every pair; the median of the known ones to and among clients without a gradient."""
-    distances = np.sqrt(squared_distances(rows[known]))
+    distances = np.sqrt(squared_row_distances(rows[known]))
     if known.all():
         return distances
     pairs = distances[np.triu_indices(len(distances), k=1)]

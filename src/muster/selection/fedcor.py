@@ -187,10 +187,10 @@ def fit(
     likelihood: Likelihood = "marginal",
 ) -> Floats:
     """The embedding after `steps` of Adam towards the largest likelihood of `changes`, one weight for each row."""
-    result, parts = embedding.copy(), _by_measured(changes, weights)
+    result, parts = embedding.copy(), by_measured(changes, weights)
     mean, square = np.zeros_like(result), np.zeros_like(result)
     for step in range(1, steps + 1):
-        ascent = _ascent(parts, result, noise, likelihood)
+        ascent = gradient(parts, result, noise, likelihood)
         mean = _BETA1 * mean + (1 - _BETA1) * ascent
         square = _BETA2 * square + (1 - _BETA2) * ascent**2
         size = lr / (1 - _BETA1**step)
@@ -206,14 +206,7 @@ def residuals_of(changes: Floats, weights: Floats) -> Floats:
     return changes - means
 
 
-def gradient(
-    changes: Floats, embedding: Floats, weights: Floats, noise: float, likelihood: Likelihood = "marginal"
-) -> Floats:
-    """Gradient of what `fit` maximises, by the embedding: O(dimension² · clients) per set of measured clients."""
-    return _ascent(_by_measured(changes, weights), embedding, noise, likelihood)
-
-
-def _by_measured(changes: Floats, weights: Floats) -> list[tuple[Bools, Floats, Floats]]:
+def by_measured(changes: Floats, weights: Floats) -> list[tuple[Bools, Floats, Floats]]:
     """The observations by which clients they measured: these, their residuals, and the observations' weights."""
     residuals = residuals_of(changes, weights)
     patterns, which = np.unique(np.isfinite(residuals), axis=0, return_inverse=True)
@@ -221,9 +214,10 @@ def _by_measured(changes: Floats, weights: Floats) -> list[tuple[Bools, Floats, 
     return [(own, residuals[np.ix_(row, own)], weights[row]) for own, row in zip(patterns, rows, strict=True)]
 
 
-def _ascent(
+def gradient(
     parts: list[tuple[Bools, Floats, Floats]], embedding: Floats, noise: float, likelihood: Likelihood
 ) -> Floats:
+    """Gradient of what `fit` maximises, by the embedding: O(dimension² · clients) per set of measured clients."""
     total, part = np.zeros_like(embedding), _marginal if likelihood == "marginal" else _leave_one_out
     for measured, residuals, weights in parts:
         total[:, measured] += part(embedding[:, measured], residuals, weights, noise)

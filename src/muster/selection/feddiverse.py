@@ -144,7 +144,7 @@ class FedDiverse(Selector):
             yield from self._measure(fed)
         if pretraining:
             self.pretrained += 1
-            yield everybody(fed)
+            yield all_train(fed)
         else:
             yield Train(self._choose(fed))
 
@@ -200,7 +200,7 @@ class FedDiverse(Selector):
         return np.sort(chosen)
 
 
-def everybody(fed: View) -> Train:
+def all_train(fed: View) -> Train:
     """A round of pre-training: FedAvg with all clients, equally weighted."""
     return Train(fed.available, weights=np.ones(len(fed.available)), fedavg=True)
 

@@ -13,7 +13,7 @@ from muster.core.component import Population, grown, state
 from muster.core.errors import ConfigError
 from muster.selection._memory import ask_once, told
 from muster.selection.base import Plan, Selector, Train, View, check_count, selectors
-from muster.selection.feddiverse import everybody
+from muster.selection.feddiverse import all_train
 from muster.signals.base import Signal
 from muster.signals.heterogeneity import InteractionMatrix
 
@@ -22,7 +22,7 @@ RIDGE = 1e-6
 #: What adding a client to the cohort changes may differ by this share, and is a tie.
 _TIE = 1e-12
 #: The programme takes time in proportion to the cube of the clients: minutes, beyond this many.
-MOST_CLIENTS = 4000
+MAX_CLIENTS = 4000
 
 
 @selectors.register("feddiverse-qp")
@@ -54,10 +54,10 @@ class FedDiverseQP(Selector):
             raise ConfigError(
                 f"FedDiverseQP: pretraining_rounds is {self.pretraining_rounds}", expected="0 or more"
             )
-        if self.rule == "programme" and population.clients > MOST_CLIENTS:
+        if self.rule == "programme" and population.clients > MAX_CLIENTS:
             raise ConfigError(
                 f"FedDiverseQP: the programme for {population.clients} clients would take too long",
-                expected=f"at most {MOST_CLIENTS} clients",
+                expected=f"at most {MAX_CLIENTS} clients",
                 fix="use rule = 'greedy'",
             )
 
@@ -75,7 +75,7 @@ class FedDiverseQP(Selector):
     def round(self, fed: View) -> Plan:
         if self.pretrained < self.pretraining_rounds:
             self.pretrained += 1
-            yield everybody(fed)
+            yield all_train(fed)
             return
         self.matrices = yield from ask_once(InteractionMatrix(), self.matrices, fed)
         if self.rule == "greedy":

@@ -90,7 +90,7 @@ class HCSFed(Selector):
         if unknown:
             _vectors.remember(self._features, replies, report.name, keep_first=True)
         if self._centres is None and len(self._features["clients"]):
-            self._centres = centres(self._features["rows"].astype(np.float64), self.groups, fed.rng)
+            self._centres = group_centres(self._features["rows"].astype(np.float64), self.groups, fed.rng)
 
     def _draw(self, fed: View, pool: Ints, count: int, centres: Floats) -> Ints:
         if count >= len(pool):
@@ -112,7 +112,7 @@ class HCSFed(Selector):
         return pool[np.concatenate(picked)] if picked else pool[:0]
 
 
-def centres(features: Floats, groups: int, rng: np.random.Generator) -> Floats:
+def group_centres(features: Floats, groups: int, rng: np.random.Generator) -> Floats:
     """Centres of k-means with `groups` clusters (fewer where there are fewer distinct rows)."""
     groups = min(groups, len(np.unique(features, axis=0)))
     # k-means++ and restarts draw from a seed of ours, so that the result depends on the round's generator alone.

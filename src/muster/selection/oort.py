@@ -11,7 +11,7 @@ import numpy as np
 from muster.core.arrays import Bools, Floats, Ints
 from muster.core.component import Population, grown, state
 from muster.core.errors import ConfigError
-from muster.selection._awaited import heard_of, nobody, sent_off, without
+from muster.selection._awaited import heard_of, none_awaited, sent_off, without
 from muster.selection._ranking import highest, lowest
 from muster.selection.base import Ask, Plan, Selector, Train, View, check_count, selectors
 from muster.signals.base import Replies, Signal
@@ -112,7 +112,7 @@ class Oort(Selector):
     explored: Bools = state(lambda: np.zeros(0, dtype=np.bool_))
     asked: Bools = state(lambda: np.zeros(0, dtype=np.bool_))
     #: Clients under way, with a note whether to be exploited.
-    awaited: Floats = state(nobody)
+    awaited: Floats = state(none_awaited)
     epsilon: float | None = state(lambda: None)
     #: "code": a percentage; "paper": seconds.
     threshold: float | None = state(lambda: None)
@@ -177,7 +177,7 @@ class Oort(Selector):
         self._conclude(fed, clients, exploit, replies)
 
     def _warm_up(self, fed: View) -> tuple[Ints, Ints]:
-        """Random clients, none exploited; what they report is learnt nevertheless."""
+        """Random clients, none exploited; what they report is still learnt."""
         sizes = fed.sizes[fed.available].astype(np.float64)
         return fed.weighted_sample(self.clients_per_round, sizes), fed.available[:0]
 

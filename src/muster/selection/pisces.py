@@ -10,7 +10,7 @@ import numpy as np
 from muster.core.arrays import Bools, Floats, Ints, Vector
 from muster.core.component import Population, grown, state
 from muster.core.errors import ConfigError
-from muster.selection._awaited import heard_of, nobody, sent_off, under_way
+from muster.selection._awaited import heard_of, none_awaited, sent_off, under_way
 from muster.selection._ranking import highest
 from muster.selection.base import Plan, Selector, Train, View, check_count, selectors
 from muster.signals.base import Replies, Signal
@@ -77,7 +77,7 @@ class Pisces(Selector):
     #: Outliers that each client has sent.
     offences: Ints = state(lambda: np.zeros(0, dtype=np.int64))
     #: Clients under way, with a note in which round each started.
-    awaited: Floats = state(nobody)
+    awaited: Floats = state(none_awaited)
     #: Answers to compare with, as rows (round, client, loss).
     recent: Floats = state(lambda: np.zeros((0, 3)))
     epsilon: float | None = state(lambda: None)
@@ -120,7 +120,7 @@ class Pisces(Selector):
             self._learn(fed, replies)
         else:
             self._take_over(fed, replies.clients, replies[SquaredLoss.name], np.full(len(replies), fed.round))
-            self.awaited = nobody()
+            self.awaited = none_awaited()
 
     def _welcome(self, fed: View) -> None:
         clients = fed.clients

@@ -101,7 +101,9 @@ class ProbeFairness(Selector):
 
     def depends_on_length(self) -> str:
         return (
-            "" if self.gap else "probe-fairness lets nobody wait for a quarter of the rounds (unless gap is set)"
+            ""
+            if self.gap
+            else "probe-fairness lets no client wait for a quarter of the rounds (unless gap is set)"
         )
 
     def round(self, fed: View) -> Plan:

@@ -11,7 +11,7 @@ import numpy as np
 from muster.core.arrays import Floats, Ints
 from muster.core.component import Population, grown, state
 from muster.core.errors import ConfigError
-from muster.selection._awaited import heard_of, nobody, sent_off, under_way
+from muster.selection._awaited import heard_of, none_awaited, sent_off, under_way
 from muster.selection._ranking import lowest
 from muster.selection.base import Plan, Selector, Train, View, check_count, selectors
 from muster.selection.history import NEVER
@@ -33,7 +33,7 @@ def expected_stragglers(durations: Floats, started: Floats, now: float, interval
 @selectors.register("refl")
 @dataclass
 class Refl(Selector):
-    """The least available first: clients that are there now and will hardly be there in the next round."""
+    """The least available first: clients that are there now and are least likely to be there in the next round."""
 
     clients_per_round: int
     #: Share α of the old estimate of a round's duration in the new one.
@@ -55,7 +55,7 @@ class Refl(Selector):
     #: The round in which each client was chosen last.
     chosen_in: Ints = state(lambda: np.zeros(0, dtype=np.int64))
     #: Clients under way, with a note when each started.
-    awaited: Floats = state(nobody)
+    awaited: Floats = state(none_awaited)
     #: Seconds that a round is expected to last.
     estimate: float | None = state(lambda: None)
     #: The last round in which this method was asked, and the time then.

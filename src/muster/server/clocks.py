@@ -13,7 +13,7 @@ from typing import TypeAlias
 
 from muster.core.arrays import Bools, Ints
 from muster.engine.base import Engine, Failed, TrainOrder
-from muster.engine.live import Problem
+from muster.engine.live import LostAnswer
 from muster.server.flights import Airspace, Dispatch, Flights
 from muster.server.ledger import Load
 from muster.server.record import Observed
@@ -32,12 +32,12 @@ class Landed:
     ended: Ints
     moment: float
     #: Position → why there is no answer, where the flights themselves do not say so.
-    problems: Mapping[int, Problem] = field(default_factory=dict)
+    problems: Mapping[int, LostAnswer] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class TooLate:
-    """An answer that came when nobody waited for it any more: what travelled, and what it told."""
+    """An answer that came after the server had stopped waiting: what travelled, and what it disclosed."""
 
     client: int
     load: Load
@@ -94,7 +94,7 @@ class ServerClock(Clock):
         return engine.collect()
 
     def has_come(self, flights: Flights) -> Bools:
-        """Whose answers are there, among clients that nobody waits for any more."""
+        """Whose answers are there, among clients that the server no longer waits for."""
         return flights.answers & (flights.ends <= self.now)
 
     def give_up(self, dispatch: Dispatch, *, answered: bool) -> None:

@@ -53,12 +53,12 @@ class Conversation:
         #: Samples of its training that are done with a probe for each client already, in this round.
         self._probed: Ints = np.zeros(0, dtype=np.int64)
         #: No client counts as more samples than this in this round; None: all that are stated count.
-        self._most_samples = server.limits.most_samples(server.engine.population.sizes)
+        self._largest_count = server.limits.largest_count(server.engine.population.sizes)
         #: Whether the server has waited for answers in this round.
         self._landed = False
 
     def hold(self) -> None:
-        """Carry out requests until the selector has no more and the server has waited for answers."""
+        """Carry out requests until the selector makes no more and the server has waited for the answers."""
         server = self.server
         self._wait_for_somebody()
         cohorts = 0
@@ -95,7 +95,7 @@ class Conversation:
             return
         moment = server.clock.next_arrival(clients)
         if moment > server.clock.now:
-            self.record.events.append(f"nobody was there for {moment - server.clock.now:,.0f} s")
+            self.record.events.append(f"no client was there for {moment - server.clock.now:,.0f} s")
             server.clock.advance(moment)
 
     def _follow(self, view: View) -> None:
@@ -208,11 +208,11 @@ class Conversation:
     def counted_sizes(self, clients: Ints) -> Ints:
         """The number of samples that these clients count as now: a federation may learn it from an answer."""
         sizes = self.server.engine.population.sizes[clients]
-        return sizes if self._most_samples is None else np.minimum(sizes, self._most_samples)
+        return sizes if self._largest_count is None else np.minimum(sizes, self._largest_count)
 
     def sizes_that_do_not_count(self, clients: Ints) -> list[str]:
         """Who of these states more samples than count, in words."""
-        if self._most_samples is None:
+        if self._largest_count is None:
             return []
         stated, counted = self.server.engine.population.sizes[clients], self.counted_sizes(clients)
         return [
@@ -221,7 +221,7 @@ class Conversation:
         ]
 
     def client_failed(self, failure: Failed) -> None:
-        """Tell all observers that a client did not answer a training, or not usably."""
+        """Tell all observers that a client gave no usable answer to a training."""
         for observer in self.server.listeners:
             observer.answered(failure)
         log.warning("round %d: client %d failed: %s", self.round + 1, failure.client, failure.reason)

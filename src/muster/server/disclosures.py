@@ -14,7 +14,7 @@ from muster.aggregation.base import aggregators
 from muster.core.arrays import Ints
 from muster.selection.base import Ask, Selector
 from muster.server.checks import signals_of
-from muster.server.trial import CLIENTS, ROUNDS, requests_in_trial, with_defaults
+from muster.server.trial import CLIENTS, ROUNDS, requests_in_trial, selector_with_defaults
 from muster.signals.base import Signal
 from muster.training.base import algorithms
 
@@ -31,7 +31,7 @@ class Disclosure:
 
 def of_selection(name: str) -> list[Disclosure]:
     """What a selection method asks and has reported with its default options; empty: nothing."""
-    selector = with_defaults(name)
+    selector = selector_with_defaults(name)
     if selector is None:
         return [Disclosure(name, "–", "what the selectors inside it disclose", "as they do")]
     return [

@@ -77,9 +77,9 @@ class Flights:
 
     @classmethod
     def none(cls) -> Flights:
-        nobody: Ints = np.empty(0, dtype=np.int64)
+        empty: Ints = np.empty(0, dtype=np.int64)
         never: Floats = np.empty(0)
-        return cls(nobody, nobody, never, never, np.empty(0, dtype=np.bool_), never, never)
+        return cls(empty, empty, never, never, np.empty(0, dtype=np.bool_), never, never)
 
     @classmethod
     def begun(cls, clients: Ints, dispatch: int, now: float, trips: Trips, ties: Floats) -> Flights:
@@ -92,7 +92,7 @@ class Flights:
 
     @property
     def requests(self) -> list[int]:
-        """The numbers of the requests that anybody is working on, ascending."""
+        """The numbers of the requests that some client is working on, ascending."""
         if len(self) and (self.dispatch == self.dispatch[0]).all():  # so it is unless trainings overlap
             return [int(self.dispatch[0])]
         return list(np.unique(self.dispatch).tolist())

@@ -1,4 +1,4 @@
-"""Waiting for answers: who has arrived when the server goes on, and what became of those who have not."""
+"""Waiting for answers: who has arrived when the server moves on, and what became of the others."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Landing:
         self.problems = {row: landed.problems[position] for row, position in at if position in landed.problems}
         broken = np.zeros(len(everyone), dtype=np.bool_)
         broken[[row for row, problem in self.problems.items() if not problem.gone]] = True
-        #: Whose work was for nothing, and why.
+        #: Whose work was wasted, and why.
         self.absent: dict[Outcome, Bools] = {
             "late": self.given_up,
             "failed": ~self.given_up & broken,
@@ -104,7 +104,7 @@ class Landing:
         return replies
 
     def _note_absences(self, record: TrainingRecord) -> None:
-        """Who left, was late, or answered to a model that was too old; and what they did for nothing."""
+        """Who left, was late, or answered to a model that was too old; and what work was wasted."""
         if self.arrived.all():
             return
         server, flights = self.talk.server, self.flights
@@ -122,7 +122,7 @@ class Landing:
         server.history.waited(flights.clients[late], now - flights.started[late])
 
     def _book_in_vain(self, rows: Ints, *, answered: bool) -> None:
-        """Trainings that were for nothing; `answered`: what they told is here, and counts as told."""
+        """Wasted trainings; `answered`: their answers have arrived, and count as disclosed."""
         server, flights, books = self.talk.server, self.flights, self.talk.books
         for number in flights.rows(rows).requests:
             some = rows[flights.dispatch[rows] == number]
@@ -137,7 +137,7 @@ class Landing:
         flights = self.flights
         if row in self.problems:
             return self.problems[row].reason
-        # In real time nobody knows what it would have needed.
+        # In real time it is not known how long it would have needed.
         needed = f" of {flights.needed[row]:.4g} s" if np.isfinite(flights.needed[row]) else " s"
         match kind:
             case "late":

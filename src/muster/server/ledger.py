@@ -84,7 +84,7 @@ class Ledger:
         return _summed([self._disclosed_before, *self.disclosed])
 
     def forget(self, count: int) -> None:
-        """Keep only the sums of the first `count` rounds: somebody else has the rounds themselves."""
+        """Keep only the sums of the first `count` rounds: the rounds themselves are kept elsewhere."""
         self._before = sum(self.rounds[:count], self._before)
         self._disclosed_before = _summed([self._disclosed_before, *self.disclosed[:count]])
         del self.rounds[:count], self.disclosed[:count]
@@ -184,7 +184,7 @@ class Bookkeeper:
         self.told(len(answered), report, filters)
 
     def told(self, answers: int, report: tuple[Signal, ...], filters: Sequence[Filter] = ()) -> None:
-        """This many answers to a training have disclosed what they disclose."""
+        """This many answers to a training have made their disclosures."""
         self.ledger.disclose(RAW_DATA if self.training.centralised else MODEL_UPDATE, answers)
         for step in filters:
             if step.discloses:
@@ -204,7 +204,7 @@ class Bookkeeper:
     def too_late(
         self, client: int, load: Load, report: tuple[Signal, ...], filters: Sequence[Filter] = ()
     ) -> None:
-        """An answer came that nobody waited for any more; its training has been booked."""
+        """An answer came after the server had stopped waiting; its training has been booked."""
         self.ledger.current.bytes_up += load.up
         self.ledger.current.wasted_bytes += load.up
         self.told(1, report, filters)

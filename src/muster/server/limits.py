@@ -42,10 +42,10 @@ class ClientLimits:
         >>> ClientLimits(max_samples_over_median=3).counted(np.array([100, 10**9, 120])).tolist()
         [100, 360, 120]
         """
-        most = self.most_samples(sizes)
+        most = self.largest_count(sizes)
         return sizes if most is None else np.minimum(sizes, most)
 
-    def most_samples(self, sizes: Ints) -> int | None:
+    def largest_count(self, sizes: Ints) -> int | None:
         """The largest count that counts where clients state `sizes`; None: any does."""
         bounds = [] if self.max_samples is None else [self.max_samples]
         if self.max_samples_over_median is not None and len(sizes):

@@ -382,7 +382,7 @@ class Server:
             return None
         last = recent[0].trainings[-1] if recent[0].trainings else TrainingRecord([], [])
         reasons = {**last.failed, **last.rejected}
-        client, reason = next(iter(reasons.items()), (None, "nobody was selected"))
+        client, reason = next(iter(reasons.items()), (None, "no client was selected"))
         fix = next((advice for start, advice in _TOO_SLOW.items() if reason.startswith(start)), _DIVERGED)
         return TrainingError(
             f"{limit} rounds in a row had no valid update (last reason: client {client}: {reason})",

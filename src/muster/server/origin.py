@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True)
-class Provenance:
+class Origin:
     """What is known about the run behind a result; empty where it is not. Times are seconds since 1970."""
 
     fingerprint: str = ""

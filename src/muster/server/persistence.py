@@ -52,7 +52,7 @@ class Persistence(ABC):
 
     @property
     def kept(self) -> int:
-        """How many rounds, from the first, it has and can give back: the server need not remember those."""
+        """How many rounds, from the first, it can give back: the server need not remember those."""
         return 0
 
     def first(self, count: int) -> Rounds:

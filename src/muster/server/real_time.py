@@ -15,7 +15,7 @@ import numpy as np
 
 from muster.core.arrays import Bools, Ints
 from muster.engine.base import Engine, Failed, TrainOrder
-from muster.engine.live import Live, Problem
+from muster.engine.live import Live, LostAnswer
 from muster.engine.task import Place
 from muster.server.clocks import Decision, Landed, ServerClock, TooLate
 from muster.server.flights import Airspace, Dispatch, Flights
@@ -37,7 +37,7 @@ class RealClock(ServerClock):
         self._seen = -np.inf
         self._observed = Observed()
         #: Why clients that have arrived without an answer have none, until they land.
-        self._problems: dict[tuple[Place, int], Problem] = {}
+        self._problems: dict[tuple[Place, int], LostAnswer] = {}
         #: What those would send who were given up on; not their orders, which hold models.
         self._given_up: dict[tuple[Place, int], TooLate] = {}
         #: The airspace of a checkpoint, whose orders must be sent again.

@@ -18,7 +18,7 @@ from muster.core.arrays import Bools, Ints
 from muster.core.errors import TrainingError
 from muster.core.parameters import ParameterSpec
 from muster.engine.base import Engine, Failed, TrainOrder
-from muster.engine.live import Problem
+from muster.engine.live import LostAnswer
 from muster.server.clocks import Decision, Landed, ServerClock
 from muster.server.flights import Airspace, Dispatch, positions
 from muster.server.record import Observed, Outcome, RoundRecord
@@ -126,7 +126,7 @@ class RecordedClock(ServerClock):
         clients = airspace.flights.clients
         self._landed = {client: self._under_way[client] for client in clients[ended].tolist()}
         problems = {
-            row: Problem(flight.reason, gone=flight.outcome == "left")
+            row: LostAnswer(flight.reason, gone=flight.outcome == "left")
             for row in ended.tolist()
             if not airspace.flights.answers[row] and (flight := self._landed[int(clients[row])])
         }

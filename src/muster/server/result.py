@@ -21,7 +21,7 @@ from muster.core.parameters import FlatModel, ParameterSpec
 from muster.selection.history import History
 from muster.server.ledger import Costs, Ledger
 from muster.server.metrics import lower_is_better
-from muster.server.origin import Provenance
+from muster.server.origin import Origin
 from muster.server.record import GroupAccuracy, RoundRecord
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ class Result:
     #: The experiment's configuration as it was run.
     config: dict[str, Any] = field(default_factory=dict)
     #: Which run of which code it is, where that is known.
-    provenance: Provenance = field(default_factory=Provenance)
+    provenance: Origin = field(default_factory=Origin)
     #: The network that was trained, as it was before; None where it is not available (a result from a store).
     module: nn.Module | None = field(default=None, repr=False, compare=False)
 

@@ -9,11 +9,10 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
-from muster.aggregation.base import Aggregator, aggregators
+from muster.aggregation.base import Aggregator
 from muster.core.arrays import Floats, Vector
 from muster.core.randomness import generator
 from muster.engine.base import Engine
@@ -22,34 +21,10 @@ from muster.selection.base import Selector
 from muster.selection.random import RandomSelection
 from muster.server.checks import not_on_sums, obstacle_in_request
 from muster.server.loop import Server
-from muster.server.trial import CLIENTS, requests_in_trial, with_defaults
+from muster.server.trial import CLIENTS, requests_in_trial
 from muster.training.base import algorithms
 from muster.updates.filters import Filter, named
 from muster.updates.guard import Guard
-
-
-@dataclass(frozen=True)
-class Verdict:
-    """Whether a method works on sums of updates alone; if not, why."""
-
-    method: str
-    #: Empty: it does.
-    obstacle: str
-
-    @property
-    def works(self) -> bool:
-        return not self.obstacle
-
-
-def of_selection(name: str) -> Verdict:
-    """The verdict on a selection method with its default options."""
-    selector = with_defaults(name)
-    return Verdict(name, "as the selectors inside it" if selector is None else obstacle_in_selection(selector))
-
-
-def of_aggregation(name: str) -> Verdict:
-    """The verdict on an aggregation method with its default options."""
-    return Verdict(name, obstacle_in_aggregation(aggregators.get(name)()))
 
 
 def check_secure_aggregation(

@@ -1,4 +1,4 @@
-"""Telling clients to train: which model they get, what they are to report, what it costs, when they set out."""
+"""Telling clients to train: which model they get, what they report, what it costs, when they start."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def dispatch(talk: Conversation, request: Train) -> int:
 def _ties(talk: Conversation, order: TrainOrder) -> Floats:
     """Which of two answers that arrive together is first: a matter of chance, not of ids."""
     server, place = talk.server, order.place
-    if not server.clock.passes:  # everybody answers at once, and no order is kept
+    if not server.clock.passes:  # all clients answer at once, and no order is kept
         return np.zeros(len(order.clients))
     words = draws.words(server.seed, "arrival", place.round, place.exchange, clients=order.clients)
     return draws.uniform(words[:, 0])

@@ -168,7 +168,7 @@ class FakeFederation:
                 break
             finally:
                 played.seconds += time.perf_counter() - started
-            check_request(request, view)
+            assert_valid(request, view)
             replies = self._answer(request, drop, nan or {})
             played.requests.append(request)
             played.replies.append(replies)
@@ -209,7 +209,7 @@ class FakeFederation:
         )
 
 
-def check_request(request: Request, view: View) -> None:
+def assert_valid(request: Request, view: View) -> None:
     """Raise AssertionError when a request is not one that the server accepts."""
     clients = request.clients
     assert isinstance(clients, np.ndarray), f"clients are a {type(clients).__name__}, not an array"
@@ -259,7 +259,7 @@ def _check_hard_times(
     make: Callable[[], Selector], new: Callable[..., FakeFederation], count: int, rounds: int, names: set[str]
 ) -> None:
     federation, selector = new(seed=4), make()
-    federation.play(selector, drop=range(federation.clients))  # nobody has ever answered anything
+    federation.play(selector, drop=range(federation.clients))  # no client has ever answered anything
     federation.play(selector)
     federation, selector = new(seed=2), make()
     half = range(federation.clients // 2)

@@ -75,7 +75,7 @@ class Aggregation:
                     self._take_over(result)
                     used = np.sort(result.clients[result.weights > 0])
             finally:
-                # Also when the training was broken off: clients must not go on from what nobody has used.
+                # Also when the training was cut short: clients must not continue from what was never used.
                 engine.settle(used, self.clients[~among(self.clients, used)])
         self.record.filtered = self.tally.summary()
         self._book()

@@ -37,7 +37,7 @@ def requests_in_trial(
     return overheard.requests
 
 
-def with_defaults(name: str) -> Selector | None:
+def selector_with_defaults(name: str) -> Selector | None:
     """A selection method with its default options, for a trial; None: it is made of others, which decide."""
     component = selectors.get(name)
     if isinstance(component, type) and issubclass(component, Combinator):

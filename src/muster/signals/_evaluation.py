@@ -12,7 +12,7 @@ EVALUATION_BATCH = 512
 
 @torch.no_grad()
 def evaluated(client: ClientContext, *, embeds: bool = False) -> Evaluated:
-    """The pass: done for the first signal that asks, and kept for the others of the same request.
+    """The pass: made for the first signal that asks, and kept for the others of the same request.
 
     Embeddings are kept if any signal of the request needs them, whichever asks first.
     """

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from muster.data.federated import FederatedData
 
 
-def entropies(histograms: Floats) -> Floats:
+def label_entropies(histograms: Floats) -> Floats:
     """clients × classes → clients × 1, in nats."""
     return np.asarray(entropy(histograms, axis=1))[:, None]
 
@@ -74,7 +74,7 @@ class LabelEntropy(Signal):
         return Range(0.0, float(np.log(population.classes)))
 
     def measure(self, client: ClientContext) -> Floats:
-        return entropies(_histogram(client)[None]).ravel()
+        return label_entropies(_histogram(client)[None]).ravel()
 
     def measure_all(self, data: FederatedData, clients: Ints) -> Floats:
-        return entropies(data.counts(clients).astype(np.float64))
+        return label_entropies(data.counts(clients).astype(np.float64))

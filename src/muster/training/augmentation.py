@@ -82,13 +82,13 @@ class Rearrangement(Operation):
     """An operation that moves pixels and computes nothing with them.
 
     So what it makes of a picture is the same to the bit whichever pictures are beside it, and those of many
-    clients can be rearranged at once. Of sums and products this is not true: their rounding may depend on where in
+    clients can be rearranged at once. This is not true of sums and products: their rounding may depend on where in
     a tensor a number lies.
     """
 
     @abstractmethod
     def draw(self, count: int, rng: np.random.Generator) -> npt.NDArray[Any]:
-        """What is drawn for so many pictures: a row or number for each."""
+        """What is drawn for `count` pictures: a row or number for each."""
 
     @abstractmethod
     def move(self, pictures: torch.Tensor, palette: Palette, drawn: npt.NDArray[Any]) -> torch.Tensor:
@@ -241,7 +241,7 @@ class Augmenter:
         return samples[:, : math.prod(self._picture)].reshape(-1, *self._picture)
 
     def _samples(self, pictures: torch.Tensor, before: torch.Tensor) -> torch.Tensor:
-        """The changed pictures in the place of those that were there, in the same layout."""
+        """The samples with their pictures replaced by the changed ones, in the same layout."""
         if self._picture is not None:
             return torch.cat([pictures.flatten(1), before[:, math.prod(self._picture) :]], dim=1)
         last = before.is_contiguous(memory_format=torch.channels_last) and not before.is_contiguous()

@@ -28,11 +28,11 @@ from muster.results.store.stops import request_stop, stop_requested
 from muster.ui import federation, one_run, participation
 from muster.ui.catalogue import Entry
 from muster.ui.changes import Watcher, explained, plain_json
-from muster.ui.comparing import MOST_RUNS, Results, comparison_view
+from muster.ui.comparing import MAX_RUNS, Results, comparison_view
 from muster.ui.curves import curves
 from muster.ui.database import reading
 from muster.ui.files import static_files
-from muster.ui.security import Guard
+from muster.ui.security import AccessGuard
 
 log = logging.getLogger("muster")
 
@@ -46,7 +46,7 @@ class NotHereError(MusterError):
 
 
 @dataclass(frozen=True)
-class Page:
+class PageSettings:
     """What a page is made with."""
 
     folder: Path
@@ -60,7 +60,7 @@ class Page:
 class Views:
     """Answers of the page, as plain data or as JSON. Each is called in a thread of its own."""
 
-    def __init__(self, page: Page) -> None:
+    def __init__(self, page: PageSettings) -> None:
         self.page, self.watcher = page, Watcher(page.folder)
         self._federations, self._results = federation.Federations(), Results()
         self._taken: OrderedDict[int, tuple[str, participation.Participation]] = OrderedDict()
@@ -194,8 +194,8 @@ class Views:
             begun = [entry for entry in begun if sweep in entry.sweeps]
         if words:
             begun = [entry for entry in begun if entry.facts["fingerprint"].startswith(tuple(words))]
-        if len(begun) > MOST_RUNS:
-            raise ConfigError(f"{len(begun):,} runs at once", expected=f"at most {MOST_RUNS}", fix="choose some")
+        if len(begun) > MAX_RUNS:
+            raise ConfigError(f"{len(begun):,} runs at once", expected=f"at most {MAX_RUNS}", fix="choose some")
         return begun
 
     def _clients(self, entry: Entry, *, facts: bool) -> tuple[participation.Participation, dict[str, list[Any]]]:
@@ -220,11 +220,11 @@ class Views:
         return taken
 
 
-def make_app(page: Page) -> Guard:
+def make_app(page: PageSettings) -> AccessGuard:
     """The whole app, guarded."""
     views = Views(page)
     with contextlib.suppress(StoreError):  # told to whoever opens the page
-        views.runs()  # thousands take a while to read for the first time: before anybody waits for them
+        views.runs()  # thousands take a while to read the first time: do it before anyone is waiting
     closing = asyncio.Event()
 
     @contextlib.asynccontextmanager
@@ -257,7 +257,7 @@ def make_app(page: Page) -> Guard:
         Route(f"{of_run}/stop", _answering(views.stop), methods=["POST"]),
         Route("/{name:path}", _file),
     ]
-    return Guard(Starlette(routes=routes, lifespan=lifespan), page.token, embeddable=page.embeddable)
+    return AccessGuard(Starlette(routes=routes, lifespan=lifespan), page.token, embeddable=page.embeddable)
 
 
 def _answering(view: Callable[[Request], Any]) -> Callable[[Request], Any]:

@@ -30,7 +30,7 @@ class Entry:
     facts: dict[str, Any]
     #: The config as the store has it: read only for runs that are looked at.
     written: str = ""
-    #: Setting → its value as text. Runs that differ in seed and name alone share one table: nobody may change it.
+    #: Setting → its value as text. Runs that differ in seed and name alone share one table: do not change it.
     settings: dict[str, str] = field(default_factory=dict)
     #: The last value of every metric.
     metrics: dict[str, float | None] = field(default_factory=dict)

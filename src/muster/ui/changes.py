@@ -29,7 +29,7 @@ _ALIVE_SECONDS = 2.0
 #: Of the time, at most this share is spent on reading.
 _BUSIEST = 0.1
 #: Messages that wait for a page which does not take them, such as one on a sleeping computer.
-_MOST_WAITING = 100
+_MAX_WAITING = 100
 
 
 class Watcher:
@@ -139,7 +139,7 @@ class Watcher:
 
     async def stream(self, closing: Callable[[], bool]) -> AsyncIterator[str]:
         """Server-sent events for one page."""
-        queue: asyncio.Queue[str] = asyncio.Queue(_MOST_WAITING)
+        queue: asyncio.Queue[str] = asyncio.Queue(_MAX_WAITING)
         self._listeners.add(queue)
         try:
             yield f"event: hello\ndata: {to_json({'trouble': self._told_trouble()})}\n\n"

@@ -24,20 +24,20 @@ from muster.results.cases import Case
 from muster.results.store.codec import RecordReader
 from muster.selection.history import History
 from muster.server.ledger import Ledger
-from muster.server.origin import Provenance
+from muster.server.origin import Origin
 from muster.server.record import TrainingRecord
 from muster.server.result import Result
 from muster.ui.catalogue import Entry
 
 #: More runs than this are not compared at once: choose some.
-MOST_RUNS = 600
+MAX_RUNS = 600
 _POINTS = 240
 _TABLES = ("scores", "budgets", "targets", "significance")
 _KEPT = 2000
 
 
 class Results:
-    """Results of runs without models, selections and reports, kept as long as a run has not gone on."""
+    """Results of runs without models, selections and reports, kept until a run has new rounds."""
 
     def __init__(self) -> None:
         self._known: OrderedDict[int, tuple[tuple[str, int], Result]] = OrderedDict()
@@ -54,7 +54,7 @@ class Results:
             self._known[run][1],
             name=entry.facts["name"],
             complete=entry.status == "complete",
-            provenance=Provenance(entry.facts["fingerprint"], entry.status, entry.facts["error"]),
+            provenance=Origin(entry.facts["fingerprint"], entry.status, entry.facts["error"]),
         )
 
 

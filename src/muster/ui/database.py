@@ -67,7 +67,7 @@ def identity(folder: Path) -> tuple[int, int] | None:
 
 
 def being_run(folder: Path, runs: list[int]) -> set[int]:
-    """Those of the runs whose process is alive. No claim is kept, so none can be in anybody's way.
+    """Those of the runs whose process is alive. No claim is kept, so none can get in the way.
 
     Where claims cannot be asked for, as in a workspace that may only be read, the store's word counts: they run.
     """

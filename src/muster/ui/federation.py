@@ -27,7 +27,7 @@ from muster.results.files import to_json
 #: Federations that are kept: their counts are small, but making them may take a while.
 _KEPT = 8
 #: Clients whose label mix is drawn; of more the page shows those that it is asked for.
-MOST_CLIENTS = 5000
+MAX_CLIENTS = 5000
 
 
 class Federations:
@@ -66,7 +66,7 @@ def as_data(inspection: Inspection) -> dict[str, Any]:
     counts = inspection.counts
     places, matrix = compared(counts)
     histograms = counts.histograms
-    shown = histograms[:MOST_CLIENTS]
+    shown = histograms[:MAX_CLIENTS]
     advised = [*inspection.advice]
     if inspection.recommendation is not None:
         advised.append(inspection.recommendation)
@@ -81,11 +81,11 @@ def as_data(inspection: Inspection) -> dict[str, Any]:
         "classes": [counts.class_name(label) for label in range(counts.table.shape[1])],
         "clients": {
             "names": [counts.client(client) for client in range(len(shown))],
-            "size": counts.sizes[:MOST_CLIENTS].tolist(),
-            "class imbalance": np.round(inspection.triplets[:MOST_CLIENTS, 0], 4).tolist(),
-            "attribute imbalance": np.round(inspection.triplets[:MOST_CLIENTS, 1], 4).tolist(),
-            "spurious correlation": np.round(inspection.triplets[:MOST_CLIENTS, 2], 4).tolist(),
-            "divergence": np.round(to_pooled(histograms)[:MOST_CLIENTS] / np.log(2), 4).tolist(),
+            "size": counts.sizes[:MAX_CLIENTS].tolist(),
+            "class imbalance": np.round(inspection.triplets[:MAX_CLIENTS, 0], 4).tolist(),
+            "attribute imbalance": np.round(inspection.triplets[:MAX_CLIENTS, 1], 4).tolist(),
+            "spurious correlation": np.round(inspection.triplets[:MAX_CLIENTS, 2], 4).tolist(),
+            "divergence": np.round(to_pooled(histograms)[:MAX_CLIENTS] / np.log(2), 4).tolist(),
         },
         "labels": shown.tolist(),
         "has_attributes": counts.has_attributes,

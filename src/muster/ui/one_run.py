@@ -21,9 +21,9 @@ from muster.server.result import Result
 from muster.ui.catalogue import Entry
 from muster.ui.curves import metric_names
 
-MOST_EVENTS = 500
+MAX_EVENTS = 500
 #: Trainings of a timeline: more cannot be told apart on a screen.
-MOST_FLIGHTS = 6000
+MAX_FLIGHTS = 6000
 
 
 def overview(connection: sqlite3.Connection, entry: Entry) -> dict[str, Any]:
@@ -124,7 +124,7 @@ def events(connection: sqlite3.Connection, run: int, kind: str = "", before: int
     }
     rows = connection.execute(
         "SELECT * FROM events WHERE experiment = ? AND (? = '' OR kind = ?) AND id < ? ORDER BY id DESC LIMIT ?",
-        (run, kind, kind, before if before is not None else 1 << 62, MOST_EVENTS),
+        (run, kind, kind, before if before is not None else 1 << 62, MAX_EVENTS),
     ).fetchall()
     names = ("id", "time", "round", "kind", "training", "client", "detail")
     return {"counts": counts, "events": [{name: row[name] for name in names} for row in rows]}
@@ -152,7 +152,7 @@ def timeline(
         began, landed = np.array(unpack_weights(started)), np.array(unpack_weights(ended))
         # Who begins in the window may land long after it, in a later round.
         seen = (landed >= first) & (began <= last)
-        if len(found["client"]) + seen.sum() > MOST_FLIGHTS and found["client"]:
+        if len(found["client"]) + seen.sum() > MAX_FLIGHTS and found["client"]:
             cut = True
             break
         found["round"] += [number] * int(seen.sum())

@@ -14,9 +14,9 @@ from muster.results.store.codec import unpack_accuracies, unpack_ids, unpack_val
 from muster.ui.curves import thinned
 
 #: Cells of a map: more than a screen shows are counted together.
-MOST_COLUMNS, MOST_ROWS = 1200, 600
+MAX_COLUMNS, MAX_ROWS = 1200, 600
 #: Evaluations of which a client's own accuracy is drawn.
-_MOST_EVALUATIONS = 400
+_MAX_EVALUATIONS = 400
 
 #: What can have become of a client in a training, in the order of the map's planes.
 TRAINED, LEFT_OUT, REFUSED, FAILED = range(4)
@@ -124,12 +124,12 @@ def selection_map(
     clients: int,
     order: Ints,
     *,
-    most_columns: int = MOST_COLUMNS,
-    most_rows: int = MOST_ROWS,
+    max_columns: int = MAX_COLUMNS,
+    max_rows: int = MAX_ROWS,
 ) -> dict[str, Any]:
     """Counts of what became of clients, rows in the given order; planes of bytes, 255 stands for more."""
     rounds, ids, _, fates = taken.columns
-    width, height = min(most_columns, max(1, taken.done)), min(most_rows, max(1, clients))
+    width, height = min(max_columns, max(1, taken.done)), min(max_rows, max(1, clients))
     place = np.empty(clients, dtype=np.int64)
     place[order] = np.arange(clients)
     columns = (rounds - 1) * width // max(1, taken.done)
@@ -228,7 +228,7 @@ def _reports_of(connection: sqlite3.Connection, run: int, client: int) -> dict[s
             series.append(float(told[at[0]]))
     shown = {}
     for signal, (numbers, series) in found.items():
-        kept = thinned(np.where(np.isfinite(series), series, np.nan), _MOST_EVALUATIONS // 2)
+        kept = thinned(np.where(np.isfinite(series), series, np.nan), _MAX_EVALUATIONS // 2)
         shown[signal] = {
             "rounds": np.array(numbers, dtype=np.int64)[kept].tolist(),
             "values": np.array(series)[kept].tolist(),
@@ -243,8 +243,8 @@ def _accuracies_of(connection: sqlite3.Connection, run: int, client: int) -> dic
             "SELECT round FROM rounds WHERE experiment = ? AND client_accuracy IS NOT NULL ORDER BY round", (run,)
         )
     ]
-    if len(numbers) > _MOST_EVALUATIONS:
-        places = np.unique(np.linspace(0, len(numbers) - 1, _MOST_EVALUATIONS).astype(np.int64))
+    if len(numbers) > _MAX_EVALUATIONS:
+        places = np.unique(np.linspace(0, len(numbers) - 1, _MAX_EVALUATIONS).astype(np.int64))
         numbers = [numbers[place] for place in places.tolist()]
     kept, values = [], []
     for number in numbers:

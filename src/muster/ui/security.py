@@ -29,7 +29,7 @@ def new_token() -> str:
     return secrets.token_urlsafe(24)
 
 
-class Guard:
+class AccessGuard:
     """Wraps the app: checks every request, and puts the headers on every answer."""
 
     def __init__(self, app: ASGIApp, token: str, *, embeddable: bool = False) -> None:

@@ -11,13 +11,13 @@ from pathlib import Path
 import uvicorn
 
 from muster.core.errors import OutputError
-from muster.ui.app import Page, make_app
+from muster.ui.app import PageSettings, make_app
 
 _LOOPBACK = "127.0.0.1"
 
 
 def serve(
-    page: Page, port: int = 0, *, announce: Callable[[str], None] = print, open_browser: bool = False
+    page: PageSettings, port: int = 0, *, announce: Callable[[str], None] = print, open_browser: bool = False
 ) -> None:
     """Serve until interrupted; `announce` gets the address, with its token. Port 0: one that is free."""
     listener = listening(port)
@@ -54,7 +54,7 @@ class _Server(uvicorn.Server):
 
 
 def listening(port: int) -> socket.socket:
-    """A socket on the loopback address: nobody else's machine can reach it."""
+    """A socket on the loopback address: no other machine can reach it."""
     listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
@@ -68,8 +68,8 @@ def listening(port: int) -> socket.socket:
     return listener
 
 
-def checked_folder(folder: Path) -> Path:
+def checked_workspace(folder: Path) -> Path:
     """The workspace; it may still be empty, but must be a folder if it is there."""
     if folder.exists() and not folder.is_dir():
-        raise OutputError(f"{folder} is no folder", expected="a workspace", fix="name it with --workspace")
+        raise OutputError(f"{folder} is not a folder", expected="a workspace", fix="name it with --workspace")
     return folder

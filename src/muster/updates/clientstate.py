@@ -49,7 +49,7 @@ class ClientStore:
 
     @property
     def empty(self) -> bool:
-        """Whether nobody has anything."""
+        """Whether no client has anything."""
         return not self._tables
 
     def get(self, name: str, client: int, out: Vector | None = None) -> Vector | None:

@@ -112,7 +112,7 @@ class Updates:
     drifts: Mapping[int, Vector] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        # A column that was left out has its one default for everybody.
+        # A column that was left out has its one default for every client.
         rows = len(self.clients)
         for name, default in _OF_THE_SERVER.items():
             column = getattr(self, name)
@@ -169,9 +169,9 @@ class Updates:
     def concatenated(cls, parts: Sequence[Updates]) -> Updates:
         """The rows of all parts in sequence; all have the same columns. No parts: an empty table."""
         if not parts:
-            nobody = np.empty(0, dtype=np.int64)
+            none = np.empty(0, dtype=np.int64)
             numbers = {name: np.empty(0, dtype=f.dtype) for name, f in ANSWER_FIELDS.items()}
-            return cls(nobody, nobody, np.empty((0, 0), dtype=np.float32), numbers)
+            return cls(none, none, np.empty((0, 0), dtype=np.float32), numbers)
         if len(parts) == 1:
             return parts[0]
         columns = {name: _joined([getattr(part, name) for part in parts]) for name in _COLUMNS}

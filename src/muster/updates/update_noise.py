@@ -1,7 +1,7 @@
 """Noise on model updates: what leaves the client is differentially private, whatever the server does with it.
 
 Local differential privacy: two clients with any data at all send updates that can hardly be told apart. That takes
-much more noise than hiding one sample among many, or one client in a sum that nobody can take apart.
+much more noise than hiding one sample among many, or one client in a sum that cannot be taken apart.
 """
 
 from __future__ import annotations

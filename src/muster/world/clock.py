@@ -19,7 +19,7 @@ from muster.world.devices import Devices
 
 @dataclass(frozen=True)
 class Errand:
-    """What clients are asked for at one moment, before anybody knows how long it takes."""
+    """What clients are asked for at one moment, before it is known how long that takes."""
 
     clients: Ints
     #: For each of them, or for all: samples to compute with, and bytes that travel there and back.

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from muster.core.errors import ConfigError
-from muster.flower.budget import Budget, total
+from muster.flower.budget import EpsilonBudget, total
 from muster.flower.limits import Limits
 from muster.flower.server_app import run_on_grid
 from muster.flower.wire import WireError
@@ -26,7 +26,9 @@ def noisy(epsilon: float, signal=None):
 
 @pytest.fixture
 def budget(tmp_path):
-    return lambda epsilon: Budget.of({"epsilon-budget": epsilon, "epsilon-book": str(tmp_path / "book.json")})
+    return lambda epsilon: EpsilonBudget.of(
+        {"epsilon-budget": epsilon, "epsilon-book": str(tmp_path / "book.json")}
+    )
 
 
 def test_answers_add_up_also_over_restarts(budget):
@@ -54,7 +56,7 @@ def test_it_lets_through_what_the_textbook_does(tmp_path_factory, spent, limit):
     for epsilon in spent:
         within = sum([*told, epsilon]) <= limit * (1 + 1e-9)
         try:
-            Budget(limit, str(book)).spend([noisy(epsilon)])
+            EpsilonBudget(limit, str(book)).spend([noisy(epsilon)])
             told.append(epsilon)
             passed = True
         except WireError:
@@ -78,7 +80,7 @@ def test_what_has_no_noise_cannot_be_counted_and_is_refused(budget, signal):
 def test_orders_that_ask_for_nothing_cost_nothing(budget, tmp_path):
     budget(0.0).spend([])
     assert not (tmp_path / "book.json").exists()
-    Budget.of({}).spend([Loss()])  # nobody counts
+    EpsilonBudget.of({}).spend([Loss()])  # nobody counts
 
 
 @pytest.mark.parametrize(
@@ -93,28 +95,28 @@ def test_a_damaged_account_is_not_begun_anew(budget, tmp_path, text):
 
 def test_an_account_that_cannot_be_written_lets_nothing_out(tmp_path):
     with pytest.raises(ConfigError, match="cannot be written"):
-        Budget(1.0, str(tmp_path / "nowhere" / "book.json")).spend([noisy(1.0)])
+        EpsilonBudget(1.0, str(tmp_path / "nowhere" / "book.json")).spend([noisy(1.0)])
 
 
 @pytest.mark.parametrize("half", [{"epsilon-budget": 1.0}, {"epsilon-book": "book.json"}])
 def test_half_of_a_budget_is_said_to_be_so(half):
     with pytest.raises(ConfigError, match="has only epsilon-"):
-        Budget.of(half)
+        EpsilonBudget.of(half)
 
 
 def test_a_budget_demands_noise_and_a_small_delta():
     """Gaussian noise of any size can have a small epsilon, if delta is large."""
-    budget = Budget(5.0, "book.json")
+    budget = EpsilonBudget(5.0, "book.json")
     limits = budget.demands(Limits.of({}))
     assert (limits.max_epsilon, limits.max_delta) == (5.0, 1e-5)
     assert budget.demands(Limits.of({"max-epsilon": 1.0})).max_epsilon == 1.0
-    assert Budget().demands(Limits.of({})) == Limits()
+    assert EpsilonBudget().demands(Limits.of({})) == Limits()
 
 
 @pytest.mark.parametrize("amount", [float("nan"), float("inf"), -1.0])
 @pytest.mark.parametrize("key", ["epsilon-budget", "max-epsilon", "max-delta"])
 def test_amounts_that_limit_nothing_are_refused(key, amount):
-    made = Budget if key == "epsilon-budget" else Limits
+    made = EpsilonBudget if key == "epsilon-budget" else Limits
     with pytest.raises(ConfigError, match=f"has {key} = "):
         made.of({key: amount, "epsilon-book": "book.json"})
 
@@ -144,7 +146,7 @@ def test_entries_of_the_apps_own_are_left_alone():
     mine = ["data-path", "seed", "site", "hospital_name", "port", "max-length", "batch", "num-workers"]
     assert Limits.of(dict.fromkeys(mine, 1)) == Limits()
     known = {"partition-id": 0, "num-partitions": 3, "name": "a", "device": "cpu", "identity-key": "k"}
-    budget = {field.name.replace("_", "-"): 1 for field in fields(Budget)}
+    budget = {field.name.replace("_", "-"): 1 for field in fields(EpsilonBudget)}
     assert Limits.of(known | budget) == Limits()
 
 

@@ -152,7 +152,7 @@ def test_participation_and_overhead(run_of):
     assert values(overhead, "extra up") == [0, 16]
     assert values(overhead, "samples probed") == [0, 30]
     assert "whole round" not in [column.title for column in overhead.columns], "nobody measured it"
-    assert values(overhead, "told beside the model update") == ["nothing", "the loss (4 a round)"]
+    assert values(overhead, "disclosed besides the model update") == ["nothing", "the loss (4 a round)"]
 
 
 @pytest.mark.parametrize("shuffle", range(5))

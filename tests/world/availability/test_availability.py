@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from muster.core.errors import ConfigError
 from muster.core.sampling import weighted_sample
 from muster.world.availability import availabilities
-from muster.world.availability.dirichlet import DirichletParticipation, participation_probabilities
+from muster.world.availability.dirichlet import DirichletAvailability, participation_probabilities
 
 
 def frequencies(availability, clients: int, rounds: int, seed: int = 3) -> np.ndarray:
@@ -40,9 +40,9 @@ def test_successive_draws_have_the_textbook_inclusion_probabilities():
 
 
 def test_skew_stays_with_the_same_clients_unless_redrawn():
-    stays = frequencies(DirichletParticipation(gamma=0.1, share=0.1), clients=50, rounds=1000)
+    stays = frequencies(DirichletAvailability(gamma=0.1, share=0.1), clients=50, rounds=1000)
     redrawn = frequencies(
-        DirichletParticipation(gamma=0.1, share=0.1, redraw="every_round"), clients=50, rounds=1000
+        DirichletAvailability(gamma=0.1, share=0.1, redraw="every_round"), clients=50, rounds=1000
     )
     assert stays.std() > 5 * redrawn.std()
     assert np.abs(redrawn - 0.1).max() < 0.06
@@ -61,7 +61,7 @@ def test_infinite_gamma_has_no_skew():
     round_=st.integers(0, 500),
 )
 def test_dirichlet_gives_the_asked_number_of_distinct_clients(clients, share, gamma, redraw, round_):
-    availability = DirichletParticipation(gamma=gamma, share=share, redraw=redraw)
+    availability = DirichletAvailability(gamma=gamma, share=share, redraw=redraw)
     ids = availability.available(round_, clients, seed=1)
     assert len(ids) == max(1, int(share * clients + 1e-9))
     assert (np.diff(ids) > 0).all()
@@ -87,4 +87,4 @@ def test_values_out_of_range_are_refused(name, options):
 
 def test_a_share_that_means_a_whole_number_is_one():
     assert int(0.29 * 100) == 28
-    assert len(DirichletParticipation(share=0.29).available(0, 100, seed=0)) == 29
+    assert len(DirichletAvailability(share=0.29).available(0, 100, seed=0)) == 29

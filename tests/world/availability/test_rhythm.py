@@ -17,8 +17,8 @@ from muster.world.availability import _rhythm_fit as fitting
 from muster.world.availability import rhythm as module
 from muster.world.availability.rhythm import (
     Characters,
-    Following,
     Rhythm,
+    RhythmFollower,
     fitted,
     from_quantiles,
     left_of,
@@ -212,7 +212,7 @@ def test_gaps_pass_at_the_speed_of_the_hours(begin, amount):
 
 def test_following_says_the_same():
     """In steps of seconds and of days, through many stretches, for some and for all; and back in time again."""
-    following, rng, now = Following(SMALL, 300, 9), np.random.default_rng(1), 0.0
+    following, rng, now = RhythmFollower(SMALL, 300, 9), np.random.default_rng(1), 0.0
     everybody = np.arange(300)
     for step in range(120):
         now += float(rng.exponential((0.7, 20.0, 900.0, 50_000.0)[step % 4]))

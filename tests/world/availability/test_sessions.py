@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from muster.core.errors import DataError
 from muster.world import traces
 from muster.world.availability import Watch, availabilities
-from muster.world.availability.sessions import Following, lookup, repeats_after, states_of_copies
+from muster.world.availability.sessions import SessionFollower, lookup, repeats_after, states_of_copies
 
 DAY = traces.DAY
 
@@ -148,7 +148,7 @@ def test_what_is_alike_is_looked_up_once(tmp_path):
     """Six days of two devices are twelve things to know, however many clients there are."""
     found = [{"id": number, "active": [5], "inactive": [9], "finish": 6 * DAY} for number in range(2)]
     write(tmp_path, found)
-    following = Following(traces.sessions(str(tmp_path / "trace.json")), 100_000, 0)
+    following = SessionFollower(traces.sessions(str(tmp_path / "trace.json")), 100_000, 0)
     assert len(following._devices) == 12
 
 

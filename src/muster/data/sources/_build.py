@@ -9,7 +9,7 @@ import numpy as np
 from muster.core.arrays import Ints
 from muster.core.errors import DataError
 from muster.data.cache import Arrays
-from muster.data.federated import Dataset, Normalisation, Picture, Samples
+from muster.data.federated import Dataset, LeadingPicture, Normalisation, Samples
 
 
 def samples(arrays: Arrays, split: str) -> Samples:
@@ -32,7 +32,7 @@ def labelled(
     attribute_names: tuple[str, ...] = (),
     tokens: bool = False,
     vocabulary: str = "",
-    picture: Picture | None = None,
+    picture: LeadingPicture | None = None,
 ) -> Dataset:
     """A data set from its arrays; names that the arrays carry go before those given."""
     class_names = names(arrays, "class_names") or class_names

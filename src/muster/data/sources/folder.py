@@ -161,7 +161,7 @@ def _check_numbers(features: npt.NDArray[Any], paths: list[Path]) -> None:
         return
     wrong = np.flatnonzero(~np.isfinite(features.reshape(len(features), -1)).all(axis=1))
     if len(wrong):
-        raise DataError(f"{paths[int(wrong[0])]} has values that are no finite numbers")
+        raise DataError(f"{paths[int(wrong[0])]} has values that are not finite numbers")
 
 
 def _loaded(file: Path) -> npt.NDArray[Any]:

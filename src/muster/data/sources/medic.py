@@ -11,7 +11,7 @@ import numpy as np
 
 from muster.core.errors import ConfigError, DataError
 from muster.data.cache import Arrays, NewArray
-from muster.data.federated import Dataset, Normalisation, Picture
+from muster.data.federated import Dataset, LeadingPicture, Normalisation
 from muster.data.locate import DataFiles, FileLayout
 from muster.data.sources._build import held_out, labelled
 from muster.data.sources._pictures import IMAGENET_MEAN, IMAGENET_STD, fill_pictures, pictures_in
@@ -175,5 +175,5 @@ def medic(
         options |= {"length": length, **pieces}
     arrays, folder = MEDIC.arrays(data_dir, test_fraction=test_fraction, **options)
     known = str(arrays["vocabulary"][0]) if "vocabulary" in arrays else ""
-    picture = Picture((3, image_size, image_size), Normalisation(IMAGENET_MEAN, IMAGENET_STD))
+    picture = LeadingPicture((3, image_size, image_size), Normalisation(IMAGENET_MEAN, IMAGENET_STD))
     return labelled("medic", arrays, folder, Normalisation(), vocabulary=known, picture=picture)

@@ -32,7 +32,7 @@ def synthetic(
 ) -> Dataset:
     """Generated vectors: Gaussian classes, or the FedProx paper's synthetic(alpha, beta).
 
-    `gaussian` makes `samples` + `test_samples` vectors around one centre a class; centres are `separation`
+    `gaussian` makes `samples` + `test_samples` vectors around one centre per class; centres are `separation`
     standard deviations apart on average. `fedprox` makes `clients` natural clients, each with its own linear model
     and its own distribution of features, and ignores `samples` and `separation`. `data_dir` is not used.
     """

@@ -15,14 +15,14 @@ PADDING_SHARE = 0.25
 #: Bytes of parameters that are worked on together: more would not stay in a core's cache between two steps.
 CACHED_BYTES = 4 * 1024**2
 #: More clients than this gain nothing.
-MOST_CLIENTS = 64
+MAX_CLIENTS = 64
 #: A request with enough clients is cut into this many slices at least, so that all workers have something to do.
 FEWEST_SLICES = 4
 
 
 def longest_slice(clients: int, parameters: int) -> int:
     """How many clients of a request train side by side at most."""
-    return max(1, min(MOST_CLIENTS, CACHED_BYTES // (4 * parameters), math.ceil(clients / FEWEST_SLICES)))
+    return max(1, min(MAX_CLIENTS, CACHED_BYTES // (4 * parameters), math.ceil(clients / FEWEST_SLICES)))
 
 
 def cut(sizes: Ints, training: LocalTraining, longest: int) -> list[slice]:

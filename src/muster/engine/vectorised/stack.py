@@ -19,7 +19,7 @@ class StackLayout:
 
     spec: ParameterSpec
     trained_names: frozenset[str]
-    #: Tensors that the layers use and nobody trains, by name: they are the same for all clients.
+    #: Tensors that the layers use without training them, by name: they are the same for all clients.
     frozen: Mapping[str, torch.Tensor] = field(default_factory=dict)
 
     @cached_property

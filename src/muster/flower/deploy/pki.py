@@ -32,7 +32,7 @@ ALLOW_LIST = "allowed-clients"
 #: Clocks of two hosts differ: a certificate is valid from a little before it was made.
 _CLOCK_SKEW = datetime.timedelta(minutes=5)
 #: Days for which a certificate may be valid, and characters of its owner's name.
-_MOST_DAYS, _LONGEST_HOST = 36_500, 64
+_MAX_DAYS, _LONGEST_HOST = 36_500, 64
 
 
 @dataclass(frozen=True)
@@ -135,8 +135,8 @@ def make_node_key(folder: Path, name: str) -> NodeKey:
 
 
 def _validity(builder: x509.CertificateBuilder, days: int) -> x509.CertificateBuilder:
-    if not 0 < days <= _MOST_DAYS:
-        raise ConfigError(f"a certificate cannot be valid for {days} days", expected=f"1 to {_MOST_DAYS}")
+    if not 0 < days <= _MAX_DAYS:
+        raise ConfigError(f"a certificate cannot be valid for {days} days", expected=f"1 to {_MAX_DAYS}")
     now = datetime.datetime.now(datetime.UTC)
     return (
         builder.serial_number(x509.random_serial_number())

@@ -133,7 +133,7 @@ def _notes(methods: Sequence[str], found: Ranking | None, baseline: str, short: 
     notes = [
         SPREAD_NOTE,
         f"Ranks: of the means over seeds, 1 is best, {count} methods in {problems} problems; wins: problems in "
-        "which nobody was better.",
+        "which no method was better.",
         f"The spread of {over_problems} is over problems, not over seeds.",
         *without,
     ]

@@ -75,7 +75,7 @@ class Options:
     together: bool = False
     #: For several comparisons with one baseline: holm or none.
     correction: str = "holm"
-    #: Take runs that have not done all of their rounds, too.
+    #: Include runs that have not finished all of their rounds.
     unfinished: bool = False
     #: Best first, instead of the order of the results.
     sort: bool = False
@@ -281,7 +281,7 @@ def _tables(found: Sequence[Case], baseline: Case, options: Options) -> dict[str
 
 
 def with_intervals(table: Table) -> Table:
-    """The table with confidence intervals in the place of standard deviations, and a note that says so."""
+    """The table with confidence intervals in place of standard deviations, and a note that says so."""
     kind = interval_words(len(cell.values) for row in table.rows for cell in row if cell.interval)
     words = f"Mean and, in brackets, its 95 % interval over seeds ({kind})."
     notes = [words if note == SPREAD_NOTE else note for note in table.notes]

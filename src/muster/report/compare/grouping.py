@@ -1,4 +1,4 @@
-"""Which runs belong together: by everything but the seed, or by the keys that one asks for."""
+"""Which runs belong together: by everything but the seed, or by the keys that are asked for."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def grouped(results: Sequence[Result], by: Sequence[str] = ()) -> list[Case]:
 
 
 def varying(runs: Sequence[Result]) -> list[str]:
-    """The settings, beside the seed, that differ between runs of one case."""
+    """The settings other than the seed that differ between runs of one case."""
     return [key for key in differing([determining(run.config) for run in runs]) if key != "seed"]
 
 

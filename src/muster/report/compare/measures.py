@@ -181,7 +181,7 @@ def to_target(work: Floats, values: Floats, target: float, wanted: Better, susta
 
 
 def participation(result: Result) -> dict[str, float]:
-    """How evenly, widely and regularly clients took part; NaN where there are none, or nobody knows how many."""
+    """How evenly, widely and regularly clients took part; NaN where there are none, or their number is unknown."""
     clients = result.history.clients
     rounds = [np.array([client for training in chosen for client in training]) for chosen in result.selections]
     highest = max((int(ids.max(initial=-1)) for ids in rounds), default=-1)
@@ -191,7 +191,7 @@ def participation(result: Result) -> dict[str, float]:
 
 @dataclass(frozen=True)
 class Overhead:
-    """What a run cost beside one model to and from every client that trains; all of it by round.
+    """What a run cost besides one model to and from every client that trains; all of it by round.
 
     NaN where there was no federation to measure it in.
     """
@@ -206,7 +206,7 @@ class Overhead:
     samples_trained: float
     samples_probed: float
     server_seconds: float
-    #: The whole round on the machine that ran it; NaN where nobody measured.
+    #: The whole round on the machine that ran it; NaN where it was not measured.
     seconds: float
 
 
@@ -214,7 +214,7 @@ def overhead(result: Result) -> Overhead:
     costs, rounds = result.ledger.total(), len(result.records)
     model = result.spec.bytes or BYTES_PER_NUMBER * len(result.parameters)
     failed = sum(len(training.failed) for record in result.records for training in record.trainings)
-    # Answers that came and were thrown away are no client trainings, but have travelled both ways.
+    # Answers that came and were discarded do not count as client trainings, but have travelled both ways.
     stale = int(flights_of(result).ended_as("stale").sum())
     asked = sum(asked for record in result.records for _, asked, _ in record.asks)
     exchanges = 1.0 if federated(result) else NAN
@@ -232,7 +232,7 @@ def overhead(result: Result) -> Overhead:
 
 
 def timing(result: Result) -> dict[str, float]:
-    """How a run spent its virtual time, and what was for nothing; NaN where it has none.
+    """How a run spent its virtual time, and how much was wasted; NaN where it has none.
 
     `wasted`: the share of the trainings that were begun and ended; `wasted_time`: the share of the seconds that
     clients spent on trainings.
@@ -278,6 +278,6 @@ def weights_given(result: Result) -> dict[str, float]:
 
 
 def disclosures(result: Result) -> dict[str, float]:
-    """Kind of information beside the model update → how often clients sent it, by round."""
+    """Kind of information besides the model update → how often clients sent it, by round."""
     told = result.ledger.total_disclosed()
     return {kind: times / len(result.records) for kind, times in told.items() if kind != MODEL_UPDATE}

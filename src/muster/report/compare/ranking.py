@@ -1,6 +1,6 @@
 """Methods over several problems: mean ranks, Friedman's test, and Nemenyi's critical difference (Demšar, 2006).
 
-A problem counts once, with each method's mean over seeds: seeds of one problem are no independent problems.
+A problem counts once, with each method's mean over seeds: seeds of one problem are not independent problems.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Ranking:
     ranks: Floats
     #: Mean over problems, one per method.
     mean: Floats
-    #: In how many problems nobody was better.
+    #: In how many problems no method was better.
     wins: Ints
     #: p of Friedman's test that all methods are alike; NaN for fewer than three methods or two problems.
     friedman_p: float

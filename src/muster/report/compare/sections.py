@@ -86,7 +86,7 @@ def scores(
         )
         wasted = [over_seeds(timing(run)["wasted"] for run in case.runs) for case in cases]
         if any(cell.value for cell in wasted if cell.whole):
-            columns.append((Column("for nothing", "%", 100.0, ".1f"), wasted))
+            columns.append((Column("wasted", "%", 100.0, ".1f"), wasted))
     columns += [
         (Column("trainings", form=",.0f", bounds=AMOUNTS), _cells(cases, total, "client_trainings")),
         (bytes_column("sent", _largest(sent)), sent),
@@ -138,7 +138,7 @@ def targets(cases: Sequence[Case], metric: str, target: float, *, sustain: int =
 
 
 def censored(values: Sequence[float], totals: Sequence[float]) -> Cell:
-    """Mean over seeds; where some never came there, a bound below it: those took more than they had."""
+    """Mean over seeds; where some never reached the target, a lower bound: they would have needed more work."""
     cell = over_seeds(values)
     reached = sum(not math.isnan(value) for value in values)
     if reached == len(values):
@@ -168,7 +168,7 @@ def fairness(cases: Sequence[Case]) -> Table:
 
 
 def times(cases: Sequence[Case]) -> Table:
-    """How virtual time was spent: how long it took, how many worked at once, and what was for nothing."""
+    """How virtual time was spent: how long it took, how many worked at once, and how much was wasted."""
     facts = [[timing(run) for run in case.runs] for case in cases]
 
     def cells(name: str) -> list[Cell]:
@@ -178,11 +178,11 @@ def times(cases: Sequence[Case]) -> Table:
         (unit_column("virtual_seconds", "virtual time", _largest(cells("seconds"))), cells("seconds")),
         (unit_column("virtual_seconds", "a round", _largest(cells("round"))), cells("round")),
         (Column("at work", form=",.1f", bounds=AMOUNTS), cells("at_work")),
-        (Column("for nothing", "%", 100.0, ".1f", Better.LOWER), cells("wasted")),
+        (Column("wasted", "%", 100.0, ".1f", Better.LOWER), cells("wasted")),
         (Column("left", "%", 100.0, ".1f"), cells("left")),
         (Column("late", "%", 100.0, ".1f"), cells("late")),
         (Column("too stale", "%", 100.0, ".1f"), cells("stale")),
-        (Column("clients' time for nothing", "%", 100.0, ".1f", Better.LOWER), cells("wasted_time")),
+        (Column("clients' time wasted", "%", 100.0, ".1f", Better.LOWER), cells("wasted_time")),
         (Column("staleness", form=".1f", bounds=AMOUNTS), cells("staleness")),
         (Column("most", form=".0f", bounds=AMOUNTS), cells("most_stale")),
     ]
@@ -216,7 +216,7 @@ def weights(cases: Sequence[Case]) -> Table:
 
 
 def overheads(cases: Sequence[Case]) -> Table:
-    """What a method costs beside one model to and from every client that trains, as it was measured."""
+    """What a method costs besides one model to and from every client that trains, as measured."""
     facts = [[asdict(overhead(run)) for run in case.runs] for case in cases]
 
     def cells(name: str) -> list[Cell]:
@@ -234,10 +234,10 @@ def overheads(cases: Sequence[Case]) -> Table:
         (Column("samples probed", form=",.0f", bounds=AMOUNTS), cells("samples_probed")),
         (Column("server", "ms", 1000.0, ",.1f", bounds=AMOUNTS), cells("server_seconds")),
         (Column("whole round", "ms", 1000.0, ",.0f", bounds=AMOUNTS), cells("seconds")),
-        (text_column("told beside the model update"), [Cell(_told(case)) for case in cases]),
+        (text_column("disclosed besides the model update"), [Cell(_told(case)) for case in cases]),
     ]
     notes = (
-        "Means of a round. Extra: beside one model to and from every client that trains. Times are those of the "
+        "Means of a round. Extra: besides one model to and from every client that trains. Times are those of the "
         "machine that ran it; server: selection and aggregation.",
     )
     known = [(column, own) for column, own in columns if column.textual or any(cell.whole for cell in own)]
@@ -245,7 +245,7 @@ def overheads(cases: Sequence[Case]) -> Table:
 
 
 def _told(case: Case) -> str:
-    """What clients told, with how often in a round on average."""
+    """What clients disclosed, and how often per round on average."""
     runs = [disclosures(run) for run in case.runs]
     kinds = sorted({kind for run in runs for kind in run})
     if not kinds:

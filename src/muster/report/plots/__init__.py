@@ -1,4 +1,4 @@
-"""Pictures of results. One function a picture: it takes results and returns a figure."""
+"""Pictures of results. One function per picture: it takes results and returns a figure."""
 
 from muster.report.plots.canvas import save_figure
 from muster.report.plots.cluster_numbers import plot_cluster_numbers

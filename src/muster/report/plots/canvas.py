@@ -29,7 +29,7 @@ WHOLE = FuncFormatter(lambda value, _: f"{value:,.0f}")
 
 COUNTS = ("round", "client_trainings", "local_steps", "samples", "longest_wait", "wasted_trainings")
 #: Work that is told in seconds, minutes, hours or days.
-_TIMES = {"virtual_seconds": "virtual time", "wasted_seconds": "clients' time for nothing"}
+_TIMES = {"virtual_seconds": "virtual time", "wasted_seconds": "clients' wasted time"}
 NAMES = {
     "client_trainings": "client trainings",
     "local_steps": "local steps",
@@ -37,7 +37,7 @@ NAMES = {
     "bytes": "bytes sent, up and down",
     "bytes_up": "bytes sent up",
     "bytes_down": "bytes sent down",
-    "wasted_trainings": "trainings for nothing",
+    "wasted_trainings": "wasted trainings",
     **_TIMES,
     "accuracy": "accuracy, global test set",
     "loss": "loss, global test set",
@@ -52,7 +52,7 @@ NAMES = {
 
 
 class ShownFigure(Figure):
-    """A figure that notebooks show, also where nobody has imported pyplot."""
+    """A figure that notebooks show, even if pyplot was never imported."""
 
     def _repr_png_(self) -> bytes:
         content = io.BytesIO()

@@ -1,4 +1,4 @@
-"""How many clusters a selector found, round by round: one row a run."""
+"""How many clusters a selector found, round by round: one row per run."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
     from muster.server.result import Result
 
 #: More runs than this have no room for their names.
-MOST_RUNS = 40
+MAX_RUNS = 40
 #: Inches of a row.
 _ROW = 0.28
 #: More rounds than this have no room for a number in each cell.
-_MOST_NUMBERED = 30
+_MAX_NUMBERED = 30
 
 
 @picture
@@ -43,8 +43,8 @@ def plot_cluster_numbers(results: Sequence[Result]) -> Figure:
             "the runs have no clusters: none are noted",
             fix="choose runs of cluster, astrafl, hics, hcsfed or another clustering method",
         )
-    if len(runs) > MOST_RUNS:
-        raise ConfigError(f"{len(runs)} runs are too many for one picture", expected=f"at most {MOST_RUNS}")
+    if len(runs) > MAX_RUNS:
+        raise ConfigError(f"{len(runs)} runs are too many for one picture", expected=f"at most {MAX_RUNS}")
     counts = numbers(runs)
     rounds, most = counts.shape[1], int(np.nanmax(counts))
     figure, (axes,) = panels(1, size=(7.6, 1.5 + _ROW * len(runs)))
@@ -58,7 +58,7 @@ def plot_cluster_numbers(results: Sequence[Result]) -> Figure:
         norm=BoundaryNorm(np.arange(0.5, most + 1), most),
         extent=(0.5, rounds + 0.5, len(runs) - 0.5, -0.5),
     )
-    if rounds <= _MOST_NUMBERED:
+    if rounds <= _MAX_NUMBERED:
         for row, column in np.argwhere(np.isfinite(counts)).tolist():
             value = int(counts[row, column])
             tint = "white" if value > 0.45 * most else "black"

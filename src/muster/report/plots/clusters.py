@@ -15,7 +15,7 @@ from muster.core.arrays import Ints
 from muster.core.errors import ConfigError
 from muster.report.plots.canvas import WHOLE, panels, picture, run_labels, spread, whole_ticks
 from muster.report.plots.data import population, required
-from muster.report.plots.participation import MOST_CLIENTS, MOST_ROUNDS, Events, draw_events
+from muster.report.plots.participation import MAX_CLIENTS, MAX_ROUNDS, Events, draw_events
 from muster.report.style import COLOURS, colour
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ def plot_clusters(results: Sequence[Result]) -> Figure:
             right.set_title("clients in each cluster", loc="left")
         elif any(len(trainings) > 1 for trainings in result.selections):
             shape = (population(result), len(result.records))
-            many = shape[0] > MOST_CLIENTS
+            many = shape[0] > MAX_CLIENTS
             draw_events(left, depths(result.selections), shape, "last iteration", ranked=many)
             _draw_halving(right, result.selections)
             left.set_title(f"{name}: iterations", loc="left")
@@ -61,7 +61,7 @@ def plot_clusters(results: Sequence[Result]) -> Figure:
 
 def _noted(result: Result) -> Ints:
     """Clients × rounds: the noted labels; −1 where there is none. Of many rounds, evenly spaced ones."""
-    rounds = spread(np.arange(len(result.records)), MOST_ROUNDS)
+    rounds = spread(np.arange(len(result.records)), MAX_ROUNDS)
     labels = np.full((population(result), len(rounds)), NOBODY, dtype=np.int64)
     for column, place in enumerate(rounds):
         own = np.asarray(result.records[place].notes.get("clusters", []), dtype=np.int64)
@@ -98,7 +98,7 @@ def _draw_labels(axes: Axes, labels: Ints, rounds: int) -> None:
     clients = len(labels)
     # Clients with the same clusters stand together, whatever their ids are.
     order = np.lexsort((labels[:, -1], _usual(labels)))[::-1]
-    shown = labels[spread(order, MOST_CLIENTS)]
+    shown = labels[spread(order, MAX_CLIENTS)]
     count = int(labels.max()) + 1
     colours = ListedColormap([_fill(number) for number in range(count)])
     image = axes.imshow(

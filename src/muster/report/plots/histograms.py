@@ -19,7 +19,7 @@ from muster.results.cases import Case, cases
 if TYPE_CHECKING:
     from muster.server.result import Result
 
-_MOST_BARS = 30
+_MAX_BARS = 30
 #: Edges of the bars of accuracies: 5 % each.
 _SHARES = [step / 20 for step in range(21)]
 
@@ -29,7 +29,7 @@ def plot_selection_frequency(results: Sequence[Result]) -> Figure:
     """Histograms of the rounds in which clients took part, one panel per case, the mean over its seeds."""
     found = cases(required(results))
     counts = [[_rounds(run) for run in case.runs] for case in found]
-    edges = whole_edges(np.concatenate([run for runs in counts for run in runs]), _MOST_BARS)
+    edges = whole_edges(np.concatenate([run for runs in counts for run in runs]), _MAX_BARS)
     figure = _histograms(found, counts, edges, lambda runs: f"Gini {np.mean([gini(run) for run in runs]):.2f}")
     for panel in figure.axes:
         panel.xaxis.set_major_locator(whole_ticks(5))

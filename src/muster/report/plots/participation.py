@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     from muster.server.result import Result
 
 #: A map of more clients or rounds than this shows means over neighbours …
-MOST_CLIENTS, MOST_ROUNDS = 200, 300
+MAX_CLIENTS, MAX_ROUNDS = 200, 300
 #: … in this many rows and columns: few enough that single selections add up to something visible.
 _ROWS, _COLUMNS = 100, 150
 #: Whole numbers up to this get a shade each; more are a scale.
-_MOST_LEVELS = 12
+_MAX_LEVELS = 12
 
 
 @picture
@@ -103,7 +103,7 @@ def draw_events(axes: Axes, events: Events, shape: tuple[int, int], what: str, *
         place = np.empty(clients, dtype=np.int64)
         place[np.argsort(-sums, kind="stable")] = np.arange(clients)
         events = events._replace(clients=place[events.clients])
-    few_clients, few_rounds = clients <= MOST_CLIENTS, rounds <= MOST_ROUNDS
+    few_clients, few_rounds = clients <= MAX_CLIENTS, rounds <= MAX_ROUNDS
     values = binned(events, shape, (clients if few_clients else _ROWS, rounds if few_rounds else _COLUMNS))
     bar = axes.figure.colorbar(draw_map(axes, values, clients, rounds), ax=axes, pad=0.02)
     bar.minorticks_off()
@@ -131,7 +131,7 @@ def draw_map(axes: Axes, values: Floats, clients: int, rounds: int) -> AxesImage
     top = float(values.max(initial=0))
     extent = (0.5, rounds + 0.5, clients - 0.5, -0.5)
     look: dict[str, Any] = {"cmap": shades(), "norm": Normalize(0, top or 1)}
-    if top <= _MOST_LEVELS and bool((values == np.round(values)).all()):
+    if top <= _MAX_LEVELS and bool((values == np.round(values)).all()):
         levels = max(1, int(top))
         # The fewer levels there are, the lighter is the last: a map of yes and no need not be black and white.
         colours = ListedColormap(shades()(np.linspace(0, levels / (levels + 1), levels + 1)))

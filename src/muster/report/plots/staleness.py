@@ -20,18 +20,18 @@ from muster.results.cases import cases
 if TYPE_CHECKING:
     from muster.server.result import Result
 
-_MOST_BARS = 30
+_MAX_BARS = 30
 
 
 @picture
 def plot_staleness(results: Sequence[Result]) -> Figure:
-    """Histograms of how many aggregations answers had missed, one panel a case, the mean over its seeds.
+    """Histograms of how many aggregations answers had missed, one panel per case, the mean over its seeds.
 
     What was thrown away because it was too old stands on top, in another colour.
     """
     found = cases(required(results))
     answers = [[_answered(run) for run in case.runs] for case in found]
-    edges = whole_edges(np.concatenate([run.staleness for runs in answers for run in runs]), _MOST_BARS)
+    edges = whole_edges(np.concatenate([run.staleness for runs in answers for run in runs]), _MAX_BARS)
     columns = 3 if len(found) > 2 else 2
     figure, axes = panels(len(found), columns, size=(3.6, 2.5), sharex=True, sharey=True)
     names = labels([case.name for case in found], 28)

@@ -31,7 +31,7 @@ def plot_time_to_target(
     """Bars: rounds, trainings, bytes or virtual seconds until a metric first reaches a target; mean over seeds.
 
     Where a seed never gets there its whole work counts: the bar is then a lower bound, and is hatched. Without a
-    target it is the worst case's best value, which every case reaches. Trainings that were for nothing (the client
+    target it is the worst case's best value, which every case reaches. Wasted trainings (the client
     left, was late, or its answer too stale) follow the bar of client trainings in outline. By default two
     panels: virtual time (without it rounds), and client trainings.
     """
@@ -70,7 +70,7 @@ def _end(run: Result, metric: str, unit: str, goal: float) -> tuple[float, bool]
 
 
 def _wasted(run: Result, metric: str, goal: float) -> float:
-    """Trainings that were for nothing until a run first met the goal, or in all."""
+    """Wasted trainings until a run first met the goal, or in all."""
     work, values = series(run, metric, "wasted_trainings")
     spent = to_target(work, values, goal, better(metric))
     return float(work[-1]) if np.isnan(spent) else spent
@@ -95,7 +95,7 @@ def _bars(
         text = amount(unit, mean, max(means))
         if wasted[row]:
             axes.barh(row, wasted[row], left=mean, height=0.62, fill=False, edgecolor=shades[row], linewidth=1)
-            text += f" + {amount(unit, wasted[row], wasted[row])} for nothing"
+            text += f" + {amount(unit, wasted[row], wasted[row])} wasted"
         if missed:
             text = f"≥ {text}, {f'{missed} of {len(runs)} ' if len(runs) > 1 else ''}never"
         edge = max([mean + wasted[row], *(work for work, _ in runs)]) / one

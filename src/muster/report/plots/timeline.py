@@ -39,7 +39,7 @@ _BEHIND = (0, 2, 5)
 #: Rows of a run, alone and among others.
 _ROWS_ALONE, _ROWS_AMONG = 60, 30
 #: Rounds that are parted by lines; of more, the lines would hide what is between them.
-_MOST_LINES = 60
+_MAX_LINES = 60
 _MOMENTS = 600
 
 
@@ -118,7 +118,7 @@ def _draw(above: Axes, below: Axes, table: FlightTable, ends: Floats, most: int)
     _draw_bars(below, table, fates, rows, one)
     for panel in (above, below):
         panel.set_xlim(start / one, end / one)
-        if len(ends) <= _MOST_LINES:
+        if len(ends) <= _MAX_LINES:
             for moment in ends.tolist():
                 panel.axvline(moment / one, color="0.5", linewidth=0.5, alpha=0.5, zorder=0)
     above.tick_params(labelbottom=False)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 def plot_weights(results: Sequence[Result], *, title: str = "") -> Figure:
     """From the smallest to the largest weight of each training, times its clients: 1 is an equal share.
 
-    One band a case, means over seeds; where a round trains several times, the smallest and the largest of all.
+    One band per case, means over seeds; where a round trains several times, the smallest and the largest of all.
     """
     found = cases(required(results))
     figure, (axes,) = panels(1, size=(PANEL[0] + 1, PANEL[1]))

@@ -50,7 +50,7 @@ class Claims:
         self._file.users += 1
 
     def close(self) -> None:
-        """Done with it; the last one of a process releases what the process holds."""
+        """Let go of it; the last one of a process releases what the process holds."""
         self._file.users -= 1
         if self._file.users == 0:
             os.close(self._file.descriptor)

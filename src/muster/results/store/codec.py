@@ -172,7 +172,7 @@ def _json(content: Any) -> str | None:
 
 @contextmanager
 def readable() -> Iterator[None]:
-    """Within, rows that somebody or something has changed are a StoreError."""
+    """Inside it, rows that have been tampered with or damaged raise a StoreError."""
     try:
         yield
     except UNREADABLE as error:

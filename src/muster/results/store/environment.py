@@ -1,4 +1,4 @@
-"""What a run was run with: versions of code and libraries, and the machine."""
+"""The environment of a run: versions of code and libraries, and the machine."""
 
 from __future__ import annotations
 

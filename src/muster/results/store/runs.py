@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias, get_args
 
 from muster.config.defaults import with_defaults
-from muster.server.origin import Provenance
+from muster.server.origin import Origin
 
 #: `planned`: by a sweep, not begun; `interrupted`: its process ended without recording why (killed, power cut).
 Status: TypeAlias = Literal["planned", "running", "interrupted", "stopped", "complete", "failed"]
@@ -55,8 +55,8 @@ class Run:
     sweeps: list[str] = field(default_factory=list)
 
     @property
-    def provenance(self) -> Provenance:
-        return Provenance(
+    def provenance(self) -> Origin:
+        return Origin(
             self.fingerprint,
             self.status,
             self.error,

@@ -26,7 +26,7 @@ from muster.results.store.environment import code_version, environment
 from muster.results.store.recorder import ROUND_TABLES, Recorder
 from muster.results.store.runs import Event, Run, Status, fits, run_from
 from muster.results.store.schema import open_database, transaction, translated
-from muster.results.store.watch import Watch
+from muster.results.store.watch import FileWatch
 from muster.selection.history import History
 from muster.server.ledger import Ledger
 from muster.server.result import Result
@@ -70,10 +70,10 @@ class Store:
             )
         self.connection = open_database(self.path)
         self.claims = Claims(self.folder / CLAIMS)
-        self._watch = Watch(self.path)
+        self._watch = FileWatch(self.path)
 
     def check_present(self) -> None:
-        """Refuse to continue if the database was deleted or overwritten: SQLite would write into the void."""
+        """Refuse to continue if the database was deleted or overwritten: SQLite would write into nothing."""
         if not self._watch.sound():
             raise StoreError(
                 f"the store {self.path} was deleted, replaced or overwritten while it was written to",

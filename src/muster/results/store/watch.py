@@ -26,7 +26,7 @@ class _Open:
 _open: dict[tuple[int, int, int], _Open] = {}
 
 
-class Watch:
+class FileWatch:
     """Looks at the database at a path; to be closed after the connection to it."""
 
     def __init__(self, path: Path) -> None:

@@ -7,7 +7,7 @@ import { Chart } from "./chart.js";
 import { Cells, shade } from "./cells.js";
 import { Grid, sorted } from "./grid.js";
 
-const MOST_COLUMNS = 1200, MOST_LISTED = 500;
+const MAX_COLUMNS = 1200, MAX_LISTED = 500;
 const COLUMNS = {
   client: { title: "client", number: true, width: 80 }, accuracy: { title: "accuracy", number: true, width: 110 }, trained: { title: "trained", number: true, width: 100 }, weight: { title: "weight in all", number: true, width: 120 },
   samples: { title: "samples", number: true, width: 100 }, "class imbalance": { title: "class imbalance", number: true, width: 140 },
@@ -84,7 +84,7 @@ async function oneClient(box, facts, client) {
   const figures = h("dl", { class: "figures" }), charts = new Map(), cards = h("div", { class: "cards" }), troubles = h("div", {});
   const every = h("summary", {}), rows = h("div", {});
   let found = await ask(place), byRound = new Map();
-  const bin = () => Math.max(1, Math.ceil(facts.done / MOST_COLUMNS));
+  const bin = () => Math.max(1, Math.ceil(facts.done / MAX_COLUMNS));
   const within = (column) => Array.from({ length: bin() }, (_, step) => byRound.get(column * bin() + step + 1) ?? []).flat();
   const strip = new Cells({
     columns: 0, rows: 1, height: () => 34, label: `When client ${client} was chosen`, hint: "Point at a round, or walk with the arrow keys.",
@@ -117,8 +117,8 @@ async function oneClient(box, facts, client) {
     if (trained.length > 1) show("Weight of its updates", trained.map((own) => own.round), { name: "weight", values: trained.map((own) => own.weight), place: 2 });
     Object.entries(found.reports).forEach(([signal, told], at) => show(titled(signal.replaceAll("_", " ")), told.rounds, { name: signal.replaceAll("_", " "), values: told.values, place: at + 3 }));
     replace(troubles, found.troubles.length ? [h("h3", {}, "Refusals and failures"), table(["#round", "what", "why"], found.troubles.map((own) => [number(own.round), own.kind, own.detail]), "Refusals")] : null);
-    every.textContent = found.history.length > MOST_LISTED ? `The last ${MOST_LISTED} of ${number(found.history.length)} trainings` : `Every training (${found.history.length})`;
-    replace(rows, table(["#round", "what", "#weight"], found.history.slice(-MOST_LISTED).reverse().map((own) => [number(own.round), own.fate, number(own.weight, 3)]), "Trainings"));
+    every.textContent = found.history.length > MAX_LISTED ? `The last ${MAX_LISTED} of ${number(found.history.length)} trainings` : `Every training (${found.history.length})`;
+    replace(rows, table(["#round", "what", "#weight"], found.history.slice(-MAX_LISTED).reverse().map((own) => [number(own.round), own.fate, number(own.weight, 3)]), "Trainings"));
   }
 
   replace(box,

@@ -8,7 +8,7 @@ const COSTS = {
   client_trainings: ["client trainings", number], local_steps: ["local steps", number], samples: ["samples trained on", number],
   probe_samples: ["samples run through the model to answer questions", number], bytes_down: ["sent to clients", bytes], bytes_up: ["sent by clients", bytes],
   server_seconds: ["server's time for selection and aggregation", duration], virtual_seconds: ["virtual time", duration], seconds: ["time on this machine", duration],
-  wasted_trainings: ["trainings for nothing", number], wasted_bytes: ["bytes for nothing", bytes], wasted_seconds: ["clients' virtual time for nothing", duration],
+  wasted_trainings: ["wasted trainings", number], wasted_bytes: ["wasted bytes", bytes], wasted_seconds: ["clients' wasted virtual time", duration],
 };
 
 export async function costsPart(box, facts) {

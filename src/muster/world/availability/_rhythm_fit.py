@@ -8,7 +8,7 @@ import numpy as np
 
 from muster.core.arrays import Floats, Ints
 from muster.world import traces
-from muster.world.availability.rhythm import HOUR, Characters, Played, lives, played_until, states, until_change
+from muster.world.availability.rhythm import HOUR, Characters, Playback, lives, played_until, states, until_change
 
 #: Quantiles a device. One session in a hundred may last longer than all others together: with steps of a twentieth
 #: its length would be spread over five.
@@ -70,7 +70,11 @@ def simulated_lengths(characters: Characters, watched: Ints, seed: int) -> tuple
     end does not count: no recording ends with a session.
     """
     clients = len(watched)
-    who, played, now = lives(characters, np.arange(clients), seed), Played.nothing(clients), np.zeros_like(watched)
+    who, played, now = (
+        lives(characters, np.arange(clients), seed),
+        Playback.nothing(clients),
+        np.zeros_like(watched),
+    )
     awake, owners, found = np.arange(clients), [], []
     while len(awake):
         some = who[awake]

@@ -108,7 +108,7 @@ class TimedAvailability(Availability):
 
 
 class Watch:
-    """Follows everybody through time: looks again only at those whose state may have changed meanwhile.
+    """Follows all clients through time: looks again only at those whose state may have changed meanwhile.
 
     Gives the same answers as `available`, `until` and `next_start`, in a few milliseconds for a million clients
     when the clock has advanced a little. It holds nothing that a checkpoint would need: a new watch answers the
@@ -123,7 +123,7 @@ class Watch:
         #: A second until which nothing changes: the last but one before a client's next change, with some to spare
         #: for the rounding of moments; or the last that fits.
         self._quiet: npt.NDArray[np.uint32] = np.full(clients, 0, dtype=np.uint32)
-        #: All whose state may change up to a moment: until then nobody else need be looked at.
+        #: All whose state may change up to a moment: until then no other client need be looked at.
         self._soon: Ints = np.empty(0, dtype=np.int64)
         self._horizon = -np.inf
 
@@ -176,7 +176,7 @@ class Watch:
 
     def _look_ahead(self, now: float, changed: int) -> None:
         """Note who may change within the next looks, should they be as far apart as the last two."""
-        # Not where that were nearly everybody: then a list saves nothing.
+        # Not if that would be nearly all clients: then a list saves nothing.
         worthwhile = LOOKS_AHEAD * changed < len(self._there) / 4
         self._horizon = now + LOOKS_AHEAD * (now - self._now) if worthwhile else now
         self._soon = np.flatnonzero(self._quiet <= self._horizon) if worthwhile else self._soon[:0]

@@ -24,7 +24,7 @@ def participation_probabilities(clients: int, gamma: float, rng: np.random.Gener
 
 @availabilities.register("dirichlet")
 @dataclass(frozen=True)
-class DirichletParticipation(Availability):
+class DirichletAvailability(Availability):
     """A fixed share of the clients each round, drawn with Dirichlet-skewed probabilities.
 
     Clients are drawn one at a time, without replacement, with probability ∝ π ~ Dir(gamma). With

@@ -5,8 +5,9 @@ them are. Gaps pass faster in some hours of the day than in others. Nothing is s
 stretches of some sessions, and each stretch follows from the seed, the client and the stretch's number. So any
 client can be asked about any moment, and only the stretch around it is played.
 
-Time 0 is in the middle of everybody's life. Who is online then, and until when, is drawn from a table of openings:
-the states of many lives that had begun long before. So the first look at millions of clients is one draw for each.
+Time 0 is in the middle of every client's life. Who is online then, and until when, is drawn from a table of
+openings: the states of many lives that had begun long before. So the first look at millions of clients is one draw
+for each.
 """
 
 from __future__ import annotations
@@ -211,11 +212,11 @@ def _stretch(characters: Characters, who: Lives, now: Ints) -> Ints:
 
 
 @dataclass(frozen=True)
-class Played:
+class Playback:
     """How far the stretch of each client's life that contains a moment has been played.
 
-    For everybody eleven bytes a client are kept, and all of them are written to in the beginning: touching memory
-    for the first time, here and there, costs more than playing.
+    Eleven bytes per client are kept, and all of them are written at the start: touching memory for the first time,
+    here and there, costs more than playing.
     """
 
     stretch: npt.NDArray[np.integer]
@@ -225,16 +226,16 @@ class Played:
     end: npt.NDArray[np.integer]
     number: npt.NDArray[np.uint16]
 
-    def __getitem__(self, some: Ints) -> Played:
-        return Played(self.stretch[some], self.online[some], self.end[some], self.number[some])
+    def __getitem__(self, some: Ints) -> Playback:
+        return Playback(self.stretch[some], self.online[some], self.end[some], self.number[some])
 
-    def __setitem__(self, some: Ints, others: Played) -> None:
+    def __setitem__(self, some: Ints, others: Playback) -> None:
         for name in self.__dataclass_fields__:
             getattr(self, name)[some] = getattr(others, name)
 
     @classmethod
-    def nothing(cls, clients: int) -> Played:
-        """No stretch of anybody's life."""
+    def nothing(cls, clients: int) -> Playback:
+        """Nothing played yet, for any client."""
         return cls(
             np.full(clients, 0, dtype=np.uint32),
             np.full(clients, False),
@@ -245,15 +246,15 @@ class Played:
 
 def states(characters: Characters, who: Lives, now: Ints) -> tuple[Bools, Ints]:
     """Whether each client is online in its second `now`, and the second at which that changes."""
-    return until_change(characters, who, played_until(characters, who, now, Played.nothing(len(now))))
+    return until_change(characters, who, played_until(characters, who, now, Playback.nothing(len(now))))
 
 
-def until_change(characters: Characters, who: Lives, played: Played) -> tuple[Bools, Ints]:
+def until_change(characters: Characters, who: Lives, played: Playback) -> tuple[Bools, Ints]:
     online, change, cut = _cut(characters, who, played)
     # A stretch may end in the state in which the next one begins.
     cut_short = np.flatnonzero(cut)
     while len(cut_short):
-        some, nothing = who[cut_short], Played.nothing(len(cut_short))
+        some, nothing = who[cut_short], Playback.nothing(len(cut_short))
         after, later, cut = _cut(characters, some, played_until(characters, some, change[cut_short], nothing))
         goes_on = after == online[cut_short]
         change[cut_short[goes_on]] = later[goes_on]
@@ -261,13 +262,13 @@ def until_change(characters: Characters, who: Lives, played: Played) -> tuple[Bo
     return online, change
 
 
-def _cut(characters: Characters, who: Lives, played: Played) -> tuple[Bools, Ints, Bools]:
+def _cut(characters: Characters, who: Lives, played: Playback) -> tuple[Bools, Ints, Bools]:
     """The state; when this session or gap ends; whether the stretch ends first and cuts it."""
     over = who.opening.turns + played.stretch * characters.stretches[who.characters]
     return played.online, np.minimum(played.end, over), played.end >= over
 
 
-def played_until(characters: Characters, who: Lives, now: Ints, before: Played) -> Played:
+def played_until(characters: Characters, who: Lives, now: Ints, before: Playback) -> Playback:
     """Play each client's stretch until the second `now`: from `before`, where that is of the same stretch."""
     length, stretch = characters.stretches[who.characters], _stretch(characters, who, now)
     base = stretch.astype(np.uint64) * np.uint64(_DRAWS)
@@ -292,11 +293,11 @@ def played_until(characters: Characters, who: Lives, now: Ints, before: Played) 
         number[playing] += 1
         playing = playing[end[playing] <= now[playing]]
         online[playing] ^= True
-    return Played(stretch, online, end, number)
+    return Playback(stretch, online, end, number)
 
 
-class Following:
-    """Says what `states` says, for everybody and moments that go forward: stretches are played on, not anew.
+class RhythmFollower:
+    """Gives what `states` gives, for all clients as time advances: stretches are continued, not replayed.
 
     Clients that are still as they were at time 0 cost nothing but a look at their openings.
     """
@@ -307,11 +308,11 @@ class Following:
         self._opening = np.empty(clients, dtype=np.min_scalar_type((1 << _OPENING_BITS) - 1))
         for part in draws.slices(clients):
             self._opening[part] = which_opening(own_keys(np.arange(part.start, part.stop), seed))
-        self._played = Played.nothing(clients)
+        self._played = Playback.nothing(clients)
 
     def __call__(self, now: float, who: Ints) -> tuple[Bools, Floats]:
         if now < self._now:  # what has been played is too far ahead
-            self._played = Played.nothing(len(self._played.online))
+            self._played = Playback.nothing(len(self._played.online))
         self._now = now
         openings, which = self._characters.openings, self._opening[who]
         online, change = openings.online[which], openings.ends[which]
@@ -360,4 +361,4 @@ class Rhythm(TimedAvailability):
         return online, change.astype(np.float64)
 
     def follower(self, clients: int, seed: int) -> Follower:
-        return Following(fitted(), clients, seed)
+        return RhythmFollower(fitted(), clients, seed)

@@ -60,8 +60,8 @@ def repeats_after(recorded: traces.Sessions) -> Floats:
     return np.where(whole, seconds // np.gcd(seconds, traces.DAY), np.inf)
 
 
-class Following:
-    """Says what `states` says, for everybody: copies of a device that do the same are looked up once."""
+class SessionFollower:
+    """Gives what `states` gives, for all clients: copies of a device that behave alike are looked up once."""
 
     def __init__(self, recorded: traces.Sessions, clients: int, seed: int) -> None:
         copies = -(-clients // len(recorded))
@@ -105,4 +105,4 @@ class RecordedSessions(TimedAvailability):
         return states_of_copies(recorded, kinds.astype(np.int64), copies, now)
 
     def follower(self, clients: int, seed: int) -> Follower:
-        return Following(traces.sessions(self.file), clients, seed)
+        return SessionFollower(traces.sessions(self.file), clients, seed)

@@ -22,12 +22,12 @@ from flwr.supercore.inflatable.inflatable_utils import ObjectPullError, pull_obj
 pull_patiently = partial(pull_objects, initial_backoff=0.02, backoff_cap=0.5)
 #: Objects of an honest answer beside the pieces of its vectors; the least bytes of such a piece (Flower's own have
 #: 5 MB).
-_MOST_OBJECTS, _LEAST_CHUNK = 100, 2**16
+_MAX_OBJECTS, _LEAST_CHUNK = 100, 2**16
 
 
 def object_ids(tree: Any, max_bytes: int) -> list[str]:
     """The objects of a message, if they are not more than such a message can have."""
-    most = _MOST_OBJECTS + max_bytes // _LEAST_CHUNK
+    most = _MAX_OBJECTS + max_bytes // _LEAST_CHUNK
     ids = [node.object_id for node in islice(iterate_object_tree(tree), most + 1)]
     if len(ids) > most:
         raise too_large(max_bytes, f"more than {most} objects")
