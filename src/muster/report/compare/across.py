@@ -114,7 +114,7 @@ def _unequal_work(problems: Sequence[Problem], methods: Sequence[str]) -> list[s
         return []
     return [
         f"Not at equal work: at the end, {', '.join(more)} as many client trainings as the method with the "
-        "fewest. `--at client_trainings` ranks at equal work."
+        "fewest; --at client_trainings ranks at equal work."
     ]
 
 
