@@ -4,13 +4,15 @@ A run has 20 rounds of 8 clients with a small perceptron on digits: little train
 (interpreter, imports, data, workers, evaluation, store). All times are the processor's, of all processes together,
 because other work on the machine changes them least.
 
-    OMP_NUM_THREADS=1 python benchmarks/sweep.py                    cost of a run, and 1,000 runs with five kills
-    OMP_NUM_THREADS=1 python benchmarks/sweep.py --before COMMIT    the same runs with an earlier state as well
-    OMP_NUM_THREADS=1 python benchmarks/sweep.py --parts cost       one part: cost, kills or evaluation
+    python benchmarks/sweep.py                    everything, with 1,000 runs that are killed
+    python benchmarks/sweep.py --before COMMIT    the same runs with an earlier state as well, in turn
+    python benchmarks/sweep.py --parts cost       one part: cost, evaluation or kills
+    python benchmarks/sweep.py --parts            nothing: docs/sweeps.md from what is there
 
 The cost of one more run is the difference between a long sweep and a short one, divided by the runs that it has
-more: starting a sweep is paid once. Training is what the engine takes to
-answer.
+more: starting a sweep is paid once. Training is what the engine takes to answer. Numbers are medians over repeats.
+
+What was measured is kept in benchmarks/results/sweep.json, and docs/sweeps.md is written from it.
 """
 
 from __future__ import annotations
@@ -29,9 +31,11 @@ import tarfile
 import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import ClassVar
+from statistics import median
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 import torch
@@ -51,7 +55,13 @@ try:
 except ImportError:  # earlier states have them elsewhere
     from muster.experiment.runner import Ingredients, local_engine  # type: ignore[attr-defined, no-redef]
 
+_Measured = TypeVar("_Measured", "Cost", "Shares")
+
 REPOSITORY = Path(__file__).resolve().parent.parent
+RESULTS = REPOSITORY / "benchmarks" / "results" / "sweep.json"
+PAGE = REPOSITORY / "docs" / "sweeps.md"
+NOW = "now"
+PARTS = ("cost", "evaluation", "kills")
 #: Of Linux: orphans of our children become ours, so that their time is counted.
 _SUBREAPER = 36
 AIM = 0.3
@@ -136,22 +146,23 @@ def _used() -> float:
 
 @dataclass(frozen=True)
 class Cost:
-    """Seconds of the processor: one more run of a sweep, the sweep itself, and a run alone."""
+    """Seconds of the processor: one more run of a sweep, its training, the sweep itself, and a run alone."""
 
     a_run: float
+    training: float
     the_sweep: float
     alone: float
 
 
-def cost(source: Path, runs: int, alone: int) -> Cost:
+def cost(source: Path, runs: int) -> Cost:
     """With the code in `source`."""
     few = max(1, runs // 5)
     with tempfile.TemporaryDirectory() as one, tempfile.TemporaryDirectory() as other:
         short = processor_seconds(command(Path(one), few), source)
         long = processor_seconds(command(Path(other), runs), source)
         each = (long - short) / (runs - few)
-        single = [processor_seconds(_single(Path(one), seed), source) for seed in range(alone)]
-    return Cost(each, short - few * each, sum(single) / len(single))
+        single = processor_seconds(_single(Path(one), 0), source)
+    return Cost(each, shares_with(source, "digits", 20).training, short - few * each, single)
 
 
 def _single(folder: Path, seed: int) -> list[str]:
@@ -299,18 +310,22 @@ def _same(one: Result, other: Result) -> bool:
 # --- the page ----------------------------------------------------------------------------------------------------
 
 
-def cost_table(rows: Mapping[str, Cost], training: float) -> str:
+def medians(kind: type[_Measured], repeats: Sequence[Mapping[str, float]]) -> _Measured:
+    return kind(**{field.name: median(one[field.name] for one in repeats) for field in fields(kind)})
+
+
+def cost_table(rows: Mapping[str, Cost]) -> str:
     lines = [
-        "| code | a run alone (`muster run`), s | one more run of a sweep, s | of it beyond training, s "
-        f"| aim ≤ {AIM:g} s | starting a sweep, s |",
-        "|---" * 6 + "|",
+        "| code | a run alone (`muster run`), s | one more run of a sweep, s | its training, s "
+        f"| beyond training, s | aim ≤ {AIM:g} s | starting a sweep, s |",
+        "|---" * 7 + "|",
     ]
     for name, found in rows.items():
-        beyond = found.a_run - training
+        beyond = found.a_run - found.training
         word = "reached" if beyond <= AIM else "**not reached**"
-        figures = f"{found.alone:.2f} | {found.a_run:.2f} | {beyond:.2f} | {word} | {found.the_sweep:.1f}"
-        lines.append(f"| {name} | {figures} |")
-    return "\n".join([*lines, "", f"Training alone: {training:.2f} s a run."])
+        figures = f"{found.alone:.2f} | {found.a_run:.2f} | {found.training:.2f} | {beyond:.2f}"
+        lines.append(f"| {name} | {figures} | {word} | {found.the_sweep:.1f} |")
+    return "\n".join(lines)
 
 
 def evaluation_table(rows: Mapping[tuple[str, str], Shares]) -> str:
@@ -319,7 +334,9 @@ def evaluation_table(rows: Mapping[tuple[str, str], Shares]) -> str:
         "|---" * 6 + "|",
     ]
     for (name, code), found in rows.items():
-        figures = [f"{1000 * part:,.0f} | {part / found.whole:.0%}" for part in (found.evaluation, found.training)]
+        figures = [
+            f"{1000 * part:,.0f} | {100 * part / found.whole:.0f} %" for part in (found.evaluation, found.training)
+        ]
         lines.append(f"| {name} | {code} | {' | '.join(figures)} |")
     return "\n".join(lines)
 
@@ -328,9 +345,39 @@ def kills_text(found: Killed) -> str:
     return (
         f"{found.runs:,} runs, killed {KILLS} times (`kill -9` of all processes) and started again: "
         f"{found.complete:,} complete, {found.wrong_rounds} with a round missing or twice, {found.resumed} went "
-        f"on after a kill; {found.same} of {found.compared} drawn at random have the bits of the same run alone. "
-        f"{found.seconds / found.runs:.2f} s of the processor a run, lost work and six starts included."
+        f"on after a kill; {found.same:,} of {found.compared:,} drawn at random have the bits of the same run "
+        f"alone. {found.seconds / found.runs:.2f} s of the processor a run, with lost work and {KILLS + 1} starts."
     )
+
+
+def page(kept: Mapping[str, Any]) -> str:
+    """What was measured, part by part, each with its command, day and machine."""
+    parts = []
+    if "cost" in kept:
+        parts.append(cost_table({name: medians(Cost, found) for name, found in kept["cost"]["rows"]}))
+        parts.append(_conditions(kept["cost"]))
+    if "evaluation" in kept:
+        rows = {(name, code): medians(Shares, found) for name, code, found in kept["evaluation"]["rows"]}
+        parts += ["### Evaluation's share", evaluation_table(rows), _conditions(kept["evaluation"])]
+    if "kills" in kept:
+        parts += ["### Five kills", kills_text(Killed(**kept["kills"]["found"])), _conditions(kept["kills"])]
+    return "\n\n".join(parts)
+
+
+def conditions() -> dict[str, Any]:
+    from harness.report import machine  # not needed by the processes that are measured
+
+    return {
+        "command": " ".join(["python benchmarks/sweep.py", *sys.argv[1:]]),
+        "date": f"{datetime.now(UTC):%d %B %Y}",
+        "machine": machine(),
+        "load": os.getloadavg()[0],
+    }
+
+
+def _conditions(part: Mapping[str, Any]) -> str:
+    about = part["conditions"]
+    return f"`{about['command']}`, {about['date']}; {about['machine']}; load at the start {about['load']:.1f}."
 
 
 def source_of(commit: str, folder: Path) -> Path:
@@ -341,34 +388,56 @@ def source_of(commit: str, folder: Path) -> Path:
     return folder / "src"
 
 
+def measured(part: str, codes: Mapping[str, Path], options: argparse.Namespace) -> dict[str, Any]:
+    """One part, the states in turn in every repeat: what slows the machine for a while slows all of them."""
+    if part == "kills":
+        return {"found": asdict(kills(codes[NOW], options.killed_runs, options.compared))}
+    if part == "cost":
+        costs: dict[str, list[dict[str, float]]] = {code: [] for code in codes}
+        for _ in range(options.repeats):
+            for code, source in codes.items():
+                costs[code].append(asdict(cost(source, options.runs)))
+        return {"rows": list(costs.items())}
+    found: dict[tuple[str, str], list[dict[str, float]]] = {
+        (name, code): [] for name in PROBLEMS for code in codes
+    }
+    for _ in range(options.repeats):
+        for (name, code), own in found.items():
+            own.append(asdict(shares_with(codes[code], name, 2)))
+    return {"rows": [(name, code, own) for (name, code), own in found.items()]}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parts = ["cost", "evaluation", "kills"]
-    parser.add_argument("--parts", nargs="*", choices=parts, default=parts)
+    parser.add_argument("--parts", nargs="*", choices=PARTS, default=PARTS)
     parser.add_argument("--before", metavar="COMMIT", help="measure this earlier state as well")
-    parser.add_argument("--runs", type=int, default=100, help="of the sweep whose cost is measured")
+    parser.add_argument("--runs", type=int, default=60, help="of the sweep whose cost is measured")
     parser.add_argument("--killed-runs", type=int, default=1000, help="of the sweep that is killed")
-    parser.add_argument("--repeats", type=int, default=5, help="runs alone, and runs of the evaluation's part")
+    parser.add_argument("--compared", type=int, default=100, help="how many of those are run alone, too")
+    parser.add_argument("--repeats", type=int, default=3, help="of cost and evaluation")
+    parser.add_argument("--print", action="store_true", dest="only_print", help="keep nothing, write no page")
     parser.add_argument("--one", choices=list(PROBLEMS), help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.one:
         print(json.dumps(asdict(shares(problem(options.one, options.repeats)))))
         return
     adopt_orphans()
+    kept: dict[str, Any] = json.loads(RESULTS.read_text(encoding="utf-8")) if RESULTS.exists() else {}
     with tempfile.TemporaryDirectory() as folder:
-        codes = {"now": REPOSITORY / "src"}
+        codes = {NOW: REPOSITORY / "src"}
         if options.before:
             codes = {options.before: source_of(options.before, Path(folder)), **codes}
-        if "cost" in options.parts:
-            training = shares_with(codes["now"], "digits", 20).training
-            rows = {name: cost(source, options.runs, options.repeats) for name, source in codes.items()}
-            print(cost_table(rows, training), end="\n\n", flush=True)
-        if "evaluation" in options.parts:
-            places = [(name, code) for name in PROBLEMS for code in codes]
-            found = {place: shares_with(codes[place[1]], place[0], options.repeats) for place in places}
-            print(evaluation_table(found), end="\n\n", flush=True)
-        if "kills" in options.parts:
-            print(kills_text(kills(codes["now"], options.killed_runs, compared=20)))
+        for part in options.parts:
+            where = conditions()  # before: afterwards the load is the measurement's own
+            found = {"conditions": where, **measured(part, codes, options)}
+            print(page({part: found}), end="\n\n", flush=True)
+            kept[part] = found
+            if not options.only_print:
+                RESULTS.write_text(json.dumps(kept, indent=1) + "\n", encoding="utf-8")
+    if not options.only_print:
+        from muster.report.measured import write_measured  # earlier states have it elsewhere
+
+        write_measured(PAGE, page(kept))
 
 
 if __name__ == "__main__":

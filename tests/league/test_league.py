@@ -359,6 +359,14 @@ def test_a_league_from_end_to_end(league, tmp_path, guest):
         "page-problems.md",
     ):
         assert words in page
+    rows = [line for line in page.splitlines() if line.startswith("| Selection | terraform |")]
+    assert all("| `min_clients = 1, 2` | `min_clients = " in row for row in rows), (
+        "what was tried, and what was chosen"
+    )
+    assert sorted(name for row in rows for name in row.rsplit("|", 2)[1].strip().split("; ")) == [
+        "alpha 0.5",
+        "alpha 1.0",
+    ]
     assert "Selection: alpha 1.0" in (tmp_path / "page-problems.md").read_text()
     assert all((tmp_path / f"page-selection-{kind}.png").exists() for kind in ("ranks", "gains"))
     whole = write_page(outcome, tmp_path / "page.html", "muster league").read_text()

@@ -319,3 +319,11 @@ def test_a_terminal_marks_with_colour_too():
     console.print(to_rich(example(), 100))
     assert re.search(r"\x1b\[1;32m *91.0 ± 1.4\*\x1b", shown.getvalue())
     assert re.search(r"\x1b\[36m *80.0°\x1b", shown.getvalue())
+
+
+@pytest.mark.parametrize("values", [[0.05] * 3, [0.1, 0.1 + 1e-17, 1 - 0.9]])
+def test_values_that_are_equal_on_paper_have_no_spread(values):
+    """The mean of three times 0.05 is not 0.05 in its last bit."""
+    cell = over_seeds(values)
+    assert cell.spread == 0
+    assert cell.interval is None

@@ -111,7 +111,8 @@ def _tuning(outcome: Outcome) -> Iterator[Part]:
     seeds = ", ".join(map(str, plan.league.tuning_seeds))
     yield (
         f"Where the league's file has a grid for a method, its options were chosen for each problem on the seeds "
-        f"{seeds}, which no other run has, by accuracy at equal client trainings. All other options are defaults."
+        f"{seeds}, which no other run has, by accuracy at equal client trainings. All other options are those of "
+        "the file, or else defaults."
     )
     if outcome.chosen:
         yield tuned(outcome)

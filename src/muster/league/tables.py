@@ -257,15 +257,16 @@ def of_problem(table: LeagueTable, judged: Judged) -> Table:
 
 
 def tuned(outcome: Outcome) -> Table:
-    """Which options were chosen, and for which problems."""
-    found: dict[tuple[str, str], dict[str, list[str]]] = {}
+    """What was tried for each method, and which options were chosen for which problems."""
+    tables = {table.name: table for table in outcome.plan.league.tables}
+    found: dict[tuple[str, str, str, str], list[str]] = {}
     for (table, problem, method), point in outcome.chosen.items():
+        grid = tables[table].grid_for(method, problem)
+        tried = "; ".join(f"`{key} = {', '.join(map(str, values))}`" for key, values in grid.items())
         words = ", ".join(f"{key} = {chosen}" for key, chosen in point.items())
-        found.setdefault((table, method), {}).setdefault(words, []).append(problem)
-    rows = [
-        (table, method, "; ".join(f"`{words}`: {', '.join(own)}" for words, own in chosen.items()))
-        for (table, method), chosen in found.items()
-    ]
-    titles = ("table", "method", "chosen, for which problems")
+        found.setdefault((table, method, tried, f"`{words}`"), []).append(problem)
+    # Names of problems may have commas.
+    rows = [(*row, "; ".join(problems)) for row, problems in sorted(found.items(), key=lambda item: item[0][:3])]
+    titles = ("table", "method", "tried", "chosen", "for which problems")
     columns = [(text_column(title), [Cell(row[at]) for row in rows]) for at, title in enumerate(titles)]
     return from_columns("Chosen options", columns)

@@ -147,6 +147,9 @@ def over_seeds(values: Iterable[float]) -> Cell:
     # In ascending order, so that the last bit does not depend on the order of the seeds.
     known.sort()
     spread = float(np.std(known, ddof=1)) if len(known) > 1 else None
+    # Values that are equal on paper differ in their last bits, or their mean does.
+    if spread is not None and math.isclose(known[0], known[-1], rel_tol=1e-12):
+        spread = 0.0
     note = f"{len(known)} of {len(values)} seeds" if len(known) < len(values) else ""
     return Cell(float(np.mean(known)), spread, values, note=note)
 

@@ -224,8 +224,18 @@ def test_ranks_at_equal_work(run_of):
         for alpha in (1, 2)
         for name, end, ids in (("random", 0.6, [0, 1]), ("oort", 0.7, [0, 1, 2, 3]))
     ]
-    assert compare(results).ranking.mean.tolist() == [2, 1]
-    assert compare(results, Options(at="client_trainings")).ranking.mean.tolist() == [1, 2]
+    at_end, equal = compare(results), compare(results, Options(at="client_trainings"))
+    assert at_end.ranking.mean.tolist() == [2, 1]
+    assert equal.ranking.mean.tolist() == [1, 2]
+    words = "Not at equal work: at the end, oort 2.00 times as many client trainings"
+    assert [any(note.startswith(words) for note in found.across["ranks"].notes) for found in (at_end, equal)] == [
+        True,
+        False,
+    ]
+
+
+def test_equal_work_needs_no_words(runs):
+    assert not any("equal work" in note for note in compare(runs).across["ranks"].notes)
 
 
 def test_together_and_by_are_one_table(runs):

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from statistics import fmean
 
 import numpy as np
 
-from muster.report.compare.measures import Budget, better, metric_column, value
+from muster.report.compare.measures import Budget, better, metric_column, total, value
 from muster.report.compare.ranking import LEVEL, Ranking, critical_difference, ranking
 from muster.report.compare.sections import SPREAD_NOTE
 from muster.report.tables import Better, Cell, Column, Table, from_columns, over_seeds, text_column
 from muster.results.cases import seed_of
 from muster.results.problems import Problem
+
+#: From this many times the least work on, it is said that work was not equal.
+_MUCH_MORE = 1.05
 
 
 def methods_of(problems: Sequence[Problem]) -> list[str]:
@@ -71,8 +75,12 @@ def across(
     found: Ranking | None,
     *,
     baseline: str = "",
+    at_end: bool = False,
 ) -> Table:
-    """Methods × problems, with mean rank, wins and gains over the baseline where there is a ranking."""
+    """Methods × problems, with mean rank, wins and gains over the baseline where there is a ranking.
+
+    `at_end`: scores are those of whole runs, however much work each method has done.
+    """
     methods = methods_of(problems)
     columns: list[tuple[Column, Sequence[Cell]]] = [(text_column("method"), [Cell(name) for name in methods])]
     for problem, own in zip(problems, scores, strict=True):
@@ -82,7 +90,32 @@ def across(
         if baseline in found.methods:
             columns += _gains(methods, columns[1:], found, metric, baseline)
     title = f"{metric_column(metric).title.capitalize()} over {len(problems)} problems"
-    return from_columns(title, columns, _notes(methods, found, baseline, short_of_seeds(problems)))
+    notes = _notes(methods, found, baseline, short_of_seeds(problems))
+    if at_end and found is not None:
+        notes += _unequal_work(problems, found.methods)
+    return from_columns(title, columns, notes)
+
+
+def _unequal_work(problems: Sequence[Problem], methods: Sequence[str]) -> list[str]:
+    """Who has trained more clients than others before being ranked."""
+    spent = {
+        name: fmean(
+            total(run, "client_trainings")
+            for problem in problems
+            for case in problem.cases
+            if case.name == name
+            for run in case.runs
+        )
+        for name in methods
+    }
+    least = min(spent.values())
+    more = [f"{name} {own / least:.2f} times" for name, own in spent.items() if own > _MUCH_MORE * least > 0]
+    if not more:
+        return []
+    return [
+        f"Not at equal work: at the end, {', '.join(more)} as many client trainings as the method with the "
+        "fewest; --at client_trainings ranks at equal work."
+    ]
 
 
 def _ranks(methods: Sequence[str], found: Ranking) -> list[tuple[Column, Sequence[Cell]]]:

@@ -222,7 +222,7 @@ def judge(found: Sequence[Problem], options: Options | None = None, remarks: Seq
     baseline = baselines.pop() if len(baselines) == 1 else ""
     tables = {}
     if "ranks" in options.tables:
-        table = across(known, scores, options.metric, ranking, baseline=baseline)
+        table = across(known, scores, options.metric, ranking, baseline=baseline, at_end=not options.at)
         tables["ranks"] = with_intervals(table) if options.spread == "interval" else table
     return Comparison(judged, options, tables, ranking, tuple(remarks))
 

@@ -58,6 +58,8 @@ _BESIDE = (
 )
 
 #: Replaced where intervals are shown.
+#: Of the largest to the smallest.
+_RATIOS = (1.0, math.inf)
 SPREAD_NOTE = "Mean ± standard deviation over seeds."
 
 
@@ -202,8 +204,8 @@ def weights(cases: Sequence[Case]) -> Table:
         for name, column in (
             ("smallest", Column("smallest weight", form=".3f", bounds=SHARES)),
             ("largest", Column("largest weight", form=".3f", bounds=SHARES)),
-            ("ratio", Column("largest / smallest, mean", form=".3f", bounds=AMOUNTS)),
-            ("largest_ratio", Column("largest / smallest, most", form=".3f", bounds=AMOUNTS)),
+            ("ratio", Column("largest / smallest, mean", form=".3f", bounds=_RATIOS)),
+            ("largest_ratio", Column("largest / smallest, most", form=".3f", bounds=_RATIOS)),
             ("clients", Column("clients of a training", form=",.1f", bounds=AMOUNTS)),
             ("counting", Column("clients that count", form=",.3f", bounds=AMOUNTS)),
         )
