@@ -60,6 +60,12 @@ def test_a_report_of_a_sweep(workspace, tmp_path):
     assert "accuracy on clients' own test data" in html.unescape(content)
 
 
+def test_a_report_of_one_run_says_so(workspace, tmp_path):
+    run = Store(workspace).runs(status="complete")[0]
+    text = call("report", run.fingerprint[:8], "--workspace", workspace, "-o", tmp_path / "one.html")
+    assert text.rstrip().endswith("MB, 1 run)")
+
+
 @pytest.mark.parametrize(
     ("kind", "settings"),
     [

@@ -157,7 +157,7 @@ def _table(table: Table) -> dict[str, Any]:
 def _lines(cases: Sequence[Case], metric: str, per: str) -> list[dict[str, Any]]:
     """Curves of cases, in the colours that their methods have in every picture, on light and on dark ground."""
     names = [case.name for case in cases]
-    found = []
+    found: list[dict[str, Any]] = []
     for case, light, dark in zip(cases, looks(names, dark=False), looks(names, dark=True), strict=True):
         drawn = [points for run in case.runs if len((points := curve(run, metric, per))[0])]
         if drawn:

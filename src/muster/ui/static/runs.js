@@ -86,7 +86,13 @@ export async function runsView(box, params) {
     if (key === "method") return { key, ...FACTS.method, width: widthOf(rows.map((row) => row.method)), value: (row) => row.method, text: (row) => row.method || "–" };
     if (FACTS[key]) return { key, width: headWidth(FACTS[key].title), text: (row) => (known(row[key]) ? String(row[key]) : "–"), ...FACTS[key], value: (row) => row[key] };
     if (metrics.includes(key)) return { key, title: shortMetricName(key), number: true, width: Math.max(narrow() ? 85 : 105, headWidth(shortMetricName(key))), value: (row) => row.metrics[key], text: (row) => metricText(key, row.metrics[key]) };
-    return { key, title: key, width: headWidth(key), value: (row) => asNumber(row.settings[key]), text: (row) => row.settings[key] ?? "–" };
+    return { key, title: shortKey(key), width: headWidth(shortKey(key)), value: (row) => asNumber(row.settings[key]), text: (row) => row.settings[key] ?? "–" };
+  }
+
+  // "alpha" of "partition.alpha", where no other setting and no column is called that.
+  function shortKey(key) {
+    const last = key.slice(key.lastIndexOf(".") + 1);
+    return last in FACTS || settings.filter((other) => other === last || other.endsWith(`.${last}`)).length > 1 ? key : last;
   }
 
   const asNumber = (text) => (text !== undefined && text !== "" && !Number.isNaN(Number(text)) ? Number(text) : text);
