@@ -173,7 +173,7 @@ def test_the_tests_that_the_page_of_the_audit_names_are_there():
 
 
 def test_every_interval_of_the_summary_stands_on_the_page_that_it_names():
-    """Pages are measured anew, and the summary of all papers is written by hand. A difference may be turned round."""
+    """Pages are measured anew, the summary of all papers is written by hand. Differences may be turned round."""
     summary = ROOT / "docs" / "results" / "README.md"
     quoted = 0
     for paper in re.split(r"\n(?=\*\*)", summary.read_text(encoding="utf-8")):

@@ -43,3 +43,14 @@ def test_the_heading_tells_what_astrafls_paper_leaves_open(part):
     ours = [line for line in lines if line.startswith("our choice")]
     assert [name for name in open_options if not any(f"selection.{name} " in line for line in ours)] == []
     assert any("Everybody trains once" in line for line in lines)
+
+
+def test_at_the_small_scale_only_network_and_local_training_are_ours():
+    """Clients, samples and rounds are those of the full size; the narrow network learns within them."""
+    (run,) = plan(
+        entries()["astrafl/table3"], "small", cells="W1", rows="Random", seeds=1, here=lambda _: True
+    ).runs
+    assert run.experiment.rounds == 50
+    assert run.experiment.partition["size"] == 2000
+    assert run.experiment.model == {"name": "conv3", "filters": [8, 16, 32], "hidden": [64, 32]}
+    assert run.experiment.training["momentum"] == 0.9, "what the scale does not change stays"
