@@ -32,6 +32,7 @@ PAGES = [
 LINK = re.compile(r"\[[^\]]*\]\(([^)#\s]+)(?:#[^)]*)?\)")
 #: Keys that only a sweep has.
 SWEEP = {"seeds", "repeats", "grid", "cases"}
+INTERVAL = re.compile(r"\[([+−]\d+\.\d+), ([+−]\d+\.\d+)\]")
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
 
@@ -184,3 +185,17 @@ def test_the_tests_that_the_page_of_the_audit_names_are_there():
     named = set(re.findall(r"::(test_\w+)", page))
     assert len(named) > 80
     assert [name for name in named if f"def {name}(" not in known] == []
+
+
+def test_every_interval_of_the_summary_stands_on_the_page_that_it_names():
+    """Pages are measured anew, the summary of all papers is written by hand. Differences may be turned round."""
+    summary = ROOT / "docs" / "results" / "README.md"
+    quoted = 0
+    for paper in re.split(r"\n(?=\*\*)", summary.read_text(encoding="utf-8")):
+        pages = [summary.parent / link for link in LINK.findall(paper) if link.endswith(".md")]
+        numbers = {found for page in pages for found in INTERVAL.findall(page.read_text(encoding="utf-8"))}
+        for low, high in INTERVAL.findall(paper):
+            quoted += 1
+            turned = tuple(end.translate(str.maketrans("+−", "−+")) for end in (high, low))
+            assert (low, high) in numbers or turned in numbers, f"[{low}, {high}] is on none of {pages}"
+    assert quoted > 5

@@ -462,3 +462,17 @@ def test_what_a_paper_leaves_open_of_its_own_method_is_our_choice(id, option):
 def test_a_default_is_not_explained_by_what_other_rows_set():
     lines = heading(plan(entry("feddiverse/table4"), "paper", here=lambda source: True))
     assert not any("aggregation.server_lr 1 " in line for line in lines if not line.startswith("options"))
+
+
+@pytest.mark.parametrize(
+    "name", [f"probing/figure{number}" for number in (3, 4, 5, 6, 7, 9, 10, 11, 12, 13, 14)] + ["terraform/table1"]
+)
+def test_on_cifar100_the_small_scale_trains_what_two_cores_can_train(name):
+    """Networks of convolutions had learned next to nothing in so few rounds; a layer on frozen filters has."""
+    made = plan(entry(name), "small", here=everything)
+    runs = [run.experiment for run in made.runs if run.experiment.data["source"] == "cifar100"]
+    assert runs
+    for experiment in runs:
+        assert experiment.model["freeze"] == "backbone"
+        assert not experiment.training.get("augmentation"), "features of pictures that change are not kept"
+    assert any("instead of" in line and "freeze backbone" in line for line in heading(made))

@@ -57,3 +57,14 @@ def test_that_the_number_of_clusters_changes_is_claimed():
     }
     assert exactly(claim, changing) == "holds"
     assert exactly(claim, changing | {"most": changing["fewest"]}) == "does not hold"
+
+
+def test_at_the_small_scale_only_network_and_local_training_are_ours():
+    """Clients, samples and rounds are those of the full size; the narrow network learns within them."""
+    (run,) = plan(
+        entries()["astrafl/table3"], "small", cells="W1", rows="Random", seeds=1, here=lambda _: True
+    ).runs
+    assert run.experiment.rounds == 50
+    assert run.experiment.partition["size"] == 2000
+    assert run.experiment.model == {"name": "conv3", "filters": [8, 16, 32], "hidden": [64, 32]}
+    assert run.experiment.training["momentum"] == 0.9, "what the scale does not change stays"

@@ -210,7 +210,7 @@ def pretrained_encoder(
         raise ConfigError(
             f"samples of {length} tokens are too long for the BERT in {place}",
             expected=f"at most {config.max_position_embeddings}",
-            fix="set data.length",
+            fix="set data.encoder = 'wordpiece' and a smaller data.length",
         )
     try:
         made = BertModel(config, add_pooling_layer=pooling == "cls")
