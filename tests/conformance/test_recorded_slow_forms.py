@@ -42,7 +42,9 @@ class Federation:
     def vector(self) -> torch.Tensor:
         return nn.utils.parameters_to_vector(self.module.parameters()).detach().clone()
 
-    def trained(self, origin: torch.Tensor, client: int, round: int, correction: torch.Tensor | float = 0.0):
+    def trained(
+        self, origin: torch.Tensor, client: int, round: int, correction: torch.Tensor | float = 0.0
+    ) -> tuple[torch.Tensor, int]:
         """Where a client arrives, and with how many steps; a correction is added to every gradient."""
         nn.utils.vector_to_parameters(origin.clone(), self.module.parameters())
         parameters, steps = list(self.module.parameters()), 0
@@ -50,9 +52,9 @@ class Federation:
         features, labels = self.data.client(client)
         rng = generator(self.config.seed, "train", round, 0, client)
         for rows in batches(len(labels), self.training, rng):
-            optimizer.zero_grad()
-            nn.functional.cross_entropy(self.module(features[rows].double()), labels[rows]).backward()
-            gradient = torch.cat([parameter.grad.flatten() for parameter in parameters]) + correction
+            loss = nn.functional.cross_entropy(self.module(features[rows].double()), labels[rows])
+            gradients = torch.autograd.grad(loss, parameters)
+            gradient = torch.cat([part.flatten() for part in gradients]) + correction
             for parameter, part in zip(parameters, gradient.split([p.numel() for p in parameters]), strict=True):
                 parameter.grad = part.view_as(parameter)
             optimizer.step()
@@ -93,7 +95,8 @@ def median(federation: Federation, selections: list[list[int]]) -> torch.Tensor:
 def scaffold(federation: Federation, selections: list[list[int]]) -> torch.Tensor:
     """Algorithm 1 of the paper with its option II; steps times rate are the way of the optimiser."""
     model = federation.vector()
-    server, own = torch.zeros_like(model), dict[int, torch.Tensor]()
+    server = torch.zeros_like(model)
+    own: dict[int, torch.Tensor] = {}
     for round, clients in enumerate(selections):
         movements, changes = [], []
         for client in clients:

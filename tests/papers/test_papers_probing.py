@@ -223,3 +223,15 @@ def test_numbers_say_where_they_come_from():
 def test_what_the_paper_says_is_only_what_it_says():
     for one in paper("probing").parts.values():
         assert "recorded" not in one.says
+
+
+@pytest.mark.parametrize("figure", ["figure5", "figure7", "figure8"])
+def test_the_end_is_the_same_part_of_every_run(figure):
+    """Rows with more local work have fewer rounds: the mean of the last evaluations reaches as far back."""
+    made = plan(entry(f"probing/{figure}"), "small", seeds=1, here=lambda source: True)
+    last = made.size.last
+    parts = {
+        run.row: last * run.experiment.evaluation.get("every", 1) / run.experiment.rounds for run in made.runs
+    }
+    assert parts["J = 4"] == pytest.approx(0.15)
+    assert max(parts.values()) <= 0.2

@@ -232,10 +232,16 @@ def _changed(sections: dict[str, Any], changes: Changes) -> dict[str, Any]:
 
 
 def scaled(published: Mapping[str, Any], entry: PaperEntry, cell: str, row: str, size: Scale) -> dict[str, Any]:
-    """The same at another scale."""
+    """The same at another scale.
+
+    Runs with a share of the rounds are evaluated more often: the last evaluations are the same part of every run.
+    """
     sections = merged(dict(published), _changes(size, cell, row))
+    share = published["rounds_share"]
     if size.rounds is not None:
-        sections["rounds"] = max(1, int(size.rounds * published["rounds_share"]))
+        sections["rounds"] = max(1, int(size.rounds * share))
+    if (every := sections.get("evaluation", {}).get("every", 1)) > 1:
+        sections["evaluation"] = {**sections["evaluation"], "every": max(1, round(every * share))}
     return sections
 
 
