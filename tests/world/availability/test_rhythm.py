@@ -192,7 +192,7 @@ def test_what_is_left_by_meeting_sessions():
 
 def test_new_stretches_bring_no_more_sessions():
     """As many as there are cycles in the time that is watched. A session that begins anew with each stretch, where
-    a long one would be met more often, makes them a third more."""
+    a long one would be met more often, makes them half as many again."""
     heavy = Characters(
         sessions=np.quantile(np.random.default_rng(0).pareto(1.5, 10_000) * 20 + 5, np.linspace(0, 1, 101))[None],
         gaps=np.full((1, 101), 10.0),
@@ -367,9 +367,9 @@ def test_devices_that_the_fit_has_not_seen(recorded, held_out):
     real, others = real_lengths(unseen), real_lengths(seen)
     simulated = [simulated_lengths(fit, 2000, seed, unseen.period) for seed in (1, 2, 3)]
     assert np.mean([weighted_distance(real, own) for own in simulated]) < 0.1
-    # By session the real halves are 0.11 apart: the fit adds nothing to that.
+    # By session the real halves themselves are 0.11 apart, and the fit adds little to that.
     floor = weighted_distance(by_session(real), by_session(others))
-    assert np.mean([weighted_distance(by_session(real), by_session(own)) for own in simulated]) < floor + 0.01
+    assert np.mean([weighted_distance(by_session(real), by_session(own)) for own in simulated]) < floor + 0.025
     hours = fitting.hourly_shares(unseen), fitting.simulated_shares(fit, 4000, seed=1)
     assert hours_distance(*hours) < 0.1
     assert np.abs(hours[0] - hours[1]).max() < 0.12  # the shares themselves; the two halves differ by up to 0.1
@@ -403,6 +403,22 @@ def test_real_halves_are_often_further_apart_than_the_limit(recorded):
     assert np.median(apart["devices"]) < 0.08
 
 
+@pytest.mark.realdata
+def test_a_fit_is_no_farther_from_unseen_devices_than_the_devices_it_was_made_from(recorded):
+    rng, more = np.random.default_rng(0), {"sessions": [], "devices": []}
+    for seed in range(10):
+        devices = rng.permutation(100)
+        seen, unseen = (some_devices(recorded, half) for half in (devices[:50], devices[50:]))
+        simulated = simulated_lengths(fitting.fit(seen), 1000, seed, unseen.period)
+        for count, counted in (("sessions", by_session), ("devices", lambda sample: sample)):
+            real, others, ours = (
+                counted(sample) for sample in (real_lengths(unseen), real_lengths(seen), simulated)
+            )
+            more[count].append(weighted_distance(real, ours) - weighted_distance(real, others))
+    assert np.mean(more["sessions"]) < 0.01
+    assert np.mean(more["devices"]) < 0.01
+
+
 def some_days(recorded, later):
     """The first half of every device's whole days, or what comes after it."""
     rows, periods = [], []
@@ -426,8 +442,7 @@ def test_days_that_the_fit_has_not_seen(recorded, later):
     real = real_lengths(unseen)
     simulated = [simulated_lengths(fit, 2000, seed, unseen.period) for seed in (1, 2, 3)]
     assert np.mean([weighted_distance(by_session(real), by_session(own)) for own in simulated]) < 0.05
-    # One way 0.108, which misses the goal of 0.1 by a little, as docs/availability.md says.
-    assert np.mean([weighted_distance(real, own) for own in simulated]) < 0.115
+    assert np.mean([weighted_distance(real, own) for own in simulated]) < 0.1
     assert hours_distance(fitting.hourly_shares(unseen), fitting.simulated_shares(fit, 4000, seed=1)) < 0.05
 
 
@@ -435,8 +450,11 @@ def test_days_that_the_fit_has_not_seen(recorded, later):
 def test_the_shipped_fit_is_that_of_all_devices(recorded):
     lengths, weights = real_lengths(recorded)
     simulated, own = simulated_lengths(fitted(), 2000, 1, recorded.period)
-    assert weighted_distance((lengths, weights), (simulated, own)) < 0.06
+    assert weighted_distance((lengths, weights), (simulated, own)) < 0.05
     assert ks_2samp(lengths, simulated).statistic < 0.03  # every session counts alike
+    # As many as devices have in that time, were they watched for as long.
+    expected = np.mean([len(recorded.of(device)[0]) / recorded.period[device] for device in range(100)])
+    assert len(simulated) / 2000 == pytest.approx(expected * recorded.period.mean(), rel=0.07)
     real, ours = fitting.hourly_shares(recorded), fitting.simulated_shares(fitted(), 4000, seed=1)
     assert hours_distance(real, ours) < 0.02
     assert np.abs(real - ours).max() < 0.08

@@ -22,8 +22,13 @@ def fit(recorded: traces.Sessions) -> Characters:
     """Characters from each device's own sessions and gaps; the rhythm such that hours have their real shares."""
     steps = np.linspace(0, 1, QUANTILES)
     devices = [device for device in range(len(recorded)) if len(recorded.of(device)[0])]
+    # Lengths as recorded: between those of a device with few sessions, interpolation would take a part of the
+    # longest, and its sessions would come more often.
     sessions, gaps = (
-        np.array([np.quantile(lengths(recorded, device)[which], steps) for device in devices]) for which in (0, 1)
+        np.array(
+            [np.quantile(lengths(recorded, device)[which], steps, method="inverted_cdf") for device in devices]
+        )
+        for which in (0, 1)
     )
     found = Characters(sessions, gaps, np.zeros(24))
     real = hourly_shares(recorded)
