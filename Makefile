@@ -52,7 +52,7 @@ realdata: $(STAMP) ## The tests on real data sets (MUSTER_DATA names their folde
 flower: $(STAMP) ## The tests that need the extra `flower`
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m flower
 
-browser: $(STAMP) ## The tests of the live page in Chromium (skipped where there is none)
+browser: $(STAMP) ## The tests of the live page and of the built site in Chromium (skipped where there is none)
 	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -m browser
 
 # The tests of `make unit`, two fifths slower; which lines were not run is in build/coverage.

@@ -143,3 +143,12 @@ def test_the_installed_command_reports_mistakes_without_a_traceback(here):
     assert done.returncode == 2
     assert "Traceback" not in done.stderr
     assert done.stderr.startswith("Error: cannot read the config missing.toml")
+
+
+def test_a_picture_of_the_partition_is_drawn_only_where_it_is_asked_for(here):
+    Path("digits.toml").write_text("rounds = 2\n")
+    before = set(Path().iterdir())
+    call("data", "show", "digits.toml")
+    assert set(Path().iterdir()) == before
+    call("data", "show", "digits.toml", "--out", "who.png")
+    assert set(Path().iterdir()) - before == {Path("who.png")}

@@ -15,7 +15,8 @@ from muster.cli.show import KINDS
 from muster.config.experiment import load
 from muster.core.errors import MusterError
 from muster.report import plots
-from muster.selection.base import Selector, selectors
+from muster.selection.base import selectors
+from muster.selection.random import RandomSelection
 
 
 class Done:
@@ -145,12 +146,9 @@ def test_show_says_what_a_method_costs_and_who_proposed_it(cli):
     assert "arXiv 2602.20450" in shown
 
 
-def test_a_method_of_another_package_has_no_page_here(cli, monkeypatch):
-    class Foreign(Selector):
+def test_a_method_of_another_package_has_no_page_here(cli):
+    class Foreign(RandomSelection):
         """Nobody."""
-
-        def round(self, fed):
-            yield from ()
 
     selectors.register("foreign")(Foreign)
     try:

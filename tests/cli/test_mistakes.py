@@ -116,6 +116,16 @@ class TupleOutput(nn.Module):
         return self.fc(x), x
 
 
+class NoInit(nn.Module):
+    def __init__(self):
+        self.fc = nn.Linear(4, 3)
+
+
+class Detached(nn.Linear):
+    def forward(self, x):
+        return super().forward(x).detach()
+
+
 def batch_norm() -> nn.Module:
     return nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Linear(8, 3))
 
@@ -235,6 +245,9 @@ TABLE = [
     Mistake("no samples", lambda: from_arrays(FEATURES[:0], LABELS[:0]), 3, ["there are no training samples"]),
     Mistake("NaN in features", lambda: from_arrays(with_nan(), LABELS), 3, ["sample 7, position 2"]),
     Mistake("labels from 1", lambda: from_arrays(FEATURES, LABELS + 1), 3, ["labels - 1"]),
+    Mistake("label out of range", lambda: from_arrays(FEATURES, LABELS, classes=2), 3, ["first: 2 in sample 2"]),
+    Mistake("a label missing", lambda: from_arrays(FEATURES, ["a", None, "b"] * 20), 3, ["sample 1 is None"]),
+    Mistake("masked features", lambda: from_arrays(np.ma.masked_less(FEATURES, 0), LABELS), 3, ["masked"]),
     Mistake("one-hot labels", lambda: from_arrays(FEATURES, np.eye(3)[LABELS]), 3, ["argmax(axis=1)"]),
     Mistake("float labels", lambda: from_arrays(FEATURES, LABELS * 1.0), 3, ["regression"]),
     Mistake(
@@ -251,6 +264,9 @@ TABLE = [
     Mistake("words as features", lambda: from_arrays(FEATURES.astype(str), LABELS), 3, ["numbers"]),
     # --- models
     Mistake("tuple output", trained(model=TupleOutput), 2, ["tuple"]),
+    Mistake("no constructor", trained(model=NoInit), 2, ["super().__init__() first"]),
+    Mistake("outputs without gradient", trained(model=lambda: Detached(4, 3)), 2, ["detach()"]),
+    Mistake("a lazy layer", trained(model=nn.LazyLinear(3)), 2, ["shape is not known yet"]),
     Mistake("outputs that do not fit", trained(model=nn.Linear(4, 7)), 2, ["7 outputs"]),
     Mistake("inputs that do not fit", trained(model=nn.Linear(5, 3)), 2, ["fails on"]),
     Mistake(

@@ -110,7 +110,7 @@ MISTAKES = {
     "float labels": (lambda: from_arrays(FEATURES, LABELS * 1.0), "task='regression'"),
     "NaN labels": (lambda: from_arrays(FEATURES, np.where(LABELS, 1.0, np.nan)), "training labels: 20 of 60"),
     "scattered labels": (lambda: from_arrays(FEATURES, LABELS * 1000), "return_inverse"),
-    "labels beyond classes": (lambda: from_arrays(FEATURES, LABELS, classes=2), "first: 2 in sample"),
+    "labels beyond classes": (lambda: from_arrays(FEATURES, LABELS, classes=2), "first: 2 in sample 2"),
     "unknown word": (
         lambda: from_arrays(FEATURES, np.array(["a", "b", "c"])[LABELS], class_names=["a", "b"]),
         "label is 'c'",

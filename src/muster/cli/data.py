@@ -63,14 +63,22 @@ def show(
     settings: Annotated[
         list[str] | None, typer.Option("--set", "-s", metavar="SECTION.KEY=VALUE", help="Change a setting.")
     ] = None,
-    picture: Annotated[Path, typer.Option("--out", "-o", help="Where the picture goes.")] = Path("partition.png"),
+    picture: Annotated[
+        Path | None, typer.Option("--out", "-o", metavar="FILE", help="A file for a picture. Default: none.")
+    ] = None,
 ) -> None:
-    """Show which client has what: a table in the terminal, and a picture."""
+    """Show which client has what: a table in the terminal, and a picture if asked for.
+
+    Example: `muster data show examples/digits.toml --out partition.png`
+    """
     from muster.experiment import load
     from muster.experiment.components import build_data
     from muster.report.partition import partition_table, plot_partition
 
     data = build_data(load(config, settings or []))
     out.print(partition_table(data))
+    if picture is None:
+        out.print("A picture: --out partition.png", style="dim")
+        return
     plot_partition(data, picture)
-    out.print(f"Picture: {picture}", soft_wrap=True)
+    out.print(f"Picture: {picture}", markup=False, soft_wrap=True)

@@ -38,13 +38,15 @@ def inspect(  # noqa: PLR0917 (the options are what they are)
         str | None,
         typer.Option(help="The table's column with each sample's attribute. Default: attribute, if any."),
     ] = None,
-    folder: Annotated[Path, typer.Option("--out", "-o", help="Where page and pictures go.")] = Path("inspection"),
+    folder: Annotated[
+        Path | None, typer.Option("--out", "-o", help="A folder for a page and pictures. Default: none.")
+    ] = None,
 ) -> None:
     """Measure class imbalance, attribute imbalance, spurious correlation, label divergence and sizes.
 
     Says what stands out, and which methods helped on federations like this one.
 
-    Example: `muster inspect examples/digits.toml`
+    Example: `muster inspect examples/digits.toml --out look`
     """
     from muster.experiment.inspection import inspect_source
     from muster.heterogeneity.tables import ColumnNames
@@ -55,6 +57,9 @@ def inspect(  # noqa: PLR0917 (the options are what they are)
     if inspection.counts.remark:
         err.print(inspection.counts.remark, markup=False, soft_wrap=True)
     out.print(inspection_text(inspection))
+    if folder is None:
+        out.print("A page and pictures: --out FOLDER", style="dim")
+        return
     page, *pictures = save_inspection(inspection, folder)
     out.print(f"Page: {page}", markup=False, soft_wrap=True)
     out.print(f"Pictures: {', '.join(map(str, pictures))}", markup=False, soft_wrap=True)

@@ -87,6 +87,9 @@ def numbered_targets(
         check_targets(part, task, None, split)
     if classes is None:
         classes = len(names) or _counted(parts, task)
+    if task == "classification":  # while samples have the numbers that the user knows them by
+        for part, split in zip(parts, splits, strict=False):
+            check_targets(part, task, classes, split)
     return parts, classes, names
 
 
