@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import os
+import signal
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -27,7 +28,7 @@ CLIENTS = 32
 SLICE = 8
 
 
-def engine(workers: int, algorithm: Any = None) -> VectorisedEngine:
+def engine(workers: int, algorithm: Any = None, **options: Any) -> VectorisedEngine:
     rng = np.random.default_rng(0)
     count = 10 * CLIENTS
     samples = Samples(rng.normal(size=(count, 6)).astype(np.float32), rng.integers(0, 3, count))
@@ -37,7 +38,7 @@ def engine(workers: int, algorithm: Any = None) -> VectorisedEngine:
     nn.init.zeros_((module := nn.Linear(6, 3)).weight)
     nn.init.zeros_(module.bias)
     training = LocalTraining(batch_size=5, momentum=0.5)
-    return VectorisedEngine(data, module, training, algorithm or Plain(), workers=workers, device="cpu")
+    return VectorisedEngine(data, module, training, algorithm or Plain(), workers=workers, device="cpu", **options)
 
 
 def order(of: VectorisedEngine, **changes: Any) -> TrainOrder:
@@ -70,14 +71,14 @@ def rows(found: Answer) -> Iterable[Answer]:
 
 @pytest.fixture
 def deadly(monkeypatch) -> Callable[..., None]:
-    """`deadly(3, 20)`: tasks that train these clients end their worker."""
+    """`deadly(3, 20)`: tasks that train these clients end their worker, or do something else to it."""
 
-    def make(*clients: int) -> None:
+    def make(*clients: int, how: Callable[[], None] = lambda: os._exit(1)) -> None:
         usual = SliceRunner.__call__
 
         def dying(self: SliceRunner, message: object) -> object:
             if isinstance(message, ClientTask) and np.isin(clients, message.clients).any():
-                os._exit(1)
+                how()
             return usual(self, message)
 
         monkeypatch.setattr(SliceRunner, "__call__", dying)
@@ -159,3 +160,15 @@ def test_a_slice_of_one_that_crashes_is_not_tried_again(deadly):
         (1, True),
         (2, False),
     ]
+
+
+@pytest.mark.slow
+def test_only_the_client_whose_own_task_hangs_fails(deadly):
+    """The worker is stopped, as deadlocked native code would leave it."""
+    deadly(3, how=lambda: os.kill(os.getpid(), signal.SIGSTOP))
+    with engine(2, task_deadline=5.0) as disturbed:
+        found = answers(disturbed, order(disturbed, clients=np.arange(2 * SLICE)))
+    assert len(found) == 2 * SLICE
+    (failed,) = (answer for answer in found if isinstance(answer, Failed))
+    assert failed.client == 3
+    assert "no answer within 5 s" in failed.reason

@@ -53,7 +53,7 @@ LIES: dict[str, Callable[[Floats], Floats]] = {
     # As much as can be said without being refused, of counts and of other numbers.
     "believable": lambda true: np.full_like(true, 1e17),
     "believable counts": lambda true: np.full_like(true, LARGEST_COUNT),
-    "nothing": np.zeros_like,
+    "nothing": lambda true: 0 * true,
     # Not zero, but zero in single precision.
     "almost nothing": lambda true: np.full_like(true, 1e-300),
 }
