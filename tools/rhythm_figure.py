@@ -13,7 +13,7 @@ import numpy as np
 from muster.core.arrays import Floats, Ints
 from muster.world import traces
 from muster.world.availability import _rhythm_fit as fitting
-from muster.world.availability.rhythm import DAY, Characters, Following, fitted
+from muster.world.availability.rhythm import DAY, Characters, RhythmFollower, fitted
 
 matplotlib.use("agg")
 import matplotlib.pyplot as plt
@@ -26,7 +26,7 @@ def simulated(characters: Characters, periods: Floats) -> tuple[Floats, Floats]:
     """Lengths of simulated sessions, and the share of a week that each client is online."""
     watched: Ints = periods[np.arange(CLIENTS) % len(periods)].astype(np.int64)
     _, lengths = fitting.simulated_lengths(characters, watched, seed=1)
-    looks, following = np.arange(0, 7 * DAY, 600), Following(characters, CLIENTS, seed=1)
+    looks, following = np.arange(0, 7 * DAY, 600), RhythmFollower(characters, CLIENTS, seed=1)
     online = sum(following(float(now), np.arange(CLIENTS))[0].astype(np.float64) for now in looks)
     return lengths, np.asarray(online / len(looks))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 import typer
@@ -114,7 +115,7 @@ def test_the_help_of_every_argument_is_shown(cli):
     """click from 8.5 on hides it from the Typer that Flower allows; `plot --help` lists its kinds there."""
     shown = " ".join(cli("plot", "--help").output.replace("│", " ").split())
     assert all(kind in shown for kind in plots.KINDS)
-    commands = [((), typer.main.get_command(app))]
+    commands: list[tuple[tuple[str, ...], Any]] = [((), typer.main.get_command(app))]
     seen = 0
     for words, command in commands:
         inside = getattr(command, "commands", {})

@@ -124,7 +124,7 @@ def test_the_mean_is_that_of_the_models_weighted_by_examples(grid, initial):
 
 def boasting(reply: Message) -> Message:
     if "model" in reply.content:
-        reply.content["metrics"]["num-examples"] = 10**9
+        reply.content.metric_records["metrics"]["num-examples"] = 10**9
     return reply
 
 
