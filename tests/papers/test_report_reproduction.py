@@ -388,3 +388,11 @@ def test_a_claim_about_more_rows_than_were_asked_for_is_not_judged_and_says_so(r
     assert above_random.verdict == "not judged"
     assert "rows" not in above_random.why
     assert {claim.verdict for claim in outcome(asked, {}).claims} == {"not run"}
+
+
+def test_a_claim_about_more_cells_than_there_are_is_not_judged_and_says_so(run_of):
+    for cells, left in (("IID", 4), ("IID,N_c = 1", 3)):
+        asked = plan(entry("probing/figure8"), "small", cells=cells, rows="J = 16", here=lambda source: True)
+        results = {r.experiment.fingerprint: run_of(r.row, r.seed, [0.1, 0.2]) for r in asked.runs}
+        (claim,) = outcome(asked, results).claims
+        assert str(claim) == f"not judged: {left} of the cells that it is about are not here"

@@ -224,8 +224,8 @@ def _without_statistics(plan: Plan, claim: Claim, where: str, group: Mapping[str
     numbers = _ours(group)
     no_verdict = unfit(claim, numbers)
     ran = all(ours.known for ours in numbers.values()) and set(named(claim)) <= set(numbers)
-    if ran and (left := _rows_left_out(plan, claim)):
-        return Checked(claim, where, "not judged", f"{left} of the rows that it is about were not asked for")
+    if ran and (left := _left_out(plan, claim)):
+        return Checked(claim, where, "not judged", left)
     if no_verdict is not None and no_verdict[0] == "not run":
         return Checked(claim, where, *no_verdict)
     if plan.entry.kind == "federations":
@@ -235,11 +235,15 @@ def _without_statistics(plan: Plan, claim: Claim, where: str, group: Mapping[str
     return None if no_verdict is None else Checked(claim, where, *no_verdict)
 
 
-def _rows_left_out(plan: Plan, claim: Claim) -> int:
-    """How many rows a claim about all of its rows would have to be compared with as well."""
-    if claim.over != "rows" or claim.order:
-        return 0
-    return sum(fits(row, claim.rows) and row not in plan.rows for row in plan.entry.rows)
+def _left_out(plan: Plan, claim: Claim) -> str:
+    """What a claim about all of its rows, or cells, would have to be compared with as well."""
+    if claim.order or claim.over == "values":
+        return ""
+    if claim.over == "cells":
+        left = sum(fits(cell, claim.cells) and cell not in plan.cells for cell in plan.entry.cells)
+        return f"{left} of the cells that it is about are not here" if left else ""
+    left = sum(fits(row, claim.rows) and row not in plan.rows for row in plan.entry.rows)
+    return f"{left} of the rows that it is about were not asked for" if left else ""
 
 
 def _ours(group: Mapping[str, Compared]) -> dict[str, Ours]:
