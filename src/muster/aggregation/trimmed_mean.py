@@ -16,7 +16,7 @@ from muster.core.parameters import ParameterSpec
 from muster.updates.table import Updates
 
 
-def trimmed_mean(rows: Vector, ratio: float = 0.2) -> Floats:
+def trimmed_mean(rows: Vector, ratio: float) -> Floats:
     """The mean of each column without its ⌊ratio · rows⌋ smallest and as many largest values."""
     drop = left_out(len(rows), ratio)
     result = np.empty(rows.shape[1])

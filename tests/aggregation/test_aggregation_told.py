@@ -1,0 +1,36 @@
+"""What aggregations say of themselves: their names, what they are in disguise, and what they look at."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from muster.aggregation.base import aggregators
+from muster.aggregation.dnc import DivideAndConquer
+from muster.aggregation.fedbuff import FedBuff
+from muster.aggregation.fednova import FedNova
+from muster.aggregation.sign_vote import SignVote
+from muster.engine.trial import TrialEngine
+
+EQUAL = replace(TrialEngine(4, sizes=[50] * 4).population, late_answers=True)
+
+
+def test_sign_vote_has_its_name() -> None:
+    assert aggregators.name_of(SignVote()) == "sign-vote"
+
+
+def test_dnc_counts_a_client_once_however_often_it_was_drawn() -> None:
+    assert not DivideAndConquer().honours_multiplicity
+
+
+def test_fedbuff_says_when_no_answer_is_ever_late() -> None:
+    assert not any("ever late" in line for line in FedBuff().cautions(EQUAL))
+    assert any("ever late" in line for line in FedBuff().cautions(replace(EQUAL, late_answers=False)))
+
+
+def test_fednova_says_when_it_is_fedavg() -> None:
+    unequal = replace(EQUAL, sizes=np.array([50, 50, 50, 60]))
+    assert any("is fedavg here" in line for line in FedNova().cautions(EQUAL))
+    assert not any("is fedavg here" in line for line in FedNova().cautions(unequal))
+    assert not any("is fedavg here" in line for line in FedNova(momentum=0.5).cautions(EQUAL))
