@@ -8,6 +8,7 @@ from torch import nn
 import muster
 from muster.core.errors import ConfigError
 from muster.data import FederatedData, Index, from_arrays
+from muster.experiment import build_parts
 from muster.experiment.dry_batch import single_leftovers
 from muster.training.base import LocalTraining, batches
 
@@ -135,6 +136,11 @@ def test_mistakes_are_named_before_round_one(mistake):
     with pytest.raises(ConfigError, match=rf"(?s){message}"):
         muster.run(experiment(**changes), observers=[Watch()])
     assert not began
+
+
+def test_gradients_that_the_caller_has_switched_off_are_no_mistake_of_the_model():
+    with torch.no_grad(), build_parts(experiment(), workers=0).engine as engine:
+        assert engine.population.clients
 
 
 def test_the_batch_changes_neither_model_nor_randomness():

@@ -35,7 +35,8 @@ def check_dry_batch(module: nn.Module, data: FederatedData, training: LocalTrain
     largest = int(np.argmax(data.sizes))
     features, targets = data.tensors(data.dataset.train, data.train_index[largest][:SAMPLES])
     copied = copy.deepcopy(module)
-    with torch.random.fork_rng(devices=[]), single_threaded():
+    # Gradients are on whatever the caller's setting: clients train with them.
+    with torch.random.fork_rng(devices=[]), single_threaded(), torch.enable_grad():
         outputs = _outputs(in_training(copied) if len(features) > 1 else copied.eval(), features)
         if obstacle := objective.obstacle(outputs, targets, data.classes):
             raise ConfigError(
