@@ -199,6 +199,12 @@ def test_a_list_of_signals_that_is_too_deep_is_refused() -> None:
         signals_from_text("[" * 2000 + "]" * 2000, 10)
 
 
+def test_numbers_of_more_than_64_bits_are_refused() -> None:
+    for given in ({"labels": [2**70, 0] * 10}, {"labels": [0, 1] * 10, "clients": [2**70, 0] * 10}):
+        with pytest.raises(DataError, match=r"(?s)more than 64 bits.*as text"):
+            from_arrays(np.ones((20, 2)), **given)
+
+
 def test_clients_of_several_types_are_refused() -> None:
     clients = np.array(["a", ["b"], 3, "d"] * 5, dtype=object)
     with pytest.raises(DataError, match="of several types"):

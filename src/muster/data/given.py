@@ -56,9 +56,17 @@ def array_of(values: Any, what: str) -> npt.NDArray[Any]:
     except ValueError as error:
         raise DataError(f"the {what} are not an array: {error}", expected="samples of the same shape") from error
     if array.dtype == object and array.ndim == 1:
-        for kind in (str, int):
-            if all(type(value) is kind for value in array.tolist()):
-                return array.astype(kind)
+        kinds = {type(value) for value in array.tolist()}
+        if kinds == {str}:
+            return array.astype(str)
+        if kinds == {int}:
+            try:
+                return array.astype(np.int64)
+            except OverflowError as error:
+                raise DataError(
+                    f"the {what} have whole numbers of more than 64 bits",
+                    fix="pass them as text, or number them anew",
+                ) from error
     return array
 
 

@@ -109,7 +109,7 @@ def _parsed(line: str, where: str) -> tuple[str, ec.EllipticCurvePublicKey]:
     identity = found[1]
     try:
         key = load_ssh_public_key(found[2].encode())
-    except (ValueError, UnsupportedAlgorithm) as error:
+    except (ValueError, UnsupportedAlgorithm, NotImplementedError) as error:  # the last one: a compressed point
         raise ConfigError(f"{where}: the key of '{identity}' cannot be read: {error}", expected=_FORM) from error
     assert isinstance(key, ec.EllipticCurvePublicKey)  # by its kind
     return identity, key

@@ -71,6 +71,12 @@ def test_one_key_for_two_clients_must_be_allowed(line):
         ("name=a ssh-ed25519 AAAA\n", "line 1 cannot be understood"),
         ("name=a ecdsa-sha2-nistp256 AAAA\n", "the key of 'name=a' cannot be read"),
         ("name=a ecdsa-sha2-nonsense AAAA\n", "the key of 'name=a' cannot be read"),
+        # a point in its compressed form, which the library does not read
+        (
+            "name=a ecdsa-sha2-nistp256 AAAAE2VjZHNhLXNoYTItbmlzdHAyNTYAAAAIbmlzdHAyNTYAAAAh"
+            "AhERERERERERERERERERERERERERERERERERERERERER\n",
+            "the key of 'name=a' cannot be read: Need uncompressed point",
+        ),
     ],
 )
 def test_what_is_not_clear_is_refused(text, said):
