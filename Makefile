@@ -101,7 +101,7 @@ lowest: $(STAMP) ## Tests with the lowest versions of libraries that are allowed
 	  $$($(LOWEST)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/libraries.pth
 	grep -v '^torch==' constraints-lowest.txt > $(LOWEST)/lowest.txt
 	$(LOWEST)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps -r $(LOWEST)/lowest.txt
-	PYTHONPATH=src OMP_NUM_THREADS=1 $(LOWEST)/bin/python -m pytest -n 2 --dist worksteal \
+	PYTHONPATH=$(CURDIR)/src OMP_NUM_THREADS=1 $(LOWEST)/bin/python -m pytest -n 2 --dist worksteal \
 	  tests/core tests/config tests/data tests/heterogeneity tests/results tests/report
 
 MUTANTS := build/mutants
