@@ -4,7 +4,6 @@ the search finds methods without a server. `make docs` builds the site first.
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 
 import pytest
@@ -12,8 +11,6 @@ import pytest
 pytestmark = pytest.mark.browser
 
 SITE = Path(__file__).resolve().parents[2] / "build" / "site"
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-ARGUMENTS = ["--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking"]
 #: What sticks out of the window on the right and cannot be reached by scrolling a table or a block of code.
 TOO_WIDE = """() => {
   const scrolls = part => part.matches("article")
@@ -25,17 +22,10 @@ TOO_WIDE = """() => {
 }"""
 
 
-@pytest.fixture(scope="module")
-def browser():
-    if CHROMIUM is None:
-        pytest.skip("there is no Chromium here: apt-get install chromium")
+@pytest.fixture(scope="module", autouse=True)
+def _built():
     if not (SITE / "index.html").exists():
         pytest.skip("the site is not built: make docs")
-    sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-    with sync_api.sync_playwright() as playwright:
-        opened = playwright.chromium.launch(executable_path=CHROMIUM, args=ARGUMENTS)
-        yield opened
-        opened.close()
 
 
 @pytest.mark.parametrize("width", [375, 1280])

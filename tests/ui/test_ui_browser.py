@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import re
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -23,16 +22,6 @@ from muster.results.store import Store
 
 pytestmark = pytest.mark.browser
 
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-ARGUMENTS = [
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-]
 PICTURES = Path(os.environ.get("MUSTER_UI_PICTURES", "build/ui"))
 EVIL = "<script>document.title='caught'</script><img src=x onerror=alert(1)>"
 SLOW = """
@@ -48,17 +37,6 @@ values = {"name": "live", "rounds": 3000, "data": {"source": "digits"},
           "training": {"lr": 0.1}, "selection": {"method": "random", "clients_per_round": 2}}
 run(from_dict(values), 0, store=sys.argv[1], resume=True, observers=[Slow()])
 """
-
-
-@pytest.fixture(scope="module")
-def browser():
-    if CHROMIUM is None:
-        pytest.skip("there is no Chromium here: apt-get install chromium")
-    sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-    with sync_api.sync_playwright() as playwright:
-        opened = playwright.chromium.launch(executable_path=CHROMIUM, args=ARGUMENTS)
-        yield opened
-        opened.close()
 
 
 @pytest.fixture(scope="module")
