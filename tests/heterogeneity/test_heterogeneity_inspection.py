@@ -187,6 +187,7 @@ def test_a_cohort_of_everybody_is_no_choice():
     counts = of([[95, 5], [5, 95], [50, 50]])
     assert "All 3 clients take part in every round" in findings(counts, cohort=3)
     assert "take part in every round" not in findings(counts, cohort=2)
+    assert "There is one client" in findings(of([[5, 5]]), cohort=1)
     assert (inspect(counts, cohort=3).choice, inspect(counts, cohort=2).choice) == (False, True)
 
 

@@ -149,7 +149,7 @@ def test_names_are_never_markup(page, folder):
 
 def test_sort_filter_and_group(page):
     page.get_by_role("button", name="accuracy", exact=True).click()
-    shown = page.locator(".grid tbody tr:not(.gap) td:nth-child(7)").all_inner_texts()
+    shown = page.locator(".grid tbody tr:not(.gap) td:nth-child(6)").all_inner_texts()
     values = [float(text.rstrip(" %")) for text in shown if text != "–"]
     assert values == sorted(values, reverse=True)
     page.get_by_role("button", name="accuracy", exact=True).click()
@@ -165,6 +165,9 @@ def test_sort_filter_and_group(page):
     groups = page.locator("tr.group button")
     titles = sorted(text.split(":")[0] for text in groups.all_inner_texts())
     assert titles == ["▾ selection random", "▾ selection terraform"]
+    for title in groups.all_inner_texts():
+        lowest, highest = map(float, re.search(r"mean accuracy \S+ % \((\S+) to (\S+) %\)", title).groups())
+        assert lowest < highest, "a mean is not told without the runs around it"
     before = len(names(page))
     groups.first.press("Enter")
     assert len(names(page)) < before
@@ -447,10 +450,72 @@ def test_a_store_that_goes_away_is_told_and_comes_back(browser, tmp_path):
         page.get_by_role("link", name="short").wait_for()
         server.kill()
         page.get_by_text("not connected").wait_for()
+        page.locator("#trouble").get_by_text("server does not answer").wait_for()
+        page.evaluate("() => { location.hash = '#/compare' }")
+        page.get_by_text("This view appears by itself once the server answers").wait_for()
         page.close()
     finally:
         server.kill()
         server.wait()
+
+
+def test_the_menu_of_columns_closes(page):
+    menu = page.locator("details.menu")
+    menu.locator("summary").press("Enter")
+    menu.get_by_role("checkbox").first.focus()
+    page.keyboard.press("Escape")
+    assert menu.get_attribute("open") is None
+    assert page.evaluate("() => document.activeElement.textContent") == "Columns"
+    menu.locator("summary").click()
+    page.get_by_role("heading", name="Runs").click()
+    assert menu.get_attribute("open") is None
+
+
+def test_a_training_of_the_timeline_opens_its_client(page, folder):
+    page.evaluate("(place) => { location.hash = place }", f"#/run/{run_named(folder, EVIL)}/timeline")
+    page.locator(".stage canvas[aria-label^=Timeline]").focus()
+    page.keyboard.press("ArrowRight")
+    client = re.match(r"Client (\d+)", page.locator(".cell-words").inner_text()).group(1)
+    page.keyboard.press("Enter")
+    page.get_by_role("heading", name=f"Client {client}", exact=True).wait_for()
+
+
+def test_who_is_served_badly_comes_first(page, folder):
+    page.evaluate("(place) => { location.hash = place }", f"#/run/{run_named(folder, 'terraform')}/clients")
+    page.locator("th[aria-sort=ascending]", has_text="accuracy").wait_for()
+    shown = page.locator(".grid tbody tr:not(.gap) td:nth-child(2)").all_inner_texts()
+    values = [float(text.rstrip(" %")) for text in shown if text != "–"]
+    assert values == sorted(values)
+    assert values[0] < values[-1]
+
+
+def test_an_address_that_was_cut_short_is_no_error(page):
+    page.evaluate("() => { location.hash = '#/run/%E0%A4%A' }")
+    page.get_by_text("there is no run").wait_for()
+
+
+def test_an_odd_run_is_told_as_it_is(browser, tmp_path):
+    """A loss beyond all counting has an axis, and a curve that ends early does not claim a value at the end."""
+    muster.run(muster.Experiment(name="odd", rounds=6), 0, store=tmp_path)
+    with Store(tmp_path) as store:
+        store.connection.execute("UPDATE metrics SET value = NULL WHERE round > 4 AND name LIKE '%accuracy%'")
+        store.connection.execute("UPDATE metrics SET value = 8e36 WHERE round = 6 AND name = 'loss'")
+    with serving(tmp_path) as address:
+        page = browser.new_page(viewport={"width": 375, "height": 800})
+        page.goto(address)
+        row = page.locator(".grid tbody tr", has=page.get_by_role("link", name="odd"))
+        assert row.locator("td:nth-child(2)").inner_text().startswith("✓"), (
+            "its state, where there is no room for words"
+        )
+        row.get_by_role("link").click()
+        legend = page.locator(".chart").first.locator(".u-legend tr", has_text="accuracy").first
+        legend.get_by_text("(last at 4)").wait_for()
+        assert "last at" not in page.locator(".chart").last.inner_text()
+        charts = page.locator(".chart .u-over")
+        assert charts.count() == 2
+        page.evaluate("() => { location.hash += '/map' }")
+        page.locator(".cells canvas").wait_for()
+        page.close()
 
 
 def test_long_names_are_not_cut_to_the_same_beginning(browser, tmp_path):

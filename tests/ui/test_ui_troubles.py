@@ -118,6 +118,18 @@ def test_a_watcher_hears_of_new_rounds_new_runs_and_troubles(copy, make_experime
     assert watcher.look() is None, "one trouble is told once"
 
 
+def test_what_passes_between_rounds_counts_for_the_time_left(copy):
+    catalogue, now = Catalogue(), time.time()
+    with Store(copy) as store:
+        write = store.connection.execute
+        write("UPDATE experiments SET status = 'running', rounds = 105, started = ? WHERE id = 1", (now - 30,))
+        write("UPDATE rounds SET ended = ? + 3 * (round - 5) WHERE experiment = 1", (now,))
+        write("UPDATE rounds SET ended = ? WHERE experiment = 1 AND round = 1", (now - 5000,))  # before a resume
+        catalogue.refresh(store.connection, set)
+    left = catalogue.entries[1].seconds_left(now)
+    assert left == pytest.approx(300, abs=0.1), "100 rounds of 3 seconds each, however short their trainings were"
+
+
 def test_a_round_that_ends_while_the_page_reads_is_counted_once(copy):
     catalogue = Catalogue()
     totals = {}

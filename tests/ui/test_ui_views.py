@@ -202,6 +202,14 @@ def test_the_federation(page, results, make_experiment):
     assert found["clients"]["size"] == counts.sizes.tolist()
 
 
+def test_a_federation_with_attributes_shows_what_predicts_the_classes():
+    table = np.array([[[9, 1], [2, 8]], [[5, 5], [5, 5]]])
+    counts = Counts("shapes", table, classes=("disc", "square"), attributes=("sand", "snow"))
+    found = federation.as_data(inspect(counts, 1))
+    assert found["groups"] == ["disc, sand", "disc, snow", "square, sand", "square, snow"]
+    assert found["labels"] == [[9, 1, 2, 8], [5, 5, 5, 5]]
+
+
 def test_a_federation_that_could_not_be_made_is_tried_again(page, results, monkeypatch):
     key, made, calls = next(iter(results)), inspect_experiment, []
 

@@ -274,7 +274,9 @@ def everybody(facts: FederationFacts) -> Advice | None:
     if facts.cohort < len(facts.sizes):
         return None
     return Advice(
-        f"All {len(facts.sizes)} clients take part in every round",
+        f"All {len(facts.sizes)} clients take part in every round"
+        if len(facts.sizes) > 1
+        else "There is one client",
         "There is nothing to select: compare aggregators and local algorithms, or choose a smaller cohort.",
     )
 

@@ -49,6 +49,7 @@ def report_page(
     """
     comparison = compare(results, options)
     title = title or _title(comparison)
+    contested, uncontested = _headlines(comparison)
     sections = [
         *_warned([*remarks, *comparison.remarks, *warnings(results)]),
         Section("tables", "Tables", _tables(comparison)),
@@ -61,12 +62,25 @@ def report_page(
     return html.rendered(
         "report.html",
         title=title,
-        headlines=headlines(comparison),
+        headlines=contested,
+        uncontested=uncontested,
         summary=_summary(results, comparison),
         made=f"Written {datetime.now(UTC):%Y-%m-%d %H:%M} UTC with Muster {__version__}.",
         sections=sections,
         cases=[case.name for case in comparison.cases],
     )
+
+
+def _headlines(comparison: Comparison) -> tuple[list[list[str]], list[list[str]]]:
+    """Those of problems in which methods compete, and those of the others, unless there is nothing else."""
+    told = [
+        (len(one.cases) > 1, sentences)
+        for one, sentences in zip(comparison.judged, headlines(comparison), strict=True)
+    ]
+    contested = [sentences for several, sentences in told if several]
+    if not contested:
+        return [sentences for _, sentences in told], []
+    return contested, [sentences for several, sentences in told if not several]
 
 
 def write_report(

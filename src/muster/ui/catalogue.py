@@ -208,17 +208,21 @@ class Catalogue:
             self.entries[run].counted = self.entries[run].facts["done"]
 
     def _read_pace(self, connection: sqlite3.Connection, runs: Sequence[int]) -> None:
+        """From one round's end to the next, which has everything in it; of one round alone its own length."""
         for run in runs:
-            row = connection.execute(
+            entry = self.entries[run]
+            first, last, count = connection.execute(
+                "SELECT min(ended), max(ended), count(*) FROM (SELECT ended FROM rounds WHERE experiment = ? "
+                "AND ended >= ? ORDER BY round DESC LIMIT ?)",  # not those before an interruption
+                (run, entry.facts["started"], _PACE_ROUNDS),
+            ).fetchone()
+            own = connection.execute(
                 "SELECT avg(seconds) FROM (SELECT seconds FROM ledger WHERE experiment = ? "
                 "ORDER BY round DESC LIMIT ?)",
                 (run, _PACE_ROUNDS),
             ).fetchone()
-            ended = connection.execute(
-                "SELECT ended FROM rounds WHERE experiment = ? ORDER BY round DESC LIMIT 1", (run,)
-            ).fetchone()
-            self.entries[run].pace = row[0] or 0.0
-            self.entries[run].last_round_ended = ended[0] if ended else 0.0
+            entry.pace = (last - first) / (count - 1) if count > 1 else own[0] or 0.0
+            entry.last_round_ended = last or 0.0
 
 
 def _settings(entries: Sequence[Entry]) -> dict[str, Any]:

@@ -66,7 +66,8 @@ def as_data(inspection: Inspection) -> dict[str, Any]:
     counts = inspection.counts
     places, matrix = compared(counts)
     histograms = counts.histograms
-    shown = histograms[:MAX_CLIENTS]
+    shown = counts.table[:MAX_CLIENTS]
+    _, classes, attributes = counts.table.shape
     advised = [*inspection.advice]
     if inspection.recommendation is not None:
         advised.append(inspection.recommendation)
@@ -78,7 +79,8 @@ def as_data(inspection: Inspection) -> dict[str, Any]:
         "unusual": rows_of_unusual(inspection),
         "chance": inspection.chance,
         "advice": [{"finding": advice.finding, "text": advice.text} for advice in advised],
-        "classes": [counts.class_name(label) for label in range(counts.table.shape[1])],
+        # Classes, and attribute values where there are some: classes alone would hide what predicts them.
+        "groups": [counts.group_name(label, value) for label in range(classes) for value in range(attributes)],
         "clients": {
             "names": [counts.client(client) for client in range(len(shown))],
             "size": counts.sizes[:MAX_CLIENTS].tolist(),
@@ -87,7 +89,7 @@ def as_data(inspection: Inspection) -> dict[str, Any]:
             "spurious correlation": np.round(inspection.triplets[:MAX_CLIENTS, 2], 4).tolist(),
             "divergence": np.round(to_pooled(histograms)[:MAX_CLIENTS] / np.log(2), 4).tolist(),
         },
-        "labels": shown.tolist(),
+        "labels": shown.reshape(len(shown), -1).tolist(),
         "has_attributes": counts.has_attributes,
         "compared": {"clients": places.tolist(), "matrix": np.round(matrix, 3).tolist()},
     }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
+import time
 from collections import Counter
 from typing import Any
 
@@ -35,6 +36,7 @@ def overview(connection: sqlite3.Connection, entry: Entry) -> dict[str, Any]:
         **{key: entry.facts[key] for key in ("fingerprint", "name", "seed", "rounds", "done", "error")},
         **{key: entry.facts[key] for key in ("created", "started", "ended", "pid", "host")},
         "status": entry.status,
+        "left": entry.seconds_left(time.time()),
         "method": entry.method,
         "aggregation": _named(entry.config, "aggregation"),
         "sweeps": list(entry.sweeps),

@@ -102,7 +102,9 @@ def _notes(tests: Sequence[PairedTest], correct: bool) -> list[str]:
     comparisons = len(tests) if correct else 1
     holm_words = f" in {comparisons} comparisons (Holm)" if comparisons > 1 else ""
     kind = interval_words(len(test.differences) for test in tests)
+    deviation = "Differences: mean ± standard deviation over pairs. "
     notes = [
+        f"{deviation if any(len(test.differences) > 1 for test in tests) else ''}"
         "p: Wilcoxon's signed-rank test over seeds, two-sided, exact. 95 %: interval of the mean difference over "
         f"seeds ({kind}), of each comparison on its own."
     ]

@@ -27,7 +27,7 @@ export async function ask(path, params = {}, options = {}) {
     answer = await fetch(`/api/${path}${query ? `?${query}` : ""}`, { ...options, headers: headers() });
   } catch (error) {
     if (error.name === "AbortError") throw error;
-    throw { problem: "the page's server does not answer", fix: "start `muster ui` again, and open the address that it prints" };
+    throw { status: 0, problem: "the page's server does not answer", fix: "start `muster ui` again, and open the address that it prints" };
   }
   let content;
   try { content = await answer.json(); } catch { content = { problem: `the server answered with ${answer.status}` }; }
@@ -37,16 +37,25 @@ export async function ask(path, params = {}, options = {}) {
 
 export const tell = (path) => ask(path, {}, { method: "POST" });
 
+// A silent stream says every 15 seconds that it is still there: after so many without a word, a tunnel sleeps or has been cut.
+const LONGEST_SILENCE = 40_000;
+
 // Calls back with every change; goes on trying for ever. fetch, not EventSource, which cannot send the token's header.
 export async function listen(heard, state) {
   for (;;) {
+    let problem = null;
+    const giveUp = new AbortController();
+    const waited = () => setTimeout(() => giveUp.abort(), LONGEST_SILENCE);
+    let timer = waited();
     try {
-      const answer = await fetch("/api/changes", { headers: headers() });
-      if (!answer.ok) throw new Error(String(answer.status));
+      const answer = await fetch("/api/changes", { headers: headers(), signal: giveUp.signal });
+      if (!answer.ok) throw { status: answer.status };
       const reader = answer.body.pipeThrough(new TextDecoderStream()).getReader();
       let rest = "";
       for (;;) {
         const { value, done } = await reader.read();
+        clearTimeout(timer);
+        timer = waited();
         if (done) break;
         const parts = (rest + value).split("\n\n");
         rest = parts.pop();
@@ -57,8 +66,9 @@ export async function listen(heard, state) {
           if (kind && kind[1] === "change") heard(JSON.parse(data[1]));
         }
       }
-    } catch { /* the server has gone, or the network sleeps: below it is tried again */ }
-    state(false);
+    } catch (error) { problem = error; } // the server has gone, or the network sleeps: below it is tried again
+    clearTimeout(timer);
+    state(false, problem);
     await new Promise((next) => setTimeout(next, 2000));
   }
 }

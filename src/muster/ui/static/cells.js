@@ -60,7 +60,13 @@ export class Cells {
     context.font = canvasFont();
     context.fillStyle = colour("quiet");
     context.textAlign = "right";
-    for (const [place, text] of rowTicks) context.fillText(text, this.left - 6, Math.max(10, ((place + 0.5) * high) / rows + 4));
+    let free = 0; // the first name is moved down into the picture: there may be no room for the second
+    for (const [place, text] of rowTicks) {
+      const y = Math.max(10, ((place + 0.5) * high) / rows + 4);
+      if (y < free) continue;
+      context.fillText(text, this.left - 6, y);
+      free = y + 0.7 * rem();
+    }
     for (const [place, text] of this.options.columnTicks?.(width - this.left) ?? []) {
       const x = this.left + ((place + 0.5) * (width - this.left)) / columns, half = context.measureText(text).width / 2;
       context.textAlign = "center";

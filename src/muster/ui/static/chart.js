@@ -7,6 +7,11 @@ import { number, shortNumber, stepsOf, unitNames, unitText } from "./format.js";
 // As many as do not divide the eight colours: lines of like colours have unlike dashes.
 const DASHES = [[], [8, 4], [8, 3, 2, 3], [2, 3], [14, 3, 2, 3, 2, 3]];
 
+// Numbers that are short on an axis; bytes and times need more room.
+const COUNTED = ["round", "client_trainings"];
+// uPlot's own steps end at 10¹⁵, and a model that has diverged has a loss beyond: without a step there are no marks.
+const HEIGHTS = Array.from({ length: 330 }, (_, place) => place - 16).flatMap((power) => [1, 2, 2.5, 5].map((step) => Number(`${step}e${power}`)));
+
 // lines: {name, values, low?, high?, place?, colours?}; x: numbers that all lines share. `colours` are for light and for dark ground. Redrawn when the theme changes.
 // text(value) is for reading, mark(value) for the axis; extent() tells from where to where x goes, if not over what is there.
 export class Chart {
@@ -29,7 +34,7 @@ export class Chart {
   set(x, lines, unit = this.unit) {
     const same = this.plot && unit === this.unit && lines.length === this.lines.length && lines.every((line, place) => line.name === this.lines[place].name);
     Object.assign(this, { x, lines, unit });
-    const ends = lines.map((line) => `${line.name} ${this.text(lastKnown(line.values))}`).join("; ");
+    const ends = lines.map((line) => `${line.name} ${this.told(line.values, x.length - 1)}`).join("; ");
     this.box.setAttribute("aria-label", `${this.label} over ${unitNames[unit] || unit}. At the end: ${ends}.`);
     if (same) { this.plot.setData(this.data()); this.showEnd(); }
     else this.draw();
@@ -38,6 +43,12 @@ export class Chart {
   // While nobody points at a round, the legend tells the end.
   showEnd() {
     if (this.plot && this.plot.cursor.idx == null && this.x.length) this.plot.setLegend({ idx: this.x.length - 1 }, false);
+  }
+
+  // The value at a place, or the one before it: lines are not measured at the same places. Of a line that has ended, where.
+  told(values, at) {
+    const own = lastPlace(values, at), ended = own >= 0 && own < at && lastPlace(values) === own;
+    return ended ? `${this.text(values[own])} (last at ${unitText(this.unit, this.x[own])})` : this.text(values[own] ?? null);
   }
 
   data() {
@@ -59,7 +70,7 @@ export class Chart {
       const stroke = line.colours?.[Number(isDark())] ?? colour(`c${(line.place ?? place) % 8}`);
       series.push({
         label: line.name, stroke, width: 2, dash: DASHES[(line.place ?? place) % DASHES.length], spanGaps: true, show: !hidden.has(line.name),
-        points: { show: this.x.length < 40, size: 5 }, value: (_, value, __, at) => this.text(value ?? lastKnown(line.values, at)),
+        points: { show: this.x.length < 40, size: 5 }, value: (_, value, __, at) => this.told(this.lines[place].values, at),
       });
       if (line.low) {
         const clear = { stroke: "transparent", width: 0, spanGaps: true, points: { show: false }, show: !hidden.has(line.name) };
@@ -73,8 +84,8 @@ export class Chart {
       width: this.width(), height: this.high(), series, bands,
       scales: { x: { time: false, ...(this.extent ? { range: this.extent } : {}) } },
       axes: [
-        { ...axis, values: (_, values) => values.map((value) => unitText(this.unit, value)), space: 5 * rem(), size: 2.25 * rem(), label: unitNames[this.unit], labelSize: 1.25 * rem(), ...(steps ? { incrs: steps } : {}) },
-        { ...axis, size: 3.75 * rem(), values: (_, values) => values.map((value) => this.mark(value)) },
+        { ...axis, values: (_, values) => values.map((value) => unitText(this.unit, value)), space: (COUNTED.includes(this.unit) ? 3 : 5) * rem(), size: 2.25 * rem(), label: unitNames[this.unit], labelSize: 1.25 * rem(), ...(steps ? { incrs: steps } : {}) },
+        { ...axis, size: 3.75 * rem(), incrs: HEIGHTS, values: (_, values) => values.map((value) => this.mark(value)) },
       ],
       legend: { live: true },
       cursor: { drag: { x: true, y: false }, points: { size: 7 } },
@@ -97,10 +108,9 @@ export class Chart {
   }
 }
 
-// A line keeps its value until its next point: lines are not measured at the same places.
-function lastKnown(values, at = values.length - 1) {
-  for (let place = at ?? -1; place >= 0; place -= 1) if (values[place] !== null) return values[place];
-  return null;
+function lastPlace(values, at = values.length - 1) {
+  for (let place = at ?? -1; place >= 0; place -= 1) if (values[place] !== null && values[place] !== undefined) return place;
+  return -1;
 }
 
 // Lines of their own x, brought onto the x of all.

@@ -15,12 +15,12 @@ const COLUMNS = {
 };
 
 export async function clientsPart(box, facts, words) {
-  let rows = [], sort = "trained", down = true, least = "", detail = null, titles = [];
+  let rows = [], sort = "", down = true, least = "", detail = null, titles = [];
   const list = h("div", {}), one = h("div", {}), note = h("p", { class: "quiet" });
   const search = h("input", { type: "search", placeholder: "number, or accuracy<0.5", size: "24", oninput: () => { least = search.value; arrange(); } });
   const count = h("span", { class: "quiet", role: "status" });
   const grid = new Grid({
-    label: "Clients", kind: "narrow", onsort: (key) => { down = sort === key ? !down : true; sort = key; arrange(); },
+    label: "Clients", kind: "narrow", onsort: (key) => { down = sort === key ? !down : key !== "accuracy"; sort = key; arrange(); },
     onrow: (row) => { location.hash = `#/run/${facts.fingerprint}/clients/${row.client}`; },
   });
   replace(list, h("div", { class: "tools" }, h("label", { class: "field" }, h("span", {}, "Filter"), search), count), note, grid.box);
@@ -44,6 +44,7 @@ export async function clientsPart(box, facts, words) {
   function take(found) {
     titles = Object.keys(COLUMNS).filter((name) => found[name] && (!["left out", "refused", "failed"].includes(name) || found[name].some(Boolean)));
     rows = found.client.map((_, place) => Object.fromEntries(Object.keys(found).map((name) => [name, found[name][place]])));
+    if (!sort) [sort, down] = titles.includes("accuracy") ? ["accuracy", false] : ["trained", true]; // who is served badly comes first
     grid.setColumns(titles.map(column));
     arrange();
   }

@@ -8,7 +8,7 @@ import { Chart } from "./chart.js";
 const FIRST = ["accuracy", "client_accuracy_mean", "client_accuracy_worst_tenth", "client_accuracy_worst", "worst_group_accuracy"];
 
 export async function curvesPart(box, facts) {
-  if (!facts.metric_names.length) return waiting(box);
+  if (!facts.metric_names.length) return waiting(box, facts);
   const shares = facts.metric_names.filter(isShare), others = facts.metric_names.filter((name) => !isShare(name));
   const order = [...FIRST, ...shares.filter((name) => !FIRST.includes(name))];
   let unit = "round", window = null, shown = shares.filter((name) => FIRST.includes(name));
@@ -49,9 +49,9 @@ export async function curvesPart(box, facts) {
   return { shown: load, refreshed: load, close: () => { accuracy.close(); rest.forEach(([, chart]) => chart.close()); } };
 }
 
-function waiting(box) {
+function waiting(box, { status }) {
   let made = null;
-  replace(box, h("p", { class: "quiet" }, "No round was evaluated yet."));
+  replace(box, h("p", { class: "quiet" }, status === "running" || status === "planned" ? "No round was evaluated yet." : "No round was evaluated before the run ended."));
   return {
     close: () => made?.close(),
     async refreshed(now) {

@@ -16,12 +16,12 @@ export async function federationPart(box, facts) {
   let by = "their number", order = [];
 
   const mix = new Cells({
-    columns: 0, rows: found.classes.length, label: "", hint: "Point at a cell: a client and a class. Enter or a click opens the client.",
+    columns: 0, rows: found.groups.length, label: "", hint: "Point at a cell: a client and a class. Enter or a click opens the client.",
     columnTicks: (pixels) => someTicks(order.length, (column) => clients.names[order[column]], pixels, 60),
-    rowTicks: (pixels) => someTicks(found.classes.length, (row) => (found.classes[row].length > 14 ? `${found.classes[row].slice(0, 13)}…` : found.classes[row]), pixels, 15),
+    rowTicks: (pixels) => someTicks(found.groups.length, (row) => (found.groups[row].length > 14 ? `${found.groups[row].slice(0, 13)}…` : found.groups[row]), pixels, 15),
     palette: () => colour("c0"),
     colour: (column, row, own) => { const client = order[column], count = found.labels[client][row]; return count ? shade(own, count / Math.max(1, ...found.labels[client])) : null; },
-    say: (column, row) => { const client = order[column]; return `Client ${clients.names[client]}: ${number(found.labels[client][row])} of ${number(clients.size[client])} samples are ${found.classes[row]}; class imbalance ${number(clients["class imbalance"][client], 3)}, ${number(clients.divergence[client], 3)} bits from all data.`; },
+    say: (column, row) => { const client = order[column]; return `Client ${clients.names[client]}: ${number(found.labels[client][row])} of ${number(clients.size[client])} samples are ${found.groups[row]}; class imbalance ${number(clients["class imbalance"][client], 3)}, ${number(clients.divergence[client], 3)} bits from all data.`; },
     open: (column) => open(order[column]),
   });
   const { clients: places, matrix } = found.compared;
@@ -41,21 +41,23 @@ export async function federationPart(box, facts) {
     order = by === "their number" ? all : all.sort((a, b) => clients[by][b] - clients[by][a] || a - b);
     const cut = order.length > MOST;
     if (cut) { const step = order.length / MOST; order = Array.from({ length: MOST }, (_, place) => order[Math.floor(place * step)]); }
-    mix.set({ columns: order.length, rows: found.classes.length, label: `Label mix of ${order.length} clients, ordered by ${by}`, height: () => Math.round((rem() / 16) * Math.max(140, Math.min(420, 18 * found.classes.length))) });
+    mix.set({ columns: order.length, rows: found.groups.length, label: `${found.has_attributes ? "Classes and attribute values" : "Label mix"} of ${order.length} clients, ordered by ${by}`, height: () => Math.round((rem() / 16) * Math.max(140, Math.min(420, 18 * found.groups.length))) });
   }
 
   replace(box, h("h2", {}, found.title), h("p", { class: "quiet" }, "From counts of samples alone: nothing was trained for it."),
     h("div", { class: "cards" }, found.advice.map((own) => h("div", { class: "card" }, h("h3", {}, marked(own.finding)), h("p", {}, marked(own.text))))),
     h("div", { class: "card" }, h("h3", {}, "Who has what"), choice("Clients by", ORDERS, by, (value) => { by = value; arrange(); }),
-      h("p", { class: "quiet axis" }, `One column a client, one row a class${clients.names.length > MOST ? `; ${MOST} of ${number(clients.names.length)} clients, evenly spaced` : ""}`), mix.box),
+      h("p", { class: "quiet axis" }, `One column a client, one row ${found.has_attributes ? "a class with an attribute value" : "a class"}; the stronger the colour, the nearer to what the client has most of${clients.names.length > MOST ? `; ${MOST} of ${number(clients.names.length)} clients, evenly spaced` : ""}`), mix.box),
     h("div", { class: "cards" },
       h("div", { class: "card" }, h("h3", {}, "Class imbalance over size"), scatter.box),
-      h("div", { class: "card" }, h("h3", {}, "How different two clients' labels are"), h("div", { class: "square" }, apart.box))),
+      h("div", { class: "card" }, h("h3", {}, "How different two clients' labels are"), places.length > 1
+        ? [h("p", { class: "quiet axis" }, `One row and one column a client${places.length < clients.names.length ? `, ${number(places.length)} of ${number(clients.names.length)}` : ""}; strongest colour: ${number(most, 3)} bits apart`), h("div", { class: "square" }, apart.box)]
+        : h("p", {}, "There is only one client: nobody to compare it with."))),
     h("div", { class: "cards" },
       h("div", { class: "card" }, table(["skew (0: none, 1: total)", "#all data", "#clients, mean"], found.metrics, "Skew")),
       h("div", { class: "card" }, table(["labels of a client against all data", "#mean", "#largest"], found.divergences, "Divergences"), h("p", { class: "quiet" }, `By chance alone, clients of these sizes would be ${number(found.chance, 3)} bits from all data on average.`)),
       h("div", { class: "card" }, table(["sizes", "#all clients"], found.sizes, "Sizes"))),
-    h("div", { class: "card" }, h("h3", {}, "Most unusual clients"), table(["client", "#samples", "#divergence", "what stands out"], found.unusual.map(([name, ...rest]) => [link(name), ...rest]), "Most unusual clients")));
+    h("div", { class: "card" }, h("h3", {}, "Most unusual clients"), found.unusual.length === 0 ? h("p", {}, "No client stands out.") : table(["client", "#samples", "#divergence", "what stands out"], found.unusual.map(([name, ...rest]) => [link(name), ...rest]), "Most unusual clients")));
   return { shown: () => { arrange(); apart.paint(); scatter.paint(); }, close: () => kept.forEach((item) => item.close()) };
 }
 
@@ -86,9 +88,11 @@ class Dots {
 
   at = null;
 
+  equal() { return Math.min(...this.clients.size) === Math.max(...this.clients.size); }
+
   place(client) {
     const { size } = this.clients, low = Math.max(1, Math.min(...size)), high = Math.max(low + 1, ...size);
-    const share = high > 50 * low ? Math.log(Math.max(1, size[client]) / low) / Math.log(high / low) : (size[client] - low) / (high - low);
+    const share = this.equal() ? 0.5 : high > 50 * low ? Math.log(Math.max(1, size[client]) / low) / Math.log(high / low) : (size[client] - low) / (high - low);
     return [44 + share * (this.canvas.clientWidth - 64), 14 + (1 - this.clients["class imbalance"][client]) * (this.canvas.clientHeight - 50)];
   }
 
@@ -112,10 +116,13 @@ class Dots {
       context.stroke();
     }
     const { size } = this.clients;
-    context.fillText(number(Math.min(...size)), 44, height - 20);
-    context.textAlign = "right";
-    context.fillText(number(Math.max(...size)), width - 16, height - 20);
+    if (!this.equal()) {
+      context.fillText(number(Math.min(...size)), 44, height - 20);
+      context.textAlign = "right";
+      context.fillText(number(Math.max(...size)), width - 16, height - 20);
+    }
     context.textAlign = "center";
+    if (this.equal()) context.fillText(number(size[0]), 44 + (width - 64) / 2, height - 20);
     context.fillText("samples of the client", width / 2, height - 6);
     context.fillStyle = shade(colour("c0"), 0.6);
     size.forEach((_, client) => { const [x, y] = this.place(client); context.beginPath(); context.arc(x, y, size.length > 500 ? 2.5 : 5, 0, 7); context.fill(); });

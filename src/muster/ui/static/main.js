@@ -12,9 +12,13 @@ let view = null;
 let place = "";
 let missed = false; // whether something has changed while a view was being loaded
 
+function decoded(word) {
+  try { return decodeURIComponent(word); } catch { return word; } // an address that was cut short in a message
+}
+
 function parsed() {
   const [path, query = ""] = location.hash.replace(/^#/, "").split("?");
-  return { words: path.split("/").filter(Boolean).map(decodeURIComponent), params: new URLSearchParams(query) };
+  return { words: path.split("/").filter(Boolean).map(decoded), params: new URLSearchParams(query) };
 }
 
 async function show() {
@@ -38,7 +42,7 @@ async function show() {
     else made = await runsView(box, params);
   } catch (error) {
     made = {};
-    if (error.status === 503) { showTrouble(error); replace(box, h("p", { class: "quiet" }, "This view appears by itself once the store can be read.")); }
+    if (error.status === 503 || error.status === 0) { showTrouble(error); replace(box, h("p", { class: "quiet" }, `This view appears by itself once the ${error.status ? "store can be read" : "server answers"}.`)); }
     else replace(box, trouble(error), error.status === 401 ? tokenForm() : null);
   }
   if (!box.isConnected) { made.close?.(); return; } // somebody went elsewhere meanwhile
@@ -54,7 +58,7 @@ function tokenForm() {
   const field = h("input", { type: "password", autocomplete: "off", "aria-label": "Token" });
   const enter = () => { location.href = `/?token=${encodeURIComponent(field.value.trim())}${location.hash}`; };
   field.addEventListener("keydown", (event) => { if (event.key === "Enter") enter(); });
-  return h("p", {}, h("label", { class: "field" }, h("span", {}, "Token"), field), " ",
+  return h("div", { class: "tools" }, h("label", { class: "field" }, h("span", {}, "Token"), field),
     h("button", { type: "button", onclick: enter }, "Enter"));
 }
 
@@ -71,13 +75,17 @@ function heard(change) {
   else if (change.reload && !change.trouble) show();
 }
 
-let wasLive = true;
+const GONE = { problem: "The page's server does not answer: what is shown may have changed since.", fix: "wait if the network sleeps; otherwise start `muster ui` again and open the address that it prints" };
+const ANOTHER = { problem: "The server at this address wants another token: what is shown may have changed since.", fix: "open the address that `muster ui` printed when it was started last" };
+let wasLive = true, everLive = false;
 function state(live, problem = null) {
   const sign = document.getElementById("live");
   sign.textContent = live ? "live" : "not connected";
   sign.classList.toggle("on", live);
   if (live) heard({ runs: [], reload: !wasLive, trouble: problem });
+  else if (!wasLive && everLive) showTrouble(problem?.status === 401 ? ANOTHER : GONE); // a moment without an answer is not worth a word
   wasLive = live;
+  everLive ||= live;
 }
 
 const THEMES = ["system", "light", "dark"];

@@ -70,7 +70,7 @@ export async function mapPart(box, facts) {
     found = await ask(`run/${facts.fingerprint}/map`, { by });
     planes = Object.fromEntries(Object.entries(found.planes).map(([name, text]) => [name, bytesOf(text)]));
     most = planes.trained ? planes.trained.reduce((a, b) => Math.max(a, b), 1) : 1;
-    axis.textContent = `Rounds from left to right; ${found.clients > found.height ? "clients from top to bottom" : "one row a client, with its number"}${most > 1 ? "; the stronger the colour, the more trainings" : ""}.`;
+    axis.textContent = `Rounds from left to right; ${found.clients > found.height ? "clients from top to bottom" : "one row a client, with its number"}${most > 1 ? `; the stronger the colour, the more trainings (at most ${most === 255 ? "255 or more" : most})` : ""}.`;
     cells.set({ columns: found.rounds ? found.width : 0, rows: found.clients ? found.height : 0, label: `Map of ${number(found.clients)} clients over ${number(found.rounds)} rounds, ordered by ${by}` });
   }
 

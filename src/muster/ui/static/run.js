@@ -28,7 +28,7 @@ export async function runView(box, words, params, about) {
       ...told.map(([metric, value]) => [metricName(metric), metricText(metric, value)]),
       ["client trainings", number(facts.totals.client_trainings ?? 0)],
       ["sent", bytes(facts.totals.bytes ?? 0)],
-      facts.totals.virtual_seconds ? ["virtual time", duration(facts.totals.virtual_seconds)] : ["took", duration(facts.totals.seconds ?? 0)],
+      facts.totals.virtual_seconds ? ["virtual time", duration(facts.totals.virtual_seconds)] : [facts.status === "running" ? "trained for" : "took", duration(facts.totals.seconds ?? 0)],
     ];
     const focused = head.contains(document.activeElement) ? document.activeElement.id : "";
     replace(head,
@@ -41,6 +41,7 @@ export async function runView(box, words, params, about) {
         about.control && facts.status === "running" ? h("button", { type: "button", id: "stop", disabled: facts.stopping, onclick: stop },
           facts.stopping ? "Stops after this round…" : "Stop after this round") : null),
       facts.error ? h("p", { class: "trouble lines" }, facts.error) : null,
+      facts.status === "interrupted" ? h("p", { class: "trouble" }, "Its process has ended without a word: it was killed, or the machine went down. Its rounds are kept; the command that began it continues it with ", h("code", {}, "--resume"), ".") : null,
       h("dl", { class: "figures" }, cards.map(([title, value]) => h("div", {}, h("dt", {}, title), h("dd", {}, value)))));
     if (focused) document.getElementById(focused)?.focus();
   }
@@ -86,8 +87,7 @@ export async function runView(box, words, params, about) {
     if (busy) { again = true; return; }
     busy = true;
     try {
-      const left = facts.left;
-      facts = Object.assign(facts, { left }, await ask(`run/${fingerprint}`));
+      Object.assign(facts, await ask(`run/${fingerprint}`));
       paintHead();
       paintTabs();
       await part?.refreshed?.(facts);

@@ -8,8 +8,8 @@ import { Grid, sorted } from "./grid.js";
 const FIRST_METRICS = ["accuracy", "client_accuracy_worst_tenth", "worst_group_accuracy", "loss"];
 const FACTS = {
   name: { title: "run" },
-  status: { title: "status", width: 125 },
-  progress: { title: "rounds", width: 150 },
+  status: { title: "status", width: 145 },
+  progress: { title: "rounds" },
   left: { title: "time left", number: true, text: (row) => (row.status === "running" ? duration(row.left) : "") },
   method: { title: "selection" },
   seed: { title: "seed", number: true },
@@ -32,8 +32,25 @@ function widthOf(texts) {
   return Math.min(narrow() ? 230 : 480, Math.max(narrow() ? 110 : 140, Math.ceil(letter() * longest) + (narrow() ? 18 : 26)));
 }
 
+// On a phone the first score shall be in sight beside the name and its sign.
+function nameWidth(rows) {
+  const wanted = widthOf(rows.map((row) => row.name));
+  return narrow() ? Math.min(wanted + 20, Math.max(160, innerWidth - 152)) : wanted;
+}
+
+// Room for a bar and both numbers of the longest run.
+function progressWidth(rows) {
+  const longest = rows.reduce((most, row) => Math.max(most, row.rounds || 0), 0);
+  return Math.ceil(letter() * (2 * number(longest).length + 1)) + (narrow() ? 94 : 104);
+}
+
 // Room for a title, which is bold, and the sign of its order.
 const headWidth = (title) => Math.ceil(1.06 * letter() * title.length) + (narrow() ? 27 : 44);
+
+// On a phone, where the column of states is out of sight, their signs stand before the names.
+function signOf(status) {
+  return h("span", { class: `status ${status}`, "aria-hidden": "true" }, h("span", {}, SIGNS[status] || ""), " ");
+}
 
 export function statusSign(status) {
   return h("span", { class: `status ${status}` }, h("span", { "aria-hidden": "true" }, SIGNS[status] || ""), ` ${status}`);
@@ -45,8 +62,19 @@ export function progressBar(done, rounds) {
   return h("span", { class: "progress" }, bar, ` ${number(done)}/${number(rounds)}`);
 }
 
+// The two settings that most often tell runs of one name and seed apart.
+function tellingApart(rows, settings) {
+  const known_ = new Map(), times = new Map(settings.map((key) => [key, 0]));
+  for (const row of rows) {
+    const key = `${row.seed} ${row.name}`, other = known_.get(key);
+    if (!other) { known_.set(key, row); continue; }
+    for (const name of settings) if (row.settings[name] !== other.settings[name]) times.set(name, times.get(name) + 1);
+  }
+  return [...settings].sort((a, b) => times.get(b) - times.get(a)).slice(0, 2);
+}
+
 export async function runsView(box, params) {
-  let rows = [], settings = [], metrics = [], first = [], groups = new Set(), timer = null;
+  let rows = [], settings = [], values = {}, telling = [], metrics = [], first = [], groups = new Set(), timer = null;
   const chosen = new Set();
   const wanted = { filter: params.get("filter") || "", group: params.get("group") || "", sort: params.get("sort") || "", down: params.get("down") === "1",
     columns: params.get("columns") ? params.get("columns").split(",") : null };
@@ -63,6 +91,9 @@ export async function runsView(box, params) {
     onrow: (row) => { location.hash = `#/run/${row.fingerprint}`; },
   });
   replace(box, h("h1", {}, "Runs"), tools, empty, grid.box);
+  const menu = () => tools.querySelector("details.menu");
+  tools.addEventListener("keydown", (event) => { if (event.key === "Escape" && menu()?.open) { menu().open = false; menu().firstChild.focus(); } });
+  box.addEventListener("pointerdown", (event) => { if (menu()?.open && !menu().contains(event.target)) menu().open = false; });
 
   function keep() {
     const words = new URLSearchParams();
@@ -79,14 +110,14 @@ export async function runsView(box, params) {
         onchange: () => { if (mark.checked) chosen.add(row.fingerprint); else chosen.delete(row.fingerprint); showChosen(); } });
       return mark;
     } };
-    if (key === "name") return { key, ...FACTS.name, width: widthOf(rows.map((row) => row.name)), value: (row) => row.name,
-      cell: (row) => h("a", { href: `#/run/${row.fingerprint}`, "data-focus": row.fingerprint, title: row.name }, row.name || "run") };
+    if (key === "name") return { key, ...FACTS.name, width: nameWidth(rows), value: (row) => row.name,
+      cell: (row) => [narrow() ? signOf(row.status) : null, h("a", { href: `#/run/${row.fingerprint}`, "data-focus": row.fingerprint, title: row.name }, row.name || "run")] };
     if (key === "status") return { key, ...FACTS.status, value: (row) => row.status, cell: (row) => statusSign(row.status) };
-    if (key === "progress") return { key, ...FACTS.progress, value: (row) => row.done / (row.rounds || 1), cell: (row) => progressBar(row.done, row.rounds) };
+    if (key === "progress") return { key, ...FACTS.progress, width: progressWidth(rows), value: (row) => row.done / (row.rounds || 1), cell: (row) => progressBar(row.done, row.rounds) };
     if (key === "method") return { key, ...FACTS.method, width: widthOf(rows.map((row) => row.method)), value: (row) => row.method, text: (row) => row.method || "–" };
     if (FACTS[key]) return { key, width: headWidth(FACTS[key].title), text: (row) => (known(row[key]) ? String(row[key]) : "–"), ...FACTS[key], value: (row) => row[key] };
     if (metrics.includes(key)) return { key, title: shortMetricName(key), number: true, width: Math.max(narrow() ? 85 : 105, headWidth(shortMetricName(key))), value: (row) => row.metrics[key], text: (row) => metricText(key, row.metrics[key]) };
-    return { key, title: shortKey(key), width: headWidth(shortKey(key)), value: (row) => asNumber(row.settings[key]), text: (row) => row.settings[key] ?? "–" };
+    return { key, title: shortKey(key), width: Math.max(headWidth(shortKey(key)), Math.min(220, widthOf(values[key]))), value: (row) => asNumber(row.settings[key]), text: (row) => row.settings[key] ?? "–" };
   }
 
   // "alpha" of "partition.alpha", where no other setting and no column is called that.
@@ -100,9 +131,8 @@ export async function runsView(box, params) {
   function shownColumns() {
     if (wanted.columns) return wanted.columns;
     if (narrow()) return ["name", ...first.slice(0, 1), "status", "progress"];
-    const told = settings.filter((key) => !/^(selection|rounds|devices)/.test(key)).slice(0, 2);
     const moving = rows.some((row) => row.status === "running");
-    return ["name", "status", "progress", ...(moving ? ["left"] : []), "method", "seed", ...first, ...told, ...REST];
+    return ["name", "status", "progress", ...(moving ? ["left"] : []), "seed", ...first.slice(0, 2), ...telling, "method", ...first.slice(2), ...REST];
   }
 
   function matcher(text) {
@@ -151,13 +181,19 @@ export async function runsView(box, params) {
       const closed = groups.has(name);
       const means = FIRST_METRICS.filter((metric) => metrics.includes(metric)).slice(0, 2).map((metric) => {
         const values = members.map((row) => row.metrics[metric]).filter(known);
-        return values.length ? `${metricName(metric)} ${metricText(metric, values.reduce((a, b) => a + b, 0) / values.length)}` : "";
+        return values.length ? `${metricName(metric)} ${spread(metric, values)}` : "";
       }).filter(Boolean);
-      shown.push({ group: name, title: `${column.title} ${name}: ${members.length} ${members.length === 1 ? "run" : "runs"}${means.length ? `, mean ${means.join(", ")}` : ""}`, closed,
+      shown.push({ group: name, title: `${narrow() ? "" : `${column.title} `}${name}: ${members.length} ${members.length === 1 ? "run" : "runs"}${means.length ? `, mean ${means.join(", ")}` : ""}`, closed,
         toggle: () => { if (closed) groups.delete(name); else groups.add(name); arrange(); } });
       if (!closed) shown.push(...members);
     }
     return shown;
+  }
+
+  // A mean alone would hide a run that has failed: from the lowest to the highest stands beside it.
+  function spread(metric, values) {
+    const mean = metricText(metric, values.reduce((a, b) => a + b, 0) / values.length);
+    return values.length > 1 ? `${mean} (${metricText(metric, Math.min(...values)).replace(" %", "")} to ${metricText(metric, Math.max(...values))})` : mean;
   }
 
   function showChosen() {
@@ -191,6 +227,7 @@ export async function runsView(box, params) {
     const { columns } = content;
     metrics = Object.keys(content.metrics).sort((a, b) => rank(a) - rank(b));
     settings = Object.keys(content.settings);
+    values = Object.fromEntries(settings.map((name) => [name, content.settings[name].values]));
     const names = Object.keys(columns);
     rows = columns.name.map((_, place) => {
       const row = { metrics: {}, settings: {} };
@@ -202,9 +239,9 @@ export async function runsView(box, params) {
       }
       return row;
     });
+    telling = tellingApart(rows, settings.filter((key) => !/^(selection|rounds|devices)/.test(key)));
     first = FIRST_METRICS.filter((name) => 2 * rows.filter((row) => known(row.metrics[name])).length > rows.length).slice(0, 3);
-    const menu = tools.querySelector("details")?.open;
-    if (!menu) paintTools();
+    if (!menu()?.open) paintTools();
     grid.setColumns(["chosen", ...shownColumns()].map(columnOf));
     showChosen();
     arrange();

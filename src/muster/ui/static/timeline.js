@@ -8,7 +8,7 @@ const COLOURS = { used: "c0", "left out": "edge", refused: "c1", failed: "c3", l
 
 export async function timelinePart(box, facts) {
   let found = null, window = null, follows = true, at = -1;
-  const canvas = h("canvas", { tabindex: "0", role: "img" }), words = h("p", { class: "cell-words", role: "status" }, "Point at a training, or walk with the arrow keys.");
+  const canvas = h("canvas", { tabindex: "0", role: "img" }), words = h("p", { class: "cell-words", role: "status" }, "Point at a training, or walk with the arrow keys. Enter or a click opens the client.");
   const stage = h("div", { class: "stage" }, canvas), tools = h("div", { class: "tools" }), note = h("p", { class: "quiet" });
   replace(box, tools, h("div", { class: "card" }, h("h2", {}, "Trainings in virtual time"),
     h("p", { class: "legend" }, Object.keys(COLOURS).map((name) => h("span", { class: `key ${name.replace(" ", "-")}` }, name === "left" ? "client left" : name))),
@@ -98,12 +98,17 @@ export async function timelinePart(box, facts) {
     paint();
   }
 
-  canvas.addEventListener("pointermove", (event) => {
+  function pointed(event) {
     const place = canvas.getBoundingClientRect(), px = event.clientX - place.left, row = Math.floor((event.clientY - place.top) / high());
     const hit = found.flights.client.findIndex((client, number_) => rows.get(client) === row && px >= x(found.flights.started[number_]) - 1 && px <= x(found.flights.ended[number_]) + 1);
     if (hit >= 0 && hit !== at) say(hit);
-  });
+    return hit >= 0;
+  }
+  const open = () => { location.hash = `#/run/${facts.fingerprint}/clients/${found.flights.client[at]}`; };
+  canvas.addEventListener("pointermove", pointed);
+  canvas.addEventListener("click", (event) => { if (pointed(event)) open(); });
   canvas.addEventListener("keydown", (event) => {
+    if (event.key === "Enter" && at >= 0) { open(); return; }
     const step = { ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1 }[event.key];
     if (!step || !order.length) return;
     event.preventDefault();
