@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from flwr.app import Message
+from flwr.app import Array, Message
 
 from muster.config.flower import FlowerOptions
 from muster.core.errors import ConfigError, EngineError
@@ -136,6 +136,24 @@ def test_an_answer_weighs_what_its_client_stated_when_it_got_the_order(tiny, gri
     engine._registry.sizes[1] = 10**9
     assert engine.population.sizes[1] == 10**9
     assert [int(part.sizes[0]) for part in engine.collect()] == [40, 40, 40]
+
+
+def test_a_control_variate_that_is_no_number_does_not_reach_the_others(tiny, grid_of):
+    """Every later order carries the mean of all variates: one NaN would end the training of all."""
+    scaffold = {"aggregation": {"method": "scaffold"}, "algorithm": {"method": "scaffold"}}
+    experiment = tiny(rounds=3, **OWN, **scaffold)
+
+    def change(reply: Message) -> Message:
+        if reply.metadata.message_type == wire.TRAIN:
+            arrays = reply.content.array_records[wire.ARRAYS]
+            arrays["control_change"] = Array(np.full_like(arrays["control_change"].numpy(), np.nan))
+        return reply
+
+    result = run_on_grid(grid_with_a_liar(grid_of, experiment, change), experiment)
+    assert [record.trainings[0].clients for record in result.records] == [[0, 2]] * 3
+    assert {why for _, _, why in result.rejected} == {
+        "its 'control_change' has numbers that are not within ±1e+18"
+    }
 
 
 def test_no_server_can_spoil_a_nodes_data(six, grid_of):
