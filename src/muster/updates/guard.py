@@ -22,7 +22,7 @@ _SAFE_SQUARE = 1e-30
 
 @dataclass(frozen=True)
 class Guard(Filter):
-    """Refuses updates with a wrong shape, non-finite values, or a norm beyond a bound; and impossible extra vectors."""
+    """Refuses updates with a wrong shape, impossible numbers, or a norm beyond a bound."""
 
     #: Longest movement of the trainable parameters that is accepted; None: any length.
     max_norm: float | None = None
