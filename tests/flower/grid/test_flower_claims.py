@@ -99,6 +99,19 @@ def test_beyond_the_absolute_bound_a_node_is_not_taken_in_and_that_is_said(tiny,
     assert any("limits.max_samples" in event for event in result.records[0].events)
 
 
+def test_the_bound_holds_for_test_samples_too(tiny, grid_of):
+    """Where clients evaluate, each counts as much as the test samples that it states."""
+    experiment = tiny(rounds=1, limits={"max_samples": 1000}, **OWN)
+
+    def change(reply: Message) -> Message:
+        if reply.metadata.message_type == wire.REGISTER:
+            reply.content.config_records[wire.RECORD]["tested"] = 10**9
+        return reply
+
+    with pytest.raises(EngineError, match=r"states 1000000000 samples, more than limits\.max_samples = 1000"):
+        run_on_grid(grid_with_a_liar(grid_of, experiment, change), experiment)
+
+
 def test_samples_need_the_steps_to_train_on_them(tiny, grid_of):
     """FedNova, and signals per step, would take few steps for a client that goes far with each."""
     experiment = tiny(rounds=1, training={"batch_size": 7}, **OWN)
