@@ -37,6 +37,28 @@ def test_result_stays_among_the_honest(advance, method, attack, columns) -> None
     )
 
 
+@pytest.mark.parametrize(
+    ("method", "resists"),
+    [
+        *((method, True) for method in ("median", "trimmed-mean", "bulyan", "sign-vote", "norm-bounding")),
+        *((method, False) for method in ("krum", "multi-krum", "geometric-median")),
+        *((method, False) for method in ("centred-clipping", "dnc", "fltrust")),
+    ],
+)
+def test_who_resists_absurd_running_statistics_beside_ordinary_weights(cohort, layout, method, resists) -> None:
+    """As SECURITY.md says: distances are between trainable parameters, and statistics are averaged."""
+    rng = np.random.default_rng(0)
+    movements = (1 + rng.uniform(-0.5, 0.5, size=(12, 6))).astype(np.float32)
+    movements[:2, :4], movements[:2, 4:] = 1.0, -1e9
+    aggregator = aggregators.build(method, {"attackers": 2} if method in ("krum", "bulyan", "dnc") else {})
+    aggregator.trust(np.ones(6, dtype=np.float32))
+    aggregator.draw_from(rng)
+    origin = np.zeros(6, dtype=np.float32)
+    result = aggregator.aggregate(origin, cohort(movements), layout([4], buffers=2)).parameters
+    assert (result[4:].min() > -1) == resists
+    assert np.abs(result[:4]).max() < 3
+
+
 def test_the_plain_mean_does_not(advance) -> None:
     movements = np.ones((20, 3), dtype=np.float32)
     movements[:4] = 1e6

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
@@ -17,8 +18,9 @@ from typer.testing import CliRunner
 
 from muster.cli.app import app
 from muster.console.output import out
-from muster.core.errors import ConfigError, MusterError, StoreError, SweepError
+from muster.core.errors import ConfigError, MusterError, OutputError, StoreError, SweepError
 from muster.experiment.jobs import RunOutcome
+from muster.results import export
 from muster.results.store import Store
 
 SWEEP = """
@@ -167,6 +169,23 @@ def test_export(done, form):
     assert {row["kind"] for row in tables["events"].to_pylist()} == {"started", "complete"}
     with pytest.raises(ConfigError, match="fits"):
         call("export", "tables", "--name", "nobody")
+
+
+def test_an_export_that_finds_no_room_leaves_the_one_before(done, monkeypatch):
+    call("export", "tables", "--format", "csv")
+    before = {path.name: path.read_bytes() for path in Path("tables").iterdir()}
+    write, calls = export._write, []
+
+    def until_the_disk_is_full(*arguments) -> None:
+        calls.append(arguments)
+        if len(calls) > 3:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        write(*arguments)
+
+    monkeypatch.setattr(export, "_write", until_the_disk_is_full)
+    with pytest.raises(OutputError, match="cannot write to tables: No space left"):
+        call("export", "tables", "--format", "csv")
+    assert {path.name: path.read_bytes() for path in Path("tables").iterdir()} == before
 
 
 def test_without_a_store_there_is_nothing_to_list(here):

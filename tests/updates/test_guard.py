@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,7 +13,9 @@ from hypothesis.extra import numpy as hnp
 
 from muster.core.errors import ConfigError
 from muster.core.parameters import ParameterSpec, SpecEntry
+from muster.updates.filters import streams
 from muster.updates.guard import Guard, length
+from muster.updates.table import Updates
 
 SPEC = ParameterSpec((SpecEntry("weight", (4,), 0, 4),), buffers=(SpecEntry("mean", (2,), 4, 6),))
 
@@ -51,6 +54,18 @@ def test_counters_do_not_make_a_movement_long():
     counted = ParameterSpec(SPEC.parameters, SPEC.buffers, counters=(SpecEntry("batches", (1,), 6, 7),))
     assert objection(Guard(max_norm=10), movement(1, 2, 3, 4, 5, 6, 5000), counted) is None
     assert "non-finite" in objection(Guard(max_norm=10), movement(1, 2, 3, 4, 5, 6, math.nan), counted)
+
+
+@pytest.mark.parametrize("poison", [math.nan, math.inf, -math.inf, 3e38, -3e38])
+def test_a_further_vector_that_would_spoil_what_is_made_of_it_costs_its_update(poison):
+    """One NaN in a control variate would be in everybody's for the rest of the run."""
+    rows = np.ones((3, 6), dtype=np.float32)
+    poisoned = rows.copy()
+    poisoned[1, 4] = poison
+    sent = replace(Updates.from_movements(rows, clients=np.array([3, 5, 8])), extra={"control_change": poisoned})
+    filtered = Guard().apply(sent, SPEC, streams(0, 0, 0)("guard"))
+    assert filtered.refused == {5: "its 'control_change' has numbers that are not within ±1e+18"}
+    assert filtered.updates.clients.tolist() == [3, 8]
 
 
 @example(np.full(6, 4.855081e-25, dtype=np.float32))

@@ -95,8 +95,10 @@ def add_client(path: Path, identity: str, public_key: Path) -> None:
     line = f"{identity} {public_key.read_text(encoding='utf-8').strip()}"
     _parsed(line, str(public_key))
     try:
+        # What was written by hand may end in the middle of a line.
+        before = path.read_bytes() if path.exists() else b""
         with path.open("a", encoding="utf-8") as file:
-            file.write(f"{line}\n")
+            file.write(f"{line}\n" if before.endswith(b"\n") or not before else f"\n{line}\n")
     except OSError as error:
         raise OutputError(f"cannot write the allow-list {path}: {error.strerror}") from error
 
@@ -117,7 +119,7 @@ def _parsed(line: str, where: str) -> tuple[str, ec.EllipticCurvePublicKey]:
 
 def _read(path: Path) -> str:
     try:
-        return path.read_text(encoding="utf-8")
+        return path.read_text(encoding="utf-8-sig")  # editors of Windows begin a file with a mark
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(
             f"cannot read the allow-list {path}: {getattr(error, 'strerror', None) or 'it is not text'}",

@@ -21,6 +21,7 @@ from muster.core.registry import build
 from muster.flower.limits import Limits, check_amounts
 from muster.flower.wire import WireError
 from muster.privacy.noise import Private
+from muster.results.checkpoint import sync_folder
 from muster.signals.base import Signal
 from muster.updates.update_noise import UpdateNoise
 
@@ -123,6 +124,7 @@ class EpsilonBudget:
                 file.flush()
                 os.fsync(file.fileno())  # what was told must not be forgotten with the power
             temporary.replace(path)
+            sync_folder(path.parent)  # nor which of the two files has the name
         except OSError as error:
             raise _unwritable(path, error) from error
 

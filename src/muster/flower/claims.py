@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
 
 from muster.core.arrays import Floats
 from muster.core.component import Population
 from muster.core.errors import ConfigError
 from muster.flower.wire import WireError
 from muster.signals.base import Signal
+from muster.signals.progress import LocalProgress
+from muster.training.base import LocalAlgorithm, LocalTraining
 from muster.updates.filters import Filter, named
+from muster.updates.table import ANSWER_FIELDS
 
 #: Noise and rounding may carry counts this far from the number of samples, relative to it.
 _TOLERANCE = 1e-6
@@ -25,19 +32,46 @@ def check_simulable(filters: Sequence[Filter]) -> None:
             )
 
 
-def check_work(numbers: Mapping[str, float], planned: float, *, probed: bool) -> None:
-    """Refuse an answer to a training that took fewer samples than the client's own count asks for.
+@dataclass(frozen=True)
+class Ordered:
+    """What the server knows of one client's training: enough to compute what an honest client states."""
 
-    After a probe a part of the training is done already, and how many samples that were is not stated.
-    """
-    if probed:
-        return
-    if numbers["credited_steps"]:
+    training: LocalTraining
+    algorithm: LocalAlgorithm
+    size: int
+    lr: float
+    pull_factor: float
+    #: Samples of the training that count as done with a probe; None: there was no probe.
+    spared: int | None = None
+
+    @cached_property
+    def most(self) -> dict[str, float]:
+        return {name: f.most(self.training, self.algorithm, self.size) for name, f in ANSWER_FIELDS.items()}
+
+
+def check_work(numbers: Mapping[str, float], ordered: Ordered) -> None:
+    """Refuse an answer to a training that took fewer samples or steps than the client's own count asks for."""
+    samples, steps, batch = numbers["samples"], numbers["steps"], ordered.training.batch_size
+    if numbers["credited_steps"] and ordered.spared is None:
         raise WireError(f"it counts {numbers['credited_steps']:g} steps of a probe that was not asked for")
-    if numbers["samples"] < planned:
-        raise WireError(
-            f"it trained on {numbers['samples']:g} samples, but the number it states amounts to {planned:g}"
-        )
+    planned = ordered.most["samples"] - (ordered.spared or 0)
+    if samples < planned:
+        raise WireError(f"it trained on {samples:g} samples, but the number it states amounts to {planned:g}")
+    if steps * batch < samples - ordered.algorithm.extra_samples(ordered.size):
+        raise WireError(f"it trained on {samples:g} samples in {steps:g} steps, but a step has at most {batch}")
+
+
+def check_progress(values: Mapping[str, Floats], numbers: Mapping[str, float], ordered: Ordered) -> None:
+    """Refuse a report of local work that is not what the stated steps add up to: FedNova divides by it."""
+    if LocalProgress.name not in values:
+        return
+    stated, credited = float(values[LocalProgress.name][0]), int(numbers["credited_steps"])
+    pull = ordered.pull_factor * ordered.algorithm.pull
+    # After a probe the optimiser begins anew or does not, as the probe says.
+    begins = np.array([0, credited])
+    honest = ordered.training.progress(int(numbers["steps"]) + credited, ordered.lr, pull, begins)
+    if not np.isclose(stated, honest, rtol=_TOLERANCE, atol=0.0).any():
+        raise WireError(f"its '{LocalProgress.name}' is {stated:g}, but its steps amount to {honest[0]:g}")
 
 
 def check_counts(

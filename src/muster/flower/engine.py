@@ -27,7 +27,7 @@ from muster.engine.task import ClientTask, Place
 from muster.experiment.parts import Ingredients
 from muster.flower import wire
 from muster.flower.allowlist import AllowList
-from muster.flower.claims import check_counts, check_simulable, check_work
+from muster.flower.claims import Ordered, check_counts, check_progress, check_simulable, check_work
 from muster.flower.cohort import CohortMovements, in_order
 from muster.flower.evaluation import check_evaluation, evaluate_here, row_width, with_validation
 from muster.flower.exchange import Exchanges, Versions, checked_record
@@ -43,7 +43,7 @@ from muster.training.base import LocalAlgorithm, LocalTraining
 from muster.training.context import PROBE, TrainOutcome
 from muster.training.objectives import Objective
 from muster.updates.filters import Filter, named
-from muster.updates.table import ANSWER_FIELDS, Updates
+from muster.updates.table import Updates
 
 if TYPE_CHECKING:
     from flwr.serverapp import Grid
@@ -117,6 +117,8 @@ class FlowerEngine(Engine, Live):
         #: Which clients are there, as seen when the round began.
         self._there: Ints | None = None
         self._versions = Versions()
+        #: Client → samples of its next training that its probe has done.
+        self._spared: dict[int, int] = {}
         #: Of the answers that were handed over last: the versions to count on if their updates are used.
         self._provisional: dict[int, str] = {}
         #: The training that is being collected, or was last.
@@ -230,8 +232,10 @@ class FlowerEngine(Engine, Live):
                 self._events.append(f"client {client} was asked in vain: {answer.reason}")
                 continue
             values[client] = answer.values
-            if any(PROBE in signal.client_state for signal in order.signals):
+            if probes := [signal for signal in order.signals if PROBE in signal.client_state]:
                 self._versions.probes[client] = version_of(order.place)
+                size = int(population.sizes[client])
+                self._spared[client] = sum(signal.spares(size, self.training) for signal in probes)
         replies, misshapen = collect_replies(values, order.signals, self.population)
         return replies, failures + misshapen
 
@@ -243,16 +247,22 @@ class FlowerEngine(Engine, Live):
         if order.broadcast is not None:
             down[wire.BROADCAST] = order.broadcast
         task = replace(order.task(clients), signals=report)
-        probed = frozenset(self._versions.probes)
+        rows = {client: row for row, client in enumerate(clients.tolist())}
+        spared = dict(self._spared)
         widths = {signal.name: signal.width(population) for signal in report}
         filters = [name for name, _ in named(self.filters)]
 
         def decode(client: int, content: RecordDict) -> _Decoded:
             record, size = checked_record(content, client, order.place), int(population.sizes[client])
             names = (wire.MODEL, *self.algorithm.extra)
-            most = {name: f.most(self.training, self.algorithm, size) for name, f in ANSWER_FIELDS.items()}
-            numbers, measured = wire.numbers_from_record(record, most), Measured.from_record(record, widths)
-            check_work(numbers, most["samples"], probed=client in probed)
+            mine = task.row(rows[client])
+            ordered = Ordered(
+                self.training, self.algorithm, size, mine.lr, mine.pull_factor, spared=spared.get(client)
+            )
+            numbers = wire.numbers_from_record(record, ordered.most)
+            measured = Measured.from_record(record, widths)
+            check_work(numbers, ordered)
+            check_progress(measured.values, numbers, ordered)
             check_counts(measured.values, report, population, client)
             return _Decoded(
                 size,
@@ -265,7 +275,7 @@ class FlowerEngine(Engine, Live):
         gone, sent = self._exchanges.send(
             wire.TRAIN, self._exchanges.orders(task, self._versions), wire.array_record(down)
         )
-        self._versions.probes.clear()
+        self._forget_probes()
         self._under_way.append(_UnderWay(order, task, decode, gone, sent))
 
     def collect(self) -> Iterator[Updates | Failed]:
@@ -437,7 +447,12 @@ class FlowerEngine(Engine, Live):
     # --- checkpoints -------------------------------------------------------------------------------------
 
     def end_round(self) -> None:
+        self._forget_probes()
+
+    def _forget_probes(self) -> None:
+        """A probe is credited to one training."""
         self._versions.probes.clear()
+        self._spared.clear()
 
     def state_dict(self) -> State:
         self._versions.saved = dict(self._versions.states)

@@ -29,7 +29,7 @@ class ClientRegister:
 
     #: Sizes of all clients, where the server knows who has what (a partitioned data set); otherwise clients join.
     expected: Ints | None = None
-    #: A node that states more samples is not admitted; None: any number is believed.
+    #: A node that states more samples, of training or of test, is not admitted; None: any number is believed.
     max_samples: int | None = None
     #: Identity → client id.
     ids: dict[str, int] = field(default_factory=dict)
@@ -125,9 +125,10 @@ class ClientRegister:
         return int(found[1])
 
     def _check_size(self, client: int, introduction: Introduction, node: int) -> None:
-        if self.max_samples is not None and introduction.size > self.max_samples:
+        stated = max(introduction.size, introduction.tested)
+        if self.max_samples is not None and stated > self.max_samples:
             raise WireError(
-                f"node {node} ('{introduction.key}') states {introduction.size} samples, more than "
+                f"node {node} ('{introduction.key}') states {stated} samples, more than "
                 f"limits.max_samples = {self.max_samples}: refused"
             )
         if self.expected is not None and introduction.size != self.expected[client]:

@@ -29,7 +29,7 @@ from muster.selection.base import Selector, selectors
 from muster.server.limits import ClientLimits
 from muster.server.loop import Observer, Server
 from muster.server.result import Result
-from muster.signals.base import Replies, Signal
+from muster.signals.base import LARGEST, Replies, Signal
 from muster.training.base import LocalAlgorithm, LocalTraining, Plain
 from muster.training.context import TrainOutcome
 from muster.updates.filters import Filter, named
@@ -323,13 +323,16 @@ class RecordsEngine(Engine):
             try:
                 metrics = metrics_of(_checked(content))
                 weights[client] = examples_of(metrics, key)
-                rows[client] = _numbers(metrics)
+                rows[client] = _believable(_numbers(metrics))
             except Exception as error:
                 self._events.append(f"client {client} did not evaluate: {_why(error)}")
-        names = sorted(set.intersection(*(set(row) for row in rows.values())) - {key}) if rows else []
-        share = np.array([weights[client] for client in sorted(rows)], dtype=np.float64)
-        columns = {name: np.array([rows[client][name] for client in sorted(rows)]) for name in names}
-        return {name: float(column @ share / share.sum()) for name, column in columns.items()}
+        means: dict[str, float] = {}
+        for name in sorted(set().union(*rows.values()) - {key}):
+            # A client that leaves a metric out does not take it away from the others.
+            stating = [client for client in sorted(rows) if name in rows[client]]
+            share = np.array([weights[client] for client in stating], dtype=np.float64)
+            means[name] = float(np.array([rows[client][name] for client in stating]) @ share / share.sum())
+        return means
 
     def _letters(
         self, clients: Sequence[int], type: str, arrays: ArrayRecord, config: ConfigRecord
@@ -358,8 +361,7 @@ class RecordsEngine(Engine):
 
     def _trained(self, client: int, content: RecordDict, training: _UnderWay) -> Updates:
         order, metrics = training.order, metrics_of(content)
-        # Before anything is aggregated: weights are read from here.
-        self._sizes[client] = size = examples_of(metrics, self._key)
+        size = examples_of(metrics, self._key)
         movement = training.cohort.movement(client, to_vector(only_arrays(content), self._spec))
         outcome = TrainOutcome(steps=1, samples=size)
         contained = measure_on_update(
@@ -373,6 +375,8 @@ class RecordsEngine(Engine):
         )
         told = {s.name: self._value(content, s) for s in order.report if not s.in_update}
         stated = {name: getattr(outcome, name) for name in ANSWER_FIELDS}
+        # Of an answer that can be used, and before anything is aggregated: weights are read from here.
+        self._sizes[client] = size
         return Updates.of(client, size, movement, stated, reports=contained | told)
 
 
@@ -389,6 +393,16 @@ def _why(error: Exception) -> str:
     if isinstance(error, MusterError):  # the server's own mistake
         raise error
     return f"its answer cannot be judged ({type(error).__name__})"
+
+
+def _believable(metrics: dict[str, float]) -> dict[str, float]:
+    """Metrics of one client, if they leave something of the others' in a mean."""
+    for name, value in metrics.items():
+        if not abs(value) <= LARGEST:
+            raise WireError(
+                f"its metric '{printable(name)}' is {value:g}", expected=f"a number within ±{LARGEST:g}"
+            )
+    return metrics
 
 
 def _numbers(metrics: Mapping[str, Any]) -> dict[str, float]:

@@ -22,7 +22,7 @@ from muster.core.errors import MusterError
 from muster.core.parameters import ParameterSpec
 from muster.engine.task import ClientTask, Place
 from muster.privacy.described import described, rebuilt
-from muster.signals.base import Signal
+from muster.signals.base import LARGEST, Signal
 from muster.updates.table import ANSWER_FIELDS, Updates
 
 #: Raised with every change that an older node would misunderstand.
@@ -405,14 +405,15 @@ class Scores:
             raise WireError("a group has more correct samples than samples")
         if count.sum() > tested:
             raise WireError(f"the groups have {count.sum()} samples", expected=f"at most {tested}")
-        # One client's word must not take the loss of all others.
-        if not math.isfinite(loss_sum := take(record, "loss_sum", float)):
-            raise WireError(f"the field 'loss_sum' is {loss_sum}", expected="a finite number")
+        # One client's word must not take the loss of all others, nor two words together.
+        loss_sum, most = take(record, "loss_sum", float), LARGEST * tested
+        if not abs(loss_sum) <= most:
+            raise WireError(f"the field 'loss_sum' is {loss_sum:g}", expected=f"a number within ±{most:g}")
         answer = cls(confusion, loss_sum, correct, count)
         if not width:
             return answer
-        totals = _numbers(record, "totals", width)
-        of_groups = _numbers(record, "group_totals", attributes * width)
+        totals = _numbers(record, "totals", width, most)
+        of_groups = _numbers(record, "group_totals", attributes * width, most)
         if not 0 <= totals[0] <= tested:
             raise WireError(f"the client tested {totals[0]:g} samples", expected=f"at most {tested}")
         return replace(answer, totals=totals, group_totals=of_groups)
@@ -428,13 +429,13 @@ def _counts(record: ConfigRecord, key: str, count: int, most: int) -> Ints:
     return np.array(values, dtype=np.int64)
 
 
-def _numbers(record: ConfigRecord, key: str, count: int) -> Floats:
+def _numbers(record: ConfigRecord, key: str, count: int, most: float) -> Floats:
     values = record.get(key)
     if not isinstance(values, list) or len(values) != count or any(type(n) is not float for n in values):
         raise WireError(f"the field '{key}' is {_short(values)}", expected=f"{count} numbers")
     numbers = np.array(values, dtype=np.float64)
-    if not np.isfinite(numbers).all():
-        raise WireError(f"the field '{key}' has values that are not finite")
+    if not (np.abs(numbers) <= most).all():
+        raise WireError(f"the field '{key}' has values that are not within ±{most:g}")
     return numbers
 
 

@@ -54,7 +54,7 @@ def save(path: Path, experiment: str, values: State, durable: bool = True) -> No
                 os.fsync(file.fileno())
         temporary.replace(path)
         if durable:
-            _sync_folder(path.parent)
+            sync_folder(path.parent)
     except OSError as error:
         temporary.unlink(missing_ok=True)
         raise OutputError(
@@ -195,7 +195,8 @@ def _unpack(value: Any, read_array: Any) -> Any:
     raise ValueError(f"unknown kind {kind}")
 
 
-def _sync_folder(folder: Path) -> None:
+def sync_folder(folder: Path) -> None:
+    """Wait until the names in a folder are on the disk."""
     if os.name == "posix":
         descriptor = os.open(folder, os.O_RDONLY)
         try:

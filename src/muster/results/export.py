@@ -13,8 +13,9 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
@@ -73,19 +74,32 @@ _SCHEMAS = {
 
 
 def export(store: Store, runs: Sequence[Run], folder: Path, form: Format = "parquet") -> list[Path]:
-    """Write the tables of `runs` into a folder; returns the files. Only one run at a time is in memory."""
+    """Write the tables of `runs` into a folder; returns the files. Only one run at a time is in memory.
+
+    The files get their names when all are whole: nobody takes half a table for one, and earlier files stay.
+    """
+    schemas = {"rounds": _rounds_schema(store, runs), **_SCHEMAS}
+    paths = {name: folder / f"{name}.{form}" for name in ("runs", *schemas)}
+    unfinished = {name: path.with_name(f".{path.name}.{os.getpid()}.tmp") for name, path in paths.items()}
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        return _export(store, runs, folder, form)
+        _export(store, runs, unfinished, schemas, form)
+        for name, path in paths.items():
+            unfinished[name].replace(path)
     except OSError as error:
         raise OutputError(
             f"cannot write to {folder}: {error.strerror or error}", fix="choose another folder"
         ) from error
+    finally:
+        for path in unfinished.values():
+            with suppress(OSError):
+                path.unlink(missing_ok=True)
+    return list(paths.values())
 
 
-def _export(store: Store, runs: Sequence[Run], folder: Path, form: Format) -> list[Path]:
-    schemas = {"rounds": _rounds_schema(store, runs), **_SCHEMAS}
-    paths = {name: folder / f"{name}.{form}" for name in ("runs", *schemas)}
+def _export(
+    store: Store, runs: Sequence[Run], paths: dict[str, Path], schemas: dict[str, dict[str, Any]], form: Format
+) -> None:
     make_writer = _WRITERS[form]
     listing = pa.Table.from_pylist([_facts(run) for run in runs])
     with make_writer(paths["runs"], listing.schema) as writer:
@@ -107,7 +121,6 @@ def _export(store: Store, runs: Sequence[Run], folder: Path, form: Format) -> li
             }
             for name, chunks in tables.items():
                 _write(writers[name], schemas[name], run.fingerprint, list(chunks))
-    return list(paths.values())
 
 
 def _rounds_schema(store: Store, runs: Sequence[Run]) -> dict[str, Any]:

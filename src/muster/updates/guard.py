@@ -12,6 +12,7 @@ from muster.core.arrays import Floats, Vector
 from muster.core.component import Population
 from muster.core.errors import ConfigError
 from muster.core.parameters import ParameterSpec
+from muster.signals.base import LARGEST
 from muster.updates.filters import Draws, Filter, Filtered, without
 from muster.updates.table import Updates
 
@@ -21,7 +22,7 @@ _SAFE_SQUARE = 1e-30
 
 @dataclass(frozen=True)
 class Guard(Filter):
-    """Refuses updates with a wrong shape, non-finite values, or a norm beyond a bound."""
+    """Refuses updates with a wrong shape, impossible numbers, or a norm beyond a bound."""
 
     #: Longest movement of the trainable parameters that is accepted; None: any length.
     max_norm: float | None = None
@@ -39,7 +40,13 @@ class Guard(Filter):
             )
 
     def apply(self, updates: Updates, spec: ParameterSpec, draws: Draws) -> Filtered:
-        return without(updates, self.objections(updates.movements, spec))
+        found = self.objections(updates.movements, spec)
+        for name, rows in updates.extra.items():
+            # What is made of them goes to all clients, for the rest of the run.
+            within = (rows.max(axis=1) <= LARGEST) & (rows.min(axis=1) >= -LARGEST)
+            for row in np.flatnonzero(~within).tolist():
+                found.setdefault(row, f"its '{name}' has numbers that are not within ±{LARGEST:g}")
+        return without(updates, found)
 
     def objections(self, movements: Vector, spec: ParameterSpec) -> dict[int, str]:
         """Why rows must not be used, by row; rows that may be used are not in it."""

@@ -101,6 +101,16 @@ def test_only_whole_lines_are_added(tmp_path, line):
     assert list(parse(path.read_text(), "here")) == ["name=north wing"]
 
 
+def test_a_file_of_other_editors_is_read_and_continued(tmp_path, line):
+    """With a mark at its beginning, other ends of lines, and none at its end."""
+    path = tmp_path / "allowed"
+    line("name=b", "b")
+    path.write_bytes(b"\xef\xbb\xbf" + f"{line('name=a', 'a').strip()}\r\n# ours".encode())
+    assert len(AllowList(path)) == 1
+    add_client(path, "name=b", tmp_path / "b.pub")
+    assert len(AllowList(path)) == 2
+
+
 def test_a_file_that_is_not_there_or_not_text(tmp_path):
     with pytest.raises(ConfigError, match="No such file"):
         AllowList(tmp_path / "nowhere")

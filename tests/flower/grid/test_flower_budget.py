@@ -93,6 +93,17 @@ def test_a_damaged_account_is_not_begun_anew(budget, tmp_path, text):
     assert (tmp_path / "book.json").read_text() == text
 
 
+def test_a_power_cut_does_not_bring_back_an_older_account(budget, tmp_path, monkeypatch):
+    """The new file's name must be on the disk too, before anything is told."""
+    synced: list[dict[str, int]] = []
+    monkeypatch.setattr(
+        "muster.flower.budget.sync_folder",
+        lambda folder: synced.append(json.loads((folder / "book.json").read_text())),
+    )
+    budget(1.0).spend([noisy(0.5)])
+    assert synced == [{"0.5": 1}]
+
+
 def test_an_account_that_cannot_be_written_lets_nothing_out(tmp_path):
     with pytest.raises(ConfigError, match="cannot be written"):
         EpsilonBudget(1.0, str(tmp_path / "nowhere" / "book.json")).spend([noisy(1.0)])

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from flwr.app import Message
+from flwr.app import Array, Message
 
 from muster.config.flower import FlowerOptions
 from muster.core.errors import ConfigError, EngineError
@@ -72,8 +72,8 @@ def test_a_huge_count_is_seen_through_by_the_work_that_it_would_take(tiny, grid_
 
 def test_a_consistent_liar_is_bounded_by_the_median(tiny, grid_of):
     """It claims as much work as its count asks for: only a bound on counts or weights helps."""
-    lie = claiming(10**9, samples=10**9)
     free = tiny(rounds=1, **OWN)
+    lie = claiming(10**9, samples=10**9, steps=10**9 // free.training["batch_size"])
     weights = run_on_grid(grid_with_a_liar(grid_of, free, lie), free).records[0].trainings[0].weights
     assert weights[1] > 0.999
     limited = tiny(rounds=1, limits={"max_samples_over_median": 2}, **OWN)
@@ -97,6 +97,75 @@ def test_beyond_the_absolute_bound_a_node_is_not_taken_in_and_that_is_said(tiny,
     result = run_on_grid(grid_with_a_liar(grid_of, two, claiming(1001)), two)
     assert result.history.clients == 2
     assert any("limits.max_samples" in event for event in result.records[0].events)
+
+
+def test_the_bound_holds_for_test_samples_too(tiny, grid_of):
+    """Where clients evaluate, each counts as much as the test samples that it states."""
+    experiment = tiny(rounds=1, limits={"max_samples": 1000}, **OWN)
+
+    def change(reply: Message) -> Message:
+        if reply.metadata.message_type == wire.REGISTER:
+            reply.content.config_records[wire.RECORD]["tested"] = 10**9
+        return reply
+
+    with pytest.raises(EngineError, match=r"states 1000000000 samples, more than limits\.max_samples = 1000"):
+        run_on_grid(grid_with_a_liar(grid_of, experiment, change), experiment)
+
+
+def test_samples_need_the_steps_to_train_on_them(tiny, grid_of):
+    """FedNova, and signals per step, would take few steps for a client that goes far with each."""
+    experiment = tiny(rounds=1, training={"batch_size": 7}, **OWN)
+    result = run_on_grid(grid_with_a_liar(grid_of, experiment, claiming(40, steps=5)), experiment)
+    assert "it trained on 40 samples in 5 steps, but a step has at most 7" in result.rejected[0][2]
+
+
+@pytest.mark.parametrize("claimed", [1e17, 1e-300, 1.0])
+def test_local_work_must_be_what_the_steps_add_up_to(tiny, grid_of, claimed):
+    """FedNova multiplies everybody's movements by the mean work, and each client's by the inverse of its own."""
+    training = {"lr": 0.1, "momentum": 0.5, "epochs": 2, "batch_size": 7}
+    experiment = tiny(rounds=2, aggregation={"method": "fednova"}, training=training, **OWN)
+
+    def change(reply: Message) -> Message:
+        if reply.metadata.message_type == wire.TRAIN:
+            record: Any = reply.content[wire.RECORD]
+            record["values"] = number_bytes(np.array([claimed]))
+        return reply
+
+    result = run_on_grid(grid_with_a_liar(grid_of, experiment, change), experiment)
+    assert [record.trainings[0].clients for record in result.records] == [[0, 2]] * 2
+    assert f"its 'local_progress' is {claimed:g}, but its steps amount to 2" in result.rejected[0][2]
+
+
+@pytest.mark.parametrize("credit", ["batches", "epoch"])
+@pytest.mark.parametrize("optimizer_state", ["fresh", "kept"])
+def test_honest_work_after_a_probe_is_believed(six, grid_of, credit, optimizer_state):
+    probe = {"credit": credit, "optimizer_state": optimizer_state}
+    experiment = six(
+        selection={"method": "probe-fairness", "clients_per_round": 3, **probe},
+        aggregation={"method": "fednova"},
+        algorithm={"method": "fedprox", "mu": 0.1},
+        training={"lr": 0.05, "momentum": 0.9, "epochs": 2, "batch_size": 8, "weight_decay": 0.01},
+    )
+    result = run_on_grid(grid_of(experiment), experiment)
+    assert not result.rejected
+    assert all(record.trainings[0].clients for record in result.records)
+
+
+def test_after_a_probe_the_rest_of_the_training_is_still_due(six, grid_of):
+    selection = {"method": "probe-fairness", "clients_per_round": 6}
+    experiment = six(selection=selection, training={"lr": 0.05, "epochs": 3, "batch_size": 8})
+    grid = grid_of(experiment)
+
+    def change(reply: Message) -> Message:
+        if reply.metadata.message_type == wire.TRAIN:
+            reply.content.config_records[wire.RECORD].update(samples=0, steps=0)
+        return reply
+
+    grid.change[grid.get_node_ids()[0]] = change
+    result = run_on_grid(grid, experiment)
+    assert {why.split(",")[0] for _, _, why in result.rejected} == {
+        "its answer was refused: it trained on 0 samples"
+    }
 
 
 def test_steps_of_a_probe_that_nobody_asked_for_are_no_excuse(tiny, grid_of):
@@ -136,6 +205,24 @@ def test_an_answer_weighs_what_its_client_stated_when_it_got_the_order(tiny, gri
     engine._registry.sizes[1] = 10**9
     assert engine.population.sizes[1] == 10**9
     assert [int(part.sizes[0]) for part in engine.collect()] == [40, 40, 40]
+
+
+def test_a_control_variate_that_is_no_number_does_not_reach_the_others(tiny, grid_of):
+    """Every later order carries the mean of all variates: one NaN would end the training of all."""
+    scaffold = {"aggregation": {"method": "scaffold"}, "algorithm": {"method": "scaffold"}}
+    experiment = tiny(rounds=3, **OWN, **scaffold)
+
+    def change(reply: Message) -> Message:
+        if reply.metadata.message_type == wire.TRAIN:
+            arrays = reply.content.array_records[wire.ARRAYS]
+            arrays["control_change"] = Array(np.full_like(arrays["control_change"].numpy(), np.nan))
+        return reply
+
+    result = run_on_grid(grid_with_a_liar(grid_of, experiment, change), experiment)
+    assert [record.trainings[0].clients for record in result.records] == [[0, 2]] * 3
+    assert {why for _, _, why in result.rejected} == {
+        "its 'control_change' has numbers that are not within ±1e+18"
+    }
 
 
 def test_no_server_can_spoil_a_nodes_data(six, grid_of):

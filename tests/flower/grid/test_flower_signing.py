@@ -88,7 +88,8 @@ def test_vectors_names_of_records_and_their_kinds_count():
     array = plain.array_records[wire.ARRAYS]["model"]
     described = ArrayRecord({"model": Array("float32", (1, 2), array.stype, array.data)})
     lying = RecordDict({wire.RECORD: plain[wire.RECORD], wire.ARRAYS: described})
-    all_of_them = [plain, message({"a": 1}, (1.0, 3.0)), renamed, measured, without, lying]
+    listed = message({"a": [1]})  # a list of one number is not the number
+    all_of_them = [plain, message({"a": 1}, (1.0, 3.0)), renamed, measured, without, lying, listed]
     assert len({digest(content) for content in all_of_them}) == len(all_of_them)
 
 

@@ -271,6 +271,27 @@ def test_the_server_may_evaluate(grid, initial):
     assert not [m for m in grid.log if m.metadata.message_type == "evaluate"]
 
 
+@pytest.mark.parametrize("said", [np.nan, np.inf, 1e300, None])
+def test_one_client_does_not_take_a_metric_from_the_others(grid, initial, said):
+    """None: it leaves the metric out."""
+    strategy = MusterStrategy(RandomSelection(clients_per_round=CLIENTS))
+
+    def change(reply: Message) -> Message:
+        if reply.metadata.message_type == "evaluate":
+            metrics = reply.content.metric_records["metrics"]
+            if said is None:
+                del metrics["accuracy"]
+            else:
+                metrics["accuracy"] = said
+        return reply
+
+    grid.change[min(grid.online)] = change
+    end = strategy.start(grid, initial, 1, train_config=CONFIG)
+    assert 0 < end.result.final() <= 1
+    refused = [e for e in end.result.records[0].events if "did not evaluate: its metric 'accuracy' is" in e]
+    assert len(refused) == (said is not None)
+
+
 #: An array whose bytes say that they are 2^46 numbers.
 ENDLESS = Array(np.zeros(10, np.float32))
 ENDLESS.data = ENDLESS.data.replace(b"(10,), }" + b" " * 12, b"(70368744177664,), }")

@@ -232,6 +232,8 @@ def test_evaluations_travel_and_are_checked():
         ({"group_count": [5, 5]}, "groups have 10 samples"),
         ({"loss_sum": float("nan")}, "'loss_sum' is nan"),
         ({"loss_sum": float("inf")}, "'loss_sum' is inf"),
+        ({"loss_sum": 1e308}, "'loss_sum' is 1e+308"),  # two of them would be infinite
+        ({"loss_sum": -1e308}, "'loss_sum' is -1e+308"),
     ],
 )
 def test_evaluations_that_nobody_can_have_made_are_refused(wrong, why):
