@@ -69,8 +69,8 @@ class DiversityScore(Selector):
             ]
         if self.alpha == 1:
             return [
-                "diversity-score does not look at how clients differ here: with alpha = 1 only their own diversity "
-                "counts"
+                "diversity-score does not look at how clients differ here: with alpha = 1 only their own "
+                "diversity counts"
             ]
         if self.alpha == 0:
             return [
