@@ -63,12 +63,53 @@ def test_nobody_is_unusual_among_equals():
     assert most_unusual(of([[3, 3], [6, 6]])) == []
 
 
-def test_chance_divergence_is_what_samples_of_one_distribution_have():
+@pytest.mark.parametrize(
+    ("sizes", "pooled"),
+    [
+        ([40, 100, 400], np.full(5, 0.2)),
+        ([8, 20, 50], np.array([0.6, 0.3, 0.1])),
+        # Fewer samples than classes: the first order, (classes − 1)/(8n), is half as much again, and more.
+        ([30, 200], np.full(1000, 0.001)),
+        ([30], np.geomspace(1, 1e-4, 80)),
+    ],
+    ids=["many samples", "few samples", "1000 classes", "some classes are rare"],
+)
+def test_chance_divergence_is_what_samples_of_one_distribution_have(sizes, pooled):
+    rng, shares = np.random.default_rng(0), pooled / pooled.sum()
+    all_sizes = np.repeat(sizes, 2000)
+    drawn = np.concatenate([rng.multinomial(size, shares, size=2000) for size in sizes])
+    seen = js_divergence(drawn, shares[None], "bits").mean()
+    assert chance_divergence(all_sizes, pooled) == pytest.approx(seen, rel=0.05)
+
+
+def test_many_classes_hide_no_skew():
+    """50 clients of 200 samples, 1000 classes: drawn alike, or each from 50 classes of its own."""
     rng = np.random.default_rng(0)
-    sizes = np.repeat([40, 100, 400], 2000)
-    drawn = np.array([rng.multinomial(size, np.full(5, 0.2)) for size in sizes])
-    seen = js_divergence(drawn, np.full((1, 5), 0.2), "bits").mean()
-    assert chance_divergence(sizes, 5) == pytest.approx(seen, rel=0.05)
+    alike = of(rng.multinomial(200, np.full(1000, 0.001), size=50))
+    own = [np.append(rng.multinomial(200, np.full(50, 0.02)), np.zeros(950, dtype=int)) for _ in range(50)]
+    apart = of([np.roll(labels, 20 * client) for client, labels in enumerate(own)])
+    assert most_unusual(alike) == []
+    assert "nearly alike" in findings(alike)
+    assert len(most_unusual(apart)) == 5
+    assert "Clients have different labels" in findings(apart)
+
+
+@pytest.mark.parametrize(
+    ("table", "cohort", "said", "unsaid"),
+    [
+        ([[50, 50]], 1, "There is one client", "smaller cohort"),
+        ([[50, 50]], 1, "nothing to aggregate", "alike"),
+        (np.eye(10) * 100, 10, "Together they are as even as all data (GCI 0.00)", "rare classes"),
+        (np.eye(10) * 100, 10, "gap between aggregators", "same mix"),
+        (np.eye(10) * 100, 2, "can be balanced together", "rare classes stay rare"),
+        ([[100, 100, 0]] * 29 + [[100, 100, 40]], 3, "rare classes stay rare", "can be balanced together"),
+    ],
+)
+def test_advice_fits_who_takes_part(table, cohort, said, unsaid):
+    inspection = inspect(of(np.array(table, dtype=int)), cohort=cohort)
+    text = " ".join(f"{one.finding}. {one.text}" for one in inspection.advice)
+    assert said in text
+    assert unsaid not in text
 
 
 def test_similar_clients_come_next_to_each_other():

@@ -354,7 +354,7 @@ def test_a_league_from_end_to_end(league, tmp_path, guest):
         "### Besides accuracy",
         "### Chosen options",
         "`muster league`",
-        "the seeds 100",
+        "the seed 100,",
         "not here",
         "page-problems.md",
     ):
@@ -412,13 +412,25 @@ def test_the_evidence_has_differences_to_the_baseline_and_every_federation(told)
 
 def test_the_page_says_first_what_follows(told, tmp_path):
     page = write_page(told, tmp_path / "page.md", "muster league").read_text()
-    answer = page.split("## Selection")[0]
+    answer = page.split("\n## Selection\n")[0]
+    # +10.0 in both problems: Terraform is what to try, with its price in disclosure and the part of chance.
+    assert "- Which to take: try `terraform` (+10.0 [+10.0, +10.0] points; clients tell nothing)" in answer
+    assert "of 2 methods, 0.1 would by chance alone" in answer
     assert "above zero: `terraform` +10.0" in answer
     assert "clearly worse in none: `terraform` (2 of 2)" in answer
-    assert "Selection: 3 methods, compared with `random`." in answer
+    assert "### Selection: which method?\n\n3 methods, compared with `random`." in answer
     assert "| alpha 1.0 | 2 | 12 × " in answer
     assert "fedcs" in page.split("Without a rank")[1].split(".")[0]
     assert "interval over problems (Student's)" in page
+
+
+def test_where_nobody_gains_the_baseline_is_what_to_take(league, tell, tmp_path):
+    outcome = tell(plan(league, "smoke"), {"random": 0.5, "terraform": 0.5, "fedcs": 0.4})
+    page = write_page(outcome, tmp_path / "page.md", "muster league").read_text()
+    assert "- Which to take: `random`. On average over problems no method gained over it clearly.\n" in page
+    assert "try what was clearly better" not in page, "nobody was, anywhere"
+    assert "| none | none |" in page, "no gain is the largest"
+    assert "`random` is number" not in page, "it is among the first three"
 
 
 def test_problems_with_other_numbers_of_seeds_are_judged_with_theirs(tell, tmp_path):
@@ -446,7 +458,7 @@ def test_a_page_of_aggregators_speaks_of_aggregation(tell, tmp_path):
     planned = plan(from_values(VALUES | {"tables": [*VALUES["tables"], table]}), "smoke", tables=["Aggregation"])
     outcome = tell(planned, {"fedavg": 0.5, "median": 0.6})
     page = write_page(outcome, tmp_path / "league-aggregation.md", "muster league --table Aggregation").read_text()
-    assert page.startswith("# The little: Aggregation, smoke\n")
+    assert page.startswith("# The league 'little': Aggregation, smoke\n")
     assert "2 methods, compared with `fedavg`, all with `random` selection." in page
     assert "### Gains over fedavg" in page
     assert "Ranks are the same at equal rounds" in page

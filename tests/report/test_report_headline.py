@@ -171,3 +171,23 @@ def test_a_picture_shows_itself(made):
 def test_hardly_anything_to_show(made, accuracies):
     assert "rounds" in made(accuracies=accuracies)._repr_html_()
     assert repr(made(accuracies=accuracies))
+
+
+def test_a_best_that_has_trained_more_is_judged_at_equal_work_too(run_of):
+    """`busy` trains twice as many clients a round: at the end 0.9, after as many trainings as `calm` only 0.5."""
+    runs = [run_of("calm", seed, [0.3, 0.5, 0.6, 0.7], selections=[[0, 1]] * 4) for seed in range(2)]
+    runs += [run_of("busy", seed, [0.4, 0.5, 0.8, 0.9], selections=[[0, 1, 2, 3]] * 4) for seed in range(2)]
+    ((first, *others),) = headlines(compare(runs))
+    assert first.startswith("busy is best with 90.0 %")
+    assert others[-1] == (
+        "Not at equal work: busy has trained 2.00 times as many clients as the method with the fewest; after "
+        "equally many calm is best with 70.0 %, and busy has 50.0 %."
+    )
+    ((_, *others),) = headlines(compare(runs, Options(at="client_trainings")))
+    assert "equal work" not in " ".join(others)
+
+
+def test_equal_runs_are_not_said_to_be_ahead(run_of):
+    ((first, second),) = headlines(compare([run_of(name, seed, [0.5]) for name in "ab" for seed in range(3)]))
+    assert first == "a and b share the first place: 50.0 %."
+    assert second == "a and b are equal in every seed."

@@ -104,6 +104,9 @@ def test_a_selection_that_is_another_one(tiny, selection, reference):
         ({"method": "fedbuff", "weights": "samples"}, {"method": "fedavg"}),
         ({"method": "fedasync", "server_lr": 0.5}, EQUAL | {"server_lr": 0.5}),
         ({"method": "refl"}, EQUAL),
+        ({"method": "multi-krum", "attackers": 0, "keep": 1}, {"method": "krum", "attackers": 0}),
+        ({"method": "fedavg", "max_weight": 0.1}, EQUAL),
+        ({"method": "simprox", "lam": 0.0, "threshold": 0.1}, {"method": "simprox", "lam": 0.0, "threshold": 1.0}),
     ],
     ids=lambda options: options["method"],
 )
@@ -199,7 +202,7 @@ def test_without_its_term_it_is_plain_training(tiny, method):
 @pytest.mark.parametrize(
     ("options", "other"),
     [
-        ({"method": "hics"}, {"gamma": 0.0, "lam": 0.0, "groups": 2}),
+        ({"method": "hics"}, {"gamma": 1.0, "lam": 0.0, "groups": 2}),
         ({"method": "astrafl"}, {"homogeneity": "entropy", "loss": "rate", "max_clusters": 2}),
         ({"method": "high-loss", "signal": "last_train_loss"}, {"method": "hics"}),
     ],
@@ -235,18 +238,21 @@ def test_the_probe_does_not_matter_where_as_many_are_probed_as_chosen():
         {"method": "cluster", "groups": 1, "clients_per_round": 3},
         {"method": "size-weighted", "clients_per_round": 3},
         {"method": "dirichlet-participation", "gamma": float("inf"), "clients_per_round": 3},
+        {"method": "dirichlet-participation", "redraw": "every_round", "clients_per_round": 3},
+        {"method": "fedcor", "warmup": 1, "interval": 50, "epsilon": 1.0, "clients_per_round": 3},
+        {"method": "oracle", "clients_per_round": 1},
     ],
-    ids=lambda options: options["method"],
+    ids=str,
 )
 def test_random_in_distribution(options):
     """Not the same draws as random selection, but the same chances for everybody, whatever clients answer."""
     selector, federation = _built(options), FakeFederation(6, sizes=[50] * 6, rounds=10**6)
     assert "random selection" in " ".join(selector.cautions(federation.population))
-    counts = np.zeros(6)
+    counts, expected = np.zeros(6), 600 * options["clients_per_round"] / 6
     for _ in range(600):
         counts[federation.play(selector).trained] += 1
-    assert counts.sum() == 1800
-    assert abs(counts - 300).max() < 5 * np.sqrt(600 * 0.25), "five standard deviations"
+    assert counts.sum() == 6 * expected
+    assert abs(counts - expected).max() < 5 * np.sqrt(expected * (1 - expected / 600)), "five standard deviations"
 
 
 def test_always_the_same_clients():
@@ -256,6 +262,44 @@ def test_always_the_same_clients():
     )
     assert "always trains the same 3 clients" in " ".join(selector.cautions(federation.population))
     assert len({tuple(federation.play(selector).trained.tolist()) for _ in range(6)}) == 1
+
+
+@pytest.mark.parametrize("method", ["oort", "pisces"])
+@pytest.mark.parametrize("options", [{"exploration": 0.0}, {"exploration_decay": 0.0}], ids=str)
+def test_without_exploration_nobody_new_has_a_turn(method, options):
+    def trained(least):
+        own = {"method": method, "clients_per_round": 3, "exploration_min": least, **options}
+        selector, federation = _built(own), FakeFederation(9, rounds=20)
+        said = "tries no new clients" in " ".join(selector.cautions(federation.population))
+        return said, len({client for _ in range(20) for client in federation.play(selector).trained.tolist()})
+
+    assert trained(0.0) == (True, 3)
+    said, different = trained(0.4)
+    assert not said
+    assert different > 3
+
+
+@pytest.mark.parametrize("options", [{"gap": 1}, {}], ids=["asked for", "a quarter of 7 rounds"])
+def test_where_everybody_is_forced_in_the_probe_does_not_matter(options):
+    played = []
+    for beta in (0.1, 0.9):
+        selector = _built({"method": "probe-fairness", "clients_per_round": 4, "beta": beta, **options})
+        federation = FakeFederation(12, rounds=7)
+        assert "makes no use of its probes" in " ".join(selector.cautions(federation.population))
+        assert not _built({"method": "probe-fairness", "clients_per_round": 4, "gap": 2}).cautions(
+            federation.population
+        )
+        played.append([federation.play(selector).trained.tolist() for _ in range(7)])
+    assert played[0] == played[1]
+
+
+def test_tiers_that_are_smaller_than_a_cohort():
+    federation = FakeFederation(12, rounds=20)
+    small, enough = (_built({"method": "tifl", "clients_per_round": 4, "tiers": tiers}) for tiers in (4, 3))
+    assert "whole tiers here: 4 tiers of 12 clients have at most 3" in " ".join(
+        small.cautions(federation.population)
+    )
+    assert not enough.cautions(federation.population)
 
 
 @pytest.mark.parametrize("method", ["clustered-size", "clustered-similarity"])
@@ -288,6 +332,9 @@ def test_a_limit_that_nobody_reaches():
         ({"method": "tifl", "tiers": 1}, "tifl is random selection"),
         ({"method": "refl", "candidates": 4}, "refl is random selection"),
         ({"method": "hics", "groups": 1}, "makes no use of its estimates"),
+        ({"method": "hics", "gamma": 0.0}, "hics prefers no group"),
+        ({"method": "diversity-score", "alpha": 1.0}, "does not look at how clients differ"),
+        ({"method": "diversity-score", "alpha": 0.0}, "does not look at clients' own diversity"),
         ({"method": "power-of-choice", "d": 20}, "power-of-choice is high-loss"),
         ({"method": "cluster", "groups": 20}, "cluster is nearly random selection"),
         ({"method": "hcsfed", "groups": 1, "ratio": 1.0}, "hcsfed makes no clusters"),
@@ -307,7 +354,8 @@ def test_options_that_leave_nothing_to_choose_by(options, words):
     others: dict[str, dict[str, Any]] = {
         "tifl": {"tiers": 2},
         "refl": {"candidates": 5},
-        "hics": {"groups": 2},
+        "hics": {"groups": 2, "gamma": 4.0},
+        "diversity-score": {"alpha": 0.5},
         "power-of-choice": {"d": 19},
         "cluster": {"groups": 19},
         "hcsfed": {"groups": 2, "ratio": 1.0},

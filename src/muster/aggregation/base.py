@@ -108,9 +108,14 @@ class Aggregator(Component):
             raise ConfigError(f"{type(self).__name__}: {option} is {getattr(self, option)}", expected=expected)
 
     def cautions(self, population: Population) -> list[str]:
-        if population.cohort != 1 or self.streaming:
-            return []
-        return [f"{aggregators.name_of(self)} has nothing to compare: it gets one update at a time"]
+        name, cohort = aggregators.name_of(self), population.cohort
+        if cohort == 1:
+            return [] if self.streaming else [f"{name} has nothing to compare: it gets one update at a time"]
+        if cohort is not None and self.max_weight is not None and self.max_weight * cohort <= 1:
+            return [
+                f"{name} weights all clients alike here: of {cohort} none may have more than {self.max_weight:g}"
+            ]
+        return []
 
     def prepare(self, population: Population) -> None:
         """Learn the population: before round 1, and again before a round that clients have joined in."""

@@ -113,6 +113,8 @@ class MultiKrum(NeighbourAggregator):
         cohort = population.cohort
         if not found and cohort is not None and self.kept(cohort) >= cohort:
             return ["multi-krum is fedavg with equal weights here: all clients are kept"]
+        if not found and self.keep == 1:
+            return ["multi-krum is krum here: one client is kept"]
         return found
 
     def kept(self, updates: int) -> int:

@@ -161,6 +161,11 @@ class SimProx(DiscountingAggregator):
         self.require("sketch", self.sketch is None or self.sketch >= 1, "at least 1")
         self.require("memory_limit_mb", self.memory_limit_mb >= 0, "zero or a positive number")
 
+    def cautions(self, population: Population) -> list[str]:
+        if self.lam == 0:
+            return ["simprox makes no use of directions here: with lam = 0 only distances between models count"]
+        return super().cautions(population)
+
     def aggregate(self, current: Vector, updates: Updates, spec: ParameterSpec) -> Aggregated:
         movements, base = updates.movements[:, spec.trainable], current[spec.trainable]
         shifts = Shifts(*updates.drift_rows(spec.trainable)) if updates.staleness.any() else None

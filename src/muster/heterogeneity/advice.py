@@ -24,8 +24,7 @@ STRONG = 0.3
 MANY_CLIENTS = 0.2
 #: Above this all data together count as skewed: about a split of 70 to 30.
 GLOBAL = 0.1
-#: Clients' labels differ from all data by this many bits on average, and by this many times what chance would
-#: give.
+#: Clients' labels differ from all data by this many bits on average, and beyond chance: see `beyond_chance`.
 LABEL_SKEW, BEYOND_CHANCE = 0.1, 2.0
 #: Below this many bits, or below chance, clients are alike.
 ALIKE = 0.02
@@ -71,18 +70,37 @@ class FederationFacts:
     @property
     def differ(self) -> bool:
         """Whether clients differ by more than chance: on average, or in what a few of them alone have."""
-        return self.concentrated or self.group_divergence >= max(ALIKE, BEYOND_CHANCE * self.group_chance)
+        return self.concentrated or self.group_divergence >= max(ALIKE, beyond_chance(self.group_chance))
 
     @property
     def choice(self) -> bool:
         """Whether cohorts can differ at all: clients do, and not all take part."""
         return self.differ and self.cohort < len(self.sizes)
 
+    @property
+    def no_choice(self) -> str:
+        return why_no_choice(len(self.sizes), self.cohort)
+
 
 #: Of methods that mix clients by their skews: what they would have to guess is known here.
 KNOWN_ATTRIBUTES = 'Clients know their attributes: `feddiverse` can take them as they are (`estimate = "true"`).'
-#: Where choosing clients is of no use.
-NO_CHOICE = "Every cohort has the same mix, but for chance, so no selection can change it."
+
+
+def beyond_chance(bits: float) -> float:
+    """Divergences that chance does not explain: twice what it gives, or `LABEL_SKEW` more if that is less.
+
+    None is above one bit, and where classes are many and samples few, chance alone gives more than half of it.
+    """
+    return min(BEYOND_CHANCE * bits, bits + LABEL_SKEW)
+
+
+def why_no_choice(clients: int, cohort: int) -> str:
+    """Why choosing clients is of no use, where it is not."""
+    if clients == 1:
+        return "There is one client, so there is nothing to select."
+    if cohort == clients:
+        return "All clients take part in every round, so there is nothing to select."
+    return "Every cohort has the same mix, but for chance, so no selection can change it."
 
 
 @dataclass(frozen=True)
@@ -120,7 +138,7 @@ def spurious_correlation(facts: FederationFacts) -> Advice | None:
         whole = (
             f"Over all data it nearly cancels out (GSC {overall:.2f}): a well-mixed cohort is nearly free of it."
         )
-    remedy = f"{whole} {KNOWN_ATTRIBUTES}" if facts.choice else NO_CHOICE
+    remedy = f"{whole} {KNOWN_ATTRIBUTES}" if facts.choice else facts.no_choice
     return Advice(
         f"Strong spurious correlation in {many:.0%} of clients",
         f"Models tend to learn the attribute instead of the class: judge by worst-group accuracy. {remedy}",
@@ -152,7 +170,7 @@ def uneven_groups(facts: FederationFacts) -> Advice | None:
     table = np.asarray(facts.pooled)
     smallest = np.unravel_index(int(np.argmin(np.where(table > 0, table, np.inf))), table.shape)
     often, seldom = (facts.group_name(uneven.label, value) for value in (uneven.most, uneven.least))
-    remedy = KNOWN_ATTRIBUTES if facts.choice else NO_CHOICE
+    remedy = KNOWN_ATTRIBUTES if facts.choice else facts.no_choice
     return Advice(
         f"One class is {uneven.ratio:.1f} times as frequent with one attribute value as with another",
         f"Of its attribute value's samples, {uneven.high:.0%} are {often}, and {uneven.low:.0%} {seldom}: the "
@@ -215,7 +233,7 @@ def attribute_imbalance(facts: FederationFacts) -> Advice | None:
     where = f"in {many:.0%} of clients" if many >= MANY_CLIENTS else "in all data"
     return Advice(
         f"High attribute imbalance {where} (GAI {overall:.2f})",
-        f"{rare}: judge by worst-group accuracy. " + (KNOWN_ATTRIBUTES if facts.choice else NO_CHOICE),
+        f"{rare}: judge by worst-group accuracy. " + (KNOWN_ATTRIBUTES if facts.choice else facts.no_choice),
     )
 
 
@@ -223,15 +241,26 @@ def class_imbalance_of_clients(facts: FederationFacts) -> Advice | None:
     many = strong_share(facts.triplets[:, 0])
     if many < MANY_CLIENTS:
         return None
-    if not facts.choice:
+    finding, overall = f"High class imbalance in {many:.0%} of clients", facts.metrics["GCI"]
+    if not facts.differ:
         return Advice(
-            f"High class imbalance in {many:.0%} of clients",
-            f"{NO_CHOICE} Report macro F1 as well as accuracy, and weight or collect samples of rare classes.",
+            finding,
+            f"{facts.no_choice} Report macro F1 as well as accuracy, and weight or collect samples of rare "
+            "classes.",
+        )
+    if not facts.choice:
+        together = f"Together they are as even as all data (GCI {overall:.2f})."
+    elif overall < GLOBAL:
+        together = "Clients of different classes can be balanced together, in a cohort or over rounds."
+    else:
+        together = (
+            "Clients of different classes can even each other out, in a cohort or over rounds, but rare classes "
+            f"stay rare: all data together are imbalanced too (GCI {overall:.2f})."
         )
     return Advice(
-        f"High class imbalance in {many:.0%} of clients",
-        "Clients of different classes can be balanced together, in a cohort or over rounds. Models of single "
-        "clients drift towards their own classes, the more the longer they train between two rounds.",
+        finding,
+        f"{together} Models of single clients drift towards their own classes, the more the longer they train "
+        "between two rounds.",
     )
 
 
@@ -245,22 +274,23 @@ def class_imbalance_of_all(facts: FederationFacts) -> Advice | None:
         + (
             "Selection can even out cohorts, but cannot make up for samples that no client has."
             if facts.choice
-            else NO_CHOICE
+            else facts.no_choice
         ),
     )
 
 
 def label_skew(facts: FederationFacts) -> Advice | None:
-    if facts.divergence < max(LABEL_SKEW, BEYOND_CHANCE * facts.chance):
+    if facts.divergence < max(LABEL_SKEW, beyond_chance(facts.chance)):
         return None
     return Advice(
         f"Clients have different labels ({facts.divergence:.2f} bits from all data, {facts.chance:.3f} by chance)",
-        "Expect a gap between methods, and slow progress with many local epochs.",
+        f"Expect a gap between {'methods' if facts.choice else 'aggregators and local algorithms'}, and slow "
+        "progress with many local epochs.",
     )
 
 
 def alike(facts: FederationFacts) -> Advice | None:
-    if facts.differ:
+    if facts.differ or len(facts.sizes) == 1:
         return None
     return Advice(
         f"Clients are nearly alike ({facts.group_divergence:.3f} bits from all data, {facts.group_chance:.3f} by "
@@ -273,6 +303,12 @@ def alike(facts: FederationFacts) -> Advice | None:
 def everybody(facts: FederationFacts) -> Advice | None:
     if facts.cohort < len(facts.sizes):
         return None
+    if len(facts.sizes) == 1:
+        return Advice(
+            "There is one client",
+            "There is nothing to select and nothing to aggregate: this is training on one machine "
+            '(`training.mode = "centralised"`).',
+        )
     return Advice(
         f"All {len(facts.sizes)} clients take part in every round"
         if len(facts.sizes) > 1

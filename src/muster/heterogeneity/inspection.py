@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from importlib import import_module
 from typing import TYPE_CHECKING
 
 import numpy as np
 from scipy.cluster.hierarchy import leaves_list, linkage
 from scipy.spatial.distance import squareform
-from scipy.stats import chi2
+from scipy.special import xlogy
+from scipy.stats import chi2, poisson
 
 from muster.core.arrays import Floats, Ints
 from muster.core.errors import ConfigError
@@ -116,10 +118,10 @@ def inspect(counts: Counts | FederatedData, cohort: int | None = None) -> Inspec
         holders=np.count_nonzero(histograms, axis=0),
         cohort=cohort,
         divergence=divergences["Jensen–Shannon (bits)"].mean,
-        chance=chance_divergence(sizes, int(np.count_nonzero(histograms.sum(axis=0)))),
+        chance=chance_divergence(sizes, histograms.sum(axis=0)),
         class_names=[counts.class_name(label) for label in range(table.shape[1])],
         group_divergence=float(to_pooled(flat).mean() / np.log(2)),
-        group_chance=chance_divergence(sizes, int(np.count_nonzero(flat.sum(axis=0)))),
+        group_chance=chance_divergence(sizes, flat.sum(axis=0)),
         pooled=table.sum(axis=0).astype(np.float64) if counts.has_attributes else None,
         group_name=counts.group_name,
         concentrated=concentrated(flat, cohort),
@@ -142,14 +144,16 @@ def inspect(counts: Counts | FederatedData, cohort: int | None = None) -> Inspec
 def most_unusual(counts: Counts, most: int = MAX_UNUSUAL) -> list[Unusual]:
     """The clients whose groups (classes, without attributes) differ most from all data, the most unusual first.
 
-    Only those that chance would not make unusual: no mix of a handful of samples is. By chance, 8n times the
-    divergence in nats is distributed about as χ² with one degree of freedom less than there are groups.
+    Only those that chance would not make unusual: no mix of a handful of samples is. By chance, divergences are
+    distributed about as χ² with one degree of freedom less than there are groups, scaled to the right mean; where
+    groups are many and samples few, they are closer to it, and clients are named more seldom than might be.
     """
     flat = counts.table.reshape(len(counts.table), -1)
     divergence = to_pooled(flat) / np.log(2)
     groups = int(np.count_nonzero(flat.sum(axis=0)))
-    by_chance = chance_divergences(counts.sizes, groups)
-    chance = chi2.sf(8 * np.log(2) * counts.sizes * divergence, max(1, groups - 1))
+    by_chance = chance_divergences(counts.sizes, flat.sum(axis=0))
+    freedom = max(1, groups - 1)
+    chance = chi2.sf(freedom * divergence / np.where(by_chance > 0, by_chance, np.inf), freedom)
     pooled = flat.sum(axis=0) / flat.sum()
     found = []
     order = np.argsort(by_chance - divergence, kind="stable")
@@ -166,15 +170,38 @@ def most_unusual(counts: Counts, most: int = MAX_UNUSUAL) -> list[Unusual]:
     return found
 
 
-def chance_divergence(sizes: Floats, classes: int) -> float:
+def chance_divergence(sizes: Floats, pooled: Floats) -> float:
     """Mean divergence (Jensen–Shannon, bits) of random samples of these sizes from what they are drawn from."""
-    return float(chance_divergences(sizes, classes).mean())
+    return float(chance_divergences(sizes, pooled).mean())
 
 
-def chance_divergences(sizes: Floats, classes: int) -> Floats:
-    """The same for each size: (classes − 1)/(8n) nats to first order, and never more than one bit."""
-    nats = (classes - 1) / (8 * np.asarray(sizes, dtype=np.float64))
-    return np.asarray(np.minimum(nats / np.log(2), 1.0))
+def chance_divergences(sizes: Floats, pooled: Floats) -> Floats:
+    """The same for each size; `pooled`: the counts of all data.
+
+    To first order (classes − 1)/(8n) nats, which is much too large where clients have fewer samples than there are
+    classes: so class by class, as if counts were Poisson's.
+    """
+    share = np.asarray(pooled, dtype=np.float64)[np.asarray(pooled) > 0] / np.sum(pooled)
+    distinct, place = np.unique(np.asarray(sizes, dtype=np.float64), return_inverse=True)
+    nats = np.array([np.sum(share * (1 - share) * _of_expected_counts(size * share)) for size in distinct])
+    return np.asarray(nats[place] / np.log(2))
+
+
+def _of_expected_counts(expected: Floats) -> Floats:
+    """What a class adds to the divergence by chance if so many samples are expected of it: nats per share."""
+    known, values = _divergence_of_counts()
+    return np.exp(np.interp(np.log(expected), known, values))
+
+
+@lru_cache(maxsize=1)
+def _divergence_of_counts() -> tuple[Floats, Floats]:
+    """Logarithms of expected counts and of what they add: the sum over counts, 1/(8 · expected) for many."""
+    expected, counts = np.logspace(-4, 2, 200), np.arange(300)
+    ratio = counts / expected[:, None]
+    apart = (xlogy(ratio, 2 * ratio / (1 + ratio)) + np.log(2 / (1 + ratio))) / 2
+    added = (poisson.pmf(counts, expected[:, None]) * apart).sum(axis=1)
+    many = 1e12
+    return np.log(np.append(expected, many)), np.log(np.append(added, 1 / (8 * many)))
 
 
 def compared(counts: Counts, most: int = MAX_COMPARED) -> tuple[Ints, Floats]:

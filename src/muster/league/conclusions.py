@@ -9,7 +9,7 @@ import numpy as np
 from muster.league.gains import Gain, Gains, of_method, points, tally
 from muster.league.outcome import LeagueTable
 from muster.league.planning import seeds_in_words
-from muster.league.tables import by_gain, mean_gain
+from muster.league.tables import by_gain, mean_gain, told
 from muster.report.compare.ranking import LEVEL, Ranking, nemenyi_p
 from muster.report.intervals import mean_interval
 
@@ -28,8 +28,44 @@ FIVE_PAPERS = (
 
 def conclusions(table: LeagueTable, gains: Gains) -> list[str]:
     """The short answer of one table."""
-    found = [*_ranks(table), *_over_problems(table, gains), *_most_often(table, gains), *_papers(table, gains)]
-    return [*found, *_few(table.seeds.values())]
+    found = [*_to_take(table, gains), *_ranks(table), *_over_problems(table, gains), *_most_often(table, gains)]
+    return [*found, *_papers(table, gains), *_few(table.seeds.values())]
+
+
+def _to_take(table: LeagueTable, gains: Gains) -> Iterator[str]:
+    """What to use where nothing is known of a federation but that these problems stand for it."""
+    baseline, methods = table.table.baseline, by_gain(table, gains)
+    if len(gains) < 2 or not methods:
+        return
+    over = {name: _over_all(gains, name) for name in methods}
+    ahead = [name for name, gain in over.items() if gain is not None and gain.clearly_better]
+    safe = [name for name in ahead if not tally(gains, name)[1]]
+    risky = [f"`{name}` (clearly worse in {_names_of_worse(gains, name)})" for name in ahead if name not in safe]
+    if not ahead:
+        somewhere = any(gain.clearly_better for own in gains.values() for gain in own.values())
+        likeness = " Where your federation is like one of the problems below, try what was clearly better there."
+        yield (
+            f"Which to take: `{baseline}`. On average over problems no method gained over it clearly."
+            f"{likeness if somewhere else ''}"
+        )
+        return
+    named = ", ".join(f"`{name}` ({over[name]} points; clients tell {told(table, name)})" for name in safe)
+    first = f"try {named}, and compare with `{baseline}`" if safe else f"`{baseline}`"
+    care = f" With care, since not everywhere: {', '.join(risky)}." if risky else ""
+    yield (
+        f"Which to take: {first}.{care} These gained over `{baseline}` clearly on average over problems; of "
+        f"{len(methods)} methods, {0.025 * len(methods):.1f} would by chance alone."
+    )
+
+
+def _names_of_worse(gains: Gains, name: str) -> str:
+    return "; ".join(problem for problem, gain in of_method(gains, name).items() if gain.clearly_worse)
+
+
+def _over_all(gains: Gains, name: str) -> Gain | None:
+    """The mean gain over all problems with its interval; None where some problem lacks the method."""
+    own = [gain.value for gain in of_method(gains, name).values()]
+    return Gain(mean_gain(gains, name), *mean_interval(np.array(own))) if len(own) == len(gains) else None
 
 
 def _few(seeds: Collection[int]) -> Iterator[str]:
@@ -48,7 +84,7 @@ def _ranks(table: LeagueTable) -> Iterator[str]:
     rank = _mean_ranks(found)
     first = ", ".join(f"`{name}` ({rank[name]:.1f})" for name in order[:3])
     place = ""
-    if baseline in rank:
+    if baseline in rank and baseline not in order[:3]:
         place = f"; `{baseline}` is number {order.index(baseline) + 1} ({rank[baseline]:.1f})"
     yield (
         f"Best mean ranks of {len(order)} methods over {found.problems} problems: {first}{place}. Friedman's test "
@@ -82,10 +118,8 @@ def _over_problems(table: LeagueTable, gains: Gains) -> Iterator[str]:
     if known < 2:
         return
     for name in by_gain(table, gains):
-        own = [gain.value for gain in of_method(gains, name).values()]
-        if len(own) < known:
+        if (over := _over_all(gains, name)) is None:
             continue
-        over = Gain(mean_gain(gains, name), *mean_interval(np.array(own)))
         if over.clearly_better:
             above.append(f"`{name}` {over}")
         elif over.clearly_worse:

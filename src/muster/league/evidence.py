@@ -13,7 +13,7 @@ from statistics import fmean
 from muster._version import __version__
 from muster.core.errors import ConfigError, OutputError
 from muster.experiment.inspection import inspect_experiment
-from muster.heterogeneity.advice import NO_CHOICE, Recommendation
+from muster.heterogeneity.advice import Recommendation, why_no_choice
 from muster.heterogeneity.inspection import Inspection
 from muster.heterogeneity.profile import NEAR, distance, profile, steps_apart
 from muster.league.gains import Gain, gains_of
@@ -140,7 +140,9 @@ def recommended(inspection: Inspection, evidence: Evidence | None = None) -> Ins
 def recommend(inspection: Inspection, evidence: Evidence) -> Recommendation:
     """The selection methods that beat the baseline on the nearest problems, or why none is named."""
     if not inspection.choice:
-        return Recommendation("No selection method is recommended", NO_CHOICE)
+        return Recommendation(
+            "No selection method is recommended", why_no_choice(inspection.clients, inspection.cohort)
+        )
     own = profile(inspection)
     tried = [problem for problem in evidence.problems if problem.compares == "selection"]
     if not tried:

@@ -72,6 +72,7 @@ def _answer(outcome: Outcome, profiles: Profiles) -> Iterator[Part]:
     yield Heading("The short answer")
     for table in outcome.tables:
         gains = gains_of(table.comparison)
+        yield Heading(f"{table.table.name}: which method?", 3)
         yield _compared(table)
         yield Bullets(tuple(conclusions(table, gains)))
         yield when(table, gains, profiles)
@@ -80,7 +81,7 @@ def _answer(outcome: Outcome, profiles: Profiles) -> Iterator[Part]:
 def _compared(table: LeagueTable) -> str:
     own = table.table
     rest = "" if own.compares == "selection" else f", all with `{own.selection}` selection"
-    return f"{own.name}: {len(all_methods(table))} methods, compared with `{own.baseline}`{rest}."
+    return f"{len(all_methods(table))} methods, compared with `{own.baseline}`{rest}."
 
 
 def _of_table(table: LeagueTable) -> Iterator[Part]:
@@ -108,9 +109,10 @@ def _tuning(outcome: Outcome) -> Iterator[Part]:
     if not plan.scale.tuning:
         yield "Nothing was tuned at this scale: methods have the options of the league's file, otherwise defaults."
         return
-    seeds = ", ".join(map(str, plan.league.tuning_seeds))
+    tuned_on = plan.league.tuning_seeds
+    seeds = f"seed{'s' * (len(tuned_on) > 1)} {', '.join(map(str, tuned_on))}"
     yield (
-        f"Where the league's file has a grid for a method, its options were chosen for each problem on the seeds "
+        f"Where the league's file has a grid for a method, its options were chosen for each problem on the "
         f"{seeds}, which no other run has, by accuracy at equal client trainings. All other options are those of "
         "the file, or else defaults."
     )
@@ -125,7 +127,8 @@ def _absent(outcome: Outcome) -> Iterator[Part]:
         for table in plan.league.tables
         for method, why in table.leave_out.items()
     ]
-    missing = [f"{name}: {why}" for name, why in {**plan.absent, **outcome.short, **outcome.failed}.items()]
+    reasons = {**plan.absent, **outcome.short, **outcome.failed}
+    missing = [f"{name}: {why.splitlines()[0]}" for name, why in reasons.items()]
     if left or missing:
         yield Heading("What is missing")
         yield Bullets((*missing, *left))
@@ -178,7 +181,9 @@ def write_page(outcome: Outcome, evidence: Evidence, path: Path, command: str) -
 def _title(plan: LeaguePlan) -> str:
     """With the name of the table, where there is only one."""
     tables = [table.name for table in plan.league.tables]
-    return f"The {plan.league.name}: {', '.join([*(tables if len(tables) == 1 else []), plan.scale_name])}"
+    name = plan.league.name
+    whole = f"The {name}" if name == "league" else f"The league '{name}'"
+    return f"{whole}: {', '.join([*(tables if len(tables) == 1 else []), plan.scale_name])}"
 
 
 def _html(title: str, found: Sequence[Part], more: Sequence[Part]) -> str:

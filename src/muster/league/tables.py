@@ -35,7 +35,6 @@ from muster.report.tables import (
     over_seeds,
     text_column,
 )
-from muster.results.cases import Case
 from muster.server.result import Result
 
 Columns = list[tuple[Column, Sequence[Cell]]]
@@ -156,14 +155,18 @@ def when(table: LeagueTable, gains: Gains, profiles: Mapping[str, Mapping[str, f
         ),
         (
             text_column("largest gain"),
-            [Cell(f"{best[name]}: {gains[name][best[name]]}" if best[name] else "") for name in problems],
+            [Cell(_largest(gains[name], best[name])) for name in problems],
         ),
         (
             text_column(f"clearly better than {table.table.baseline}"),
             [Cell(_listed(better[name])) for name in problems],
         ),
     ]
-    return from_columns("Which method, where", columns)
+    return from_columns(f"{table.table.name}: who was ahead where", columns)
+
+
+def _largest(gains: Mapping[str, Gain], best: str) -> str:
+    return f"{best}: {gains[best]}" if best and gains[best].value > 0 else "none"
 
 
 def _size(profile: Mapping[str, float]) -> str:
@@ -207,7 +210,7 @@ def beside(table: LeagueTable) -> Table:
             Column("server per round", "ms", 1000.0, ",.1f", Better.LOWER, AMOUNTS),
             over_problems(lambda run: overhead(run).server_seconds),
         ),
-        (text_column("clients tell besides the update"), [Cell(_told(cases[name])) for name in methods]),
+        (text_column("clients tell besides the update"), [Cell(told(table, name)) for name in methods]),
     ]
     notes = [
         "Means over problems at the end of the runs, with 95 % intervals over problems "
@@ -224,9 +227,12 @@ def beside(table: LeagueTable) -> Table:
     return with_intervals(from_columns("Besides accuracy", columns, notes))
 
 
-def _told(cases: Sequence[Case]) -> str:
-    kinds = sorted({kind for case in cases for run in case.runs for kind in disclosures(run)})
-    return "; ".join(kinds) or "nothing"
+def told(table: LeagueTable, method: str) -> str:
+    """What clients disclose besides their updates, in all problems together."""
+    cases = [case for judged in table.comparison.judged for case in judged.cases if case.name == method]
+    return (
+        "; ".join(sorted({kind for case in cases for run in case.runs for kind in disclosures(run)})) or "nothing"
+    )
 
 
 # --- details -----------------------------------------------------------------------------------------------------

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import fmean
 
 import numpy as np
 
+from muster.report.compare.across import MUCH_MORE
 from muster.report.compare.comparison import Comparison, Judged, Options, budget_of
-from muster.report.compare.measures import Budget, amount_text, better, metric_column, value
+from muster.report.compare.measures import Budget, amount_text, better, metric_column, spends, total, value
 from muster.report.compare.pairs import LEVEL, pairs, seeds_needed
 from muster.report.compare.significance import paired_test
 from muster.results.cases import Case
@@ -75,6 +76,27 @@ def _sentences(judged: Judged, options: Options, order: Sequence[Standing], at: 
             yield f"The baseline {rival.name} reaches {_shown(metric, other)}."
     comparisons = len(order) - 1 if options.correction == "holm" else 1
     yield _certainty(options, best.case, rival, comparisons, at)
+    if at is None:
+        yield from _at_equal_work(judged, options, best)
+
+
+def _at_equal_work(judged: Judged, options: Options, best: Standing) -> Iterator[str]:
+    """Who is best after equally many client trainings, where the best at the end has had more of them."""
+    if not all(spends(run, "client_trainings") for case in judged.cases for run in case.runs):
+        return
+    spent = {case.name: fmean(total(run, "client_trainings") for run in case.runs) for case in judged.cases}
+    more = spent[best.case.name] / min(spent.values())
+    if more <= MUCH_MORE:
+        return
+    equal = replace(options, at="client_trainings")
+    first, *_ = standings(judged, equal)
+    own = next((each.score for each in standings(judged, equal) if each.case is best.case), math.nan)
+    leads = "it is still best" if first.case is best.case else f"{first.case.name} is best"
+    reached = "" if first.case is best.case else f", and {best.case.name} has {_shown(options.metric, own)}"
+    yield (
+        f"Not at equal work: {best.case.name} has trained {more:.2f} times as many clients as the method with the "
+        f"fewest; after equally many {leads} with {_shown(options.metric, first.score)}{reached}."
+    )
 
 
 def _certainty(options: Options, best: Case, rival: Case, comparisons: int, at: Budget | None) -> str:
@@ -89,6 +111,8 @@ def _certainty(options: Options, best: Case, rival: Case, comparisons: int, at: 
         return f"One seed: whether that is chance, only more can tell, at least {seeds_needed(comparisons)}."
     test = paired_test(own, theirs)
     wins = int(np.sum(better(options.metric).value * test.differences > 0))
+    if not test.differences.any():
+        return f"{best.name} and {rival.name} are equal in every seed."
     ahead = f"Ahead of {rival.name} in {wins} of {len(own)} seeds"
     if test.smallest_p * comparisons > LEVEL:
         return f"{ahead}: too few to be sure, it takes at least {seeds_needed(comparisons)}."

@@ -164,7 +164,7 @@ class Selector(Component):
         if not isinstance(count, int) or count < population.clients or self.gives_multiplicity():
             return []
         name, everybody = selectors.name_of(self), population.clients
-        return [f"{name} has nothing to select: all {everybody} clients train in every round"]
+        return [f"{name} has nothing to select: a round has room for all {everybody} clients"]
 
     @abstractmethod
     def round(self, fed: View) -> Plan:

@@ -47,6 +47,11 @@ class DirichletParticipation(Selector):
     def cautions(self, population: Population) -> list[str]:
         if math.isinf(self.gamma):
             return ["dirichlet-participation is random selection here: with gamma = inf all are equally likely"]
+        if self.redraw == "every_round":
+            return [
+                "dirichlet-participation is random selection here: with redraw = 'every_round' no client is "
+                "likelier than another for longer than a round"
+            ]
         return super().cautions(population)
 
     def round(self, fed: View) -> Plan:

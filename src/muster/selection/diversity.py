@@ -67,6 +67,16 @@ class DiversityScore(Selector):
                 f"diversity-score with pick = 'top' always trains the same {self.clients_per_round} clients, as "
                 "long as they are there"
             ]
+        if self.alpha == 1:
+            return [
+                "diversity-score does not look at how clients differ here: with alpha = 1 only their own "
+                "diversity counts"
+            ]
+        if self.alpha == 0:
+            return [
+                "diversity-score does not look at clients' own diversity here: with alpha = 0 only how much they "
+                "differ counts"
+            ]
         return super().cautions(population)
 
     def needs(self) -> tuple[Signal, ...]:

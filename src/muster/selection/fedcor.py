@@ -88,6 +88,8 @@ class FedCor(Selector):
             ]
         if self.interval == 1:
             return ["fedcor is random selection here: with interval = 1 every round is a random one"]
+        if self.epsilon == 1:
+            return ["fedcor is random selection here: with epsilon = 1 every pick is a random one"]
         return super().cautions(population)
 
     def needs(self) -> tuple[Signal, ...]:

@@ -71,6 +71,8 @@ class Hics(Selector):
         text = no_second_turn(self, population)
         if not text and (self.groups or self.clients_per_round) == 1:
             text = "hics makes no use of its estimates here: all clients are in one group; set more groups"
+        elif not text and not self.gamma:
+            text = "hics prefers no group here: with gamma = 0 balanced ones are as likely as others"
         return [text] if text else super().cautions(population)
 
     def needs_classes(self) -> bool:

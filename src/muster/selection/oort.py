@@ -150,6 +150,11 @@ class Oort(Selector):
     def cautions(self, population: Population) -> list[str]:
         if self.warmup >= population.rounds:
             return ["oort is size-weighted sampling here: all rounds belong to the warm-up; set a shorter warmup"]
+        if self.exploration * self.exploration_decay == self.exploration_min == 0:
+            return [
+                f"oort tries no new clients here: without exploration only those of the first {self.warmup or 1} "
+                "rounds are chosen again, as long as they are there; set exploration_min above 0"
+            ]
         return super().cautions(population)
 
     @property

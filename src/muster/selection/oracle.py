@@ -30,6 +30,11 @@ class Oracle(Selector):
     def check(self, population: Population) -> None:
         check_count(self, self.clients_per_round, population)
 
+    def cautions(self, population: Population) -> list[str]:
+        if self.clients_per_round == 1 < population.clients:
+            return ["oracle is random selection here: the first client is random, and there is no other"]
+        return super().cautions(population)
+
     def needs(self) -> tuple[Signal, ...]:
         return (signals.build("label_histogram", {}),)
 

@@ -107,6 +107,14 @@ class Pisces(Selector):
                 fix="add a section [devices], for example method = 'phones', and [pacing] with method = 'pisces'",
             )
 
+    def cautions(self, population: Population) -> list[str]:
+        if self.exploration * self.exploration_decay == self.exploration_min == 0:
+            return [
+                "pisces tries no new clients here: without exploration only those of the first round are chosen "
+                "again, as long as they are there; set exploration_min above 0"
+            ]
+        return super().cautions(population)
+
     def needs(self) -> tuple[Signal, ...]:
         return (SquaredLoss(),)
 

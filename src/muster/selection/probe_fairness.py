@@ -87,6 +87,14 @@ class ProbeFairness(Selector):
             return ["probe-fairness makes no use of its probes here: with beta = 1 only fairness counts"]
         elif self.beta == 0:
             return ["probe-fairness makes no use of fairness here: with beta = 0 only probes count"]
+        elif self._gap(population.rounds) == 1 and not explore_slots(
+            self.epsilon, self.clients_per_round, self.rounding
+        ):
+            why = "gap = 1" if self.gap else f"gap = 1, a quarter of {population.rounds} rounds"
+            return [
+                f"probe-fairness makes no use of its probes here: with {why}, whoever has waited longest is "
+                "forced in; set a larger gap"
+            ]
         return super().cautions(population)
 
     def needs(self) -> tuple[Signal, ...]:
@@ -127,7 +135,7 @@ class ProbeFairness(Selector):
         pool, scores = pool[lots], scores[lots]
         explore = explore_slots(self.epsilon, count, self.rounding)
         waiting = pool if self.force_scope == "pool" else fed.rng.permutation(fed.available)
-        starved = self._starved(waiting, now, self.gap or max(1, fed.rounds // 4))[: count - explore]
+        starved = self._starved(waiting, now, self._gap(fed.rounds))[: count - explore]
         left = ~np.isin(pool, starved)
         pool, scores = pool[left], scores[left]
         order = np.argsort(-scores, kind="stable")
@@ -136,6 +144,9 @@ class ProbeFairness(Selector):
         weights = softmax(scores[rest] / self.temperature) if len(rest) else np.empty(0)
         drawn = rest[weighted_sample(weights, count - len(starved) - len(top), fed.rng)]
         return np.sort(np.concatenate([starved, pool[top], pool[drawn]]))
+
+    def _gap(self, rounds: int) -> int:
+        return self.gap or max(1, rounds // 4)
 
     def _starved(self, clients: Ints, now: int, gap: int) -> Ints:
         """Those that have waited for `gap` rounds or more, longest wait first, of equal waits the first ones."""

@@ -106,6 +106,12 @@ class TiFL(Selector):
         """Few: it selects within the round's tier, however many clients it may take."""
         if self.tiers == 1:
             return ["tifl is random selection here: all clients are in one tier; set more tiers"]
+        largest = math.ceil(population.clients / self.tiers)
+        if largest < self.clients_per_round:
+            return [
+                f"tifl trains whole tiers here: {self.tiers} tiers of {population.clients} clients have at most "
+                f"{largest}, and {self.clients_per_round} are asked for; set fewer tiers"
+            ]
         return []
 
     def depends_on_length(self) -> str:

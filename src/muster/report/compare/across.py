@@ -16,7 +16,7 @@ from muster.results.cases import seed_of
 from muster.results.problems import Problem
 
 #: From this many times the least work on, it is said that work was not equal.
-_MUCH_MORE = 1.05
+MUCH_MORE = 1.05
 
 
 def methods_of(problems: Sequence[Problem]) -> list[str]:
@@ -109,7 +109,7 @@ def _unequal_work(problems: Sequence[Problem], methods: Sequence[str]) -> list[s
         for name in methods
     }
     least = min(spent.values())
-    more = [f"{name} {own / least:.2f} times" for name, own in spent.items() if own > _MUCH_MORE * least > 0]
+    more = [f"{name} {own / least:.2f} times" for name, own in spent.items() if own > MUCH_MORE * least > 0]
     if not more:
         return []
     return [
