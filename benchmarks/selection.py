@@ -173,7 +173,7 @@ where it takes long); the last column is the first round with the most clients, 
 Everything is in memory, clients answer with made-up numbers, nothing is trained.
 
 Made by `OMP_NUM_THREADS=1 python benchmarks/selection.py` on {machine}, Python {python}, NumPy {numpy}, one core
-of {cores}. Other work may have been running on the machine: single figures are too high rather than too low.
+of {cores}. Other work may have been running on the machine: figures are too high rather than too low.
 
 ## Methods that reach a million clients
 

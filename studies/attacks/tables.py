@@ -71,7 +71,7 @@ def accuracies(runs: Study, attack: str, aggregator: str, selector: str) -> Floa
 
 
 def damage(runs: Study, attack: str, selector: str, aggregators: Sequence[str]) -> Floats:
-    """Points of accuracy that an attack costs, seed by seed, in the mean over aggregators."""
+    """Points of accuracy that an attack costs, seed by seed, averaged over aggregators."""
     return np.mean(
         [accuracies(runs, "none", one, selector) - accuracies(runs, attack, one, selector) for one in aggregators],
         axis=0,
@@ -99,7 +99,7 @@ def scores(runs: Study) -> Iterator[list[str]]:
 
 
 def participation(runs: Study) -> Iterator[list[str]]:
-    """Of the trainings, in the mean over aggregators and seeds."""
+    """Of the trainings, averaged over aggregators and seeds."""
     yield ["attack", *names(runs, 2)]
     for attack in names(runs, 0):
         cells = []
@@ -145,7 +145,7 @@ def _spread(values: Floats) -> str:
 
 
 def _interval(gaps: Floats) -> str:
-    """The mean of differences and Student's 95 % interval; bold where that leaves out zero."""
+    """The mean of differences and Student's 95 % interval; bold where that excludes zero."""
     if len(gaps) < 2:
         return f"{gaps.mean():+.1f} (one seed)"
     half = float(stats.t.ppf(0.975, len(gaps) - 1)) * gaps.std(ddof=1) / np.sqrt(len(gaps))
@@ -193,7 +193,7 @@ def main(workspace: Path, file: Path | None) -> None:
     print(f"{len(names(runs, 0))} attacks ({', '.join(names(runs, 0))}), {seeds} seeds\n")
     for title, rows in (
         ("Accuracy in the last round, %", scores(runs)),
-        ("Points lost, in the mean over aggregators", worse_than_random(runs)),
+        ("Points lost, averaged over aggregators", worse_than_random(runs)),
         ("Attackers among those that trained", participation(runs)),
         ("Marked pictures taken for the attackers' class, %", backdoors(runs, workspace)),
     ):

@@ -100,7 +100,7 @@ def _at_equal_work(regime: Regime, metric: str) -> Measure:
 
 
 def _interval(regime: Regime, one: str, other: str, measure: Measure) -> str:
-    """Mean of the differences seed by seed, and Student's 95 % interval of it; bold where that leaves out zero."""
+    """Mean of the differences seed by seed, and Student's 95 % interval of it; bold where that excludes zero."""
     gaps = np.array([100 * (measure(regime[one][seed]) - measure(regime[other][seed])) for seed in regime[one]])
     if len(gaps) < 2:
         return f"{gaps.mean():+.1f} (one seed)"

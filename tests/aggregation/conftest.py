@@ -157,7 +157,7 @@ class Asynchronous:
 
     @property
     def centre(self) -> np.ndarray:
-        """Where the last run has been in its last rounds, on average: single answers push it about."""
+        """Where the last run has been in its last rounds, on average: individual answers push it about."""
         return np.mean(self.trail.models[-150:], axis=0)
 
     def run(

@@ -21,7 +21,7 @@ def test_worked_example(advance) -> None:
 @pytest.mark.parametrize("kind", ["samples", "equal"])
 @pytest.mark.parametrize("asked", [False, True])
 def test_taking_note_of_all_at_once_is_taking_note_of_each(layout, cohort, kind, asked) -> None:
-    """A derived class sees single updates; the result is the same to the bit, counters included."""
+    """A derived class sees individual updates; the result is the same to the bit, counters included."""
 
     class Derived(FedAvg):
         pass

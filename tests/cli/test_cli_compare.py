@@ -112,7 +112,7 @@ def test_options_arrive(workspace):
     ("arguments", "problem"),
     [
         (["digist"], "did you mean 'digits'"),
-        (["--where", "seed=7"], "no run fits: seed=7"),
+        (["--where", "seed=7"], "no run matches: seed=7"),
         (["--where", "nonsense"], "bad setting 'nonsense'"),
         (["--metric", "acc"], "no run has measured 'acc'"),
         (["--out", "x.pdf"], "unknown format"),

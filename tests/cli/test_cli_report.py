@@ -51,7 +51,7 @@ def test_a_report_of_a_sweep(workspace, tmp_path):
     content = page.read_text(encoding="utf-8")
     assert "<h1>digits</h1>" in content
     assert "1 case with 2 seeds each on digits: 6 clients, 2 rounds" in content
-    # From the store: fingerprints, versions, accuracies of single clients, clusters.
+    # From the store: fingerprints, versions, accuracies of individual clients, clusters.
     for run in Store(workspace).runs(status="complete"):
         assert run.fingerprint[:8] in content
     assert muster.__version__ in content
@@ -88,7 +88,7 @@ def test_folders_with_plain_files_are_enough(workspace, tmp_path):
     file = tmp_path / "map.svg"
     call("plot", "selection-frequency", workspace / "plain-0", workspace / "plain-1", "-o", file)
     assert "<svg" in file.read_text(encoding="utf-8")
-    with pytest.raises(ConfigError, match="no accuracies of single clients"):
+    with pytest.raises(ConfigError, match="no accuracies of individual clients"):
         call("plot", "client-accuracy", workspace / "plain-0", "-o", tmp_path / "x.png")
 
 
@@ -100,7 +100,7 @@ def test_folders_with_plain_files_are_enough(workspace, tmp_path):
         (["plot", "curves", "digits", "--set", "metric=acc"], "unknown metric 'acc'"),
         (["report", "nothing"], "'nothing' is neither a folder with results nor"),
         (["report", "--metric", "acc"], "no run has measured 'acc'"),
-        (["report", "--where", "seed=9"], "no run fits"),
+        (["report", "--where", "seed=9"], "no run matches"),
     ],
 )
 def test_mistakes(workspace, tmp_path, monkeypatch, arguments, problem):

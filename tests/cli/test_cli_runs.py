@@ -167,7 +167,7 @@ def test_export(done, form):
     assert sum(row["weight"] for row in chosen) == pytest.approx(1)
     assert {row["signal"] for row in tables["reports"].to_pylist()} == {"loss"}
     assert {row["kind"] for row in tables["events"].to_pylist()} == {"started", "complete"}
-    with pytest.raises(ConfigError, match="fits"):
+    with pytest.raises(ConfigError, match="matches"):
         call("export", "tables", "--name", "nobody")
 
 

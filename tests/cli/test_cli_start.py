@@ -138,6 +138,7 @@ def test_the_page_that_is_named_exists():
     for kind, registry in KINDS.items():
         for name in registry:
             assert (root / page_of(kind, name)).is_file(), (kind, name)
+    assert page_of("filters", "alie") == "docs/attacks/alie.md"
 
 
 def test_show_says_what_a_method_costs_and_who_proposed_it(cli):

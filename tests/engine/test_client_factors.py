@@ -1,4 +1,4 @@
-"""Learning rates and proximal strengths that a selector gives to single clients, from request to update."""
+"""Learning rates and proximal strengths that a selector gives to individual clients, from request to update."""
 
 from __future__ import annotations
 

@@ -103,7 +103,7 @@ def test_the_choice_is_said_with_its_reason():
     assert "local engine, in this process" in described(engine="inline")
     assert described(engine={"kind": "processes"}).startswith("local engine")
     moon = described(algorithm={"method": "moon"})
-    assert moon.endswith("(not vectorised: the local algorithm Moon works on single clients)")
+    assert moon.endswith("(not vectorised: the local algorithm Moon works on individual clients)")
     assert "it has the layer Conv2d" in described(model={"name": "lenet"})
 
 

@@ -405,7 +405,7 @@ def test_nothing_to_draw(kind):
     [
         ("curves", {"per": "virtual_seconds"}, "no virtual time"),
         ("curves", {"metric": "worst_group_accuracy"}, "unknown metric"),
-        ("client-accuracy", {}, "no accuracies of single clients"),
+        ("client-accuracy", {}, "no accuracies of individual clients"),
         ("clusters", {}, "no groups of clients"),
         ("fairness", {"x": "client_accuracy_worst"}, "unknown metric"),
         ("selection-map", {"order": "size"}, "unknown order"),

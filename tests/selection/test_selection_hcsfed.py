@@ -6,7 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from muster.core.errors import ConfigError
+from muster.core.parameters import ParameterSpec, SpecEntry
 from muster.selection.hcsfed import HCSFed, allocate, group_centres, shares, variability
+from muster.server.testing import FakeFederation
 
 A = np.array([[1, 0], [1.2, 0], [0.8, 0], [1, 1]])
 B = np.array([[5, 5], [9, 9]], dtype=float)
@@ -111,3 +113,13 @@ def test_updates_count_alike_unless_the_aggregator_decides(federation):
 def test_bad_options_are_refused(federation, options):
     with pytest.raises(ConfigError):
         HCSFed(**{"clients_per_round": 4, **options}).check(federation(10).population)
+
+
+def test_running_statistics_are_not_compressed_and_not_counted_in_the_caution():
+    weight, mean = SpecEntry("weight", (1, 19), 0, 19), SpecEntry("running_mean", (19,), 19, 38)
+    population = FakeFederation(8, spec=ParameterSpec((weight,), (mean,))).population
+    few, enough = HCSFed(clients_per_round=4, ratio=0.1), HCSFed(clients_per_round=4, ratio=0.11)
+    assert (few.needs()[0].width(population), enough.needs()[0].width(population)) == (1, 2)
+    (caution,) = few.cautions(population)
+    assert "sees one number of every client here: ratio = 0.1 of 19 parameters" in caution
+    assert not enough.cautions(population)

@@ -186,7 +186,7 @@ def test_bad_options(federation, options):
 @pytest.mark.parametrize("availability", [{}, {"method": "bernoulli"}])
 def test_without_a_future_it_is_refused_before_round_1(tiny, availability):
     selection = {"method": "refl", "clients_per_round": 3}
-    with pytest.raises(ConfigError, match="who will be there") as error:
+    with pytest.raises(ConfigError, match="which clients will be available") as error:
         run(tiny(selection=selection, devices={"method": "lognormal"}, availability=availability), workers=0)
     assert "rhythm" in str(error.value)
 

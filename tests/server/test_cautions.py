@@ -148,7 +148,7 @@ def test_equal_work_needs_no_normalising(tiny):
     assert not cautions(of("fednova", scheme="dirichlet", clients=12, alpha=0.3))
     alike = {"scheme": "iid", "clients": 3}  # of 1,437 samples
     assert cautions(of("fednova", **alike)) == [
-        "fednova is fedavg here: all clients have as many samples, hence as much work"
+        "fednova is fedavg here: all clients have equally many samples, hence equal work"
     ]
     same, other = (muster.run(of(method, **alike), workers=0) for method in ("fednova", "fedavg"))
     np.testing.assert_allclose(same.parameters, other.parameters, atol=2e-6)
@@ -341,7 +341,7 @@ def test_a_limit_that_nobody_reaches():
         ({"method": "hcsfed", "ratio": 1e-5}, "hcsfed sees one number of every client"),
         ({"method": "probe-fairness", "beta": 0.0}, "makes no use of fairness"),
         ({"method": "probe-fairness", "beta": 1.0}, "makes no use of its probes"),
-        ({"method": "feddiverse", "clients_per_round": 1}, "looks at spurious correlation alone"),
+        ({"method": "feddiverse", "clients_per_round": 1}, "looks only at spurious correlation"),
         ({"method": "astrafl", "threshold": 1.0}, "makes no use of losses"),
         ({"method": "astrafl", "threshold": -0.1}, "makes no use of content"),
         ({"method": "astrafl", "homogeneity": "mu21", "threshold": 0.9}, "makes no use of content"),

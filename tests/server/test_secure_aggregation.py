@@ -50,7 +50,7 @@ def test_selections_that_ask_for_other_things(name):
 
 
 def test_options_count():
-    assert "single updates" in obstacle_in_aggregation(FedAvg(clip_norm=1.0))
+    assert "individual updates" in obstacle_in_aggregation(FedAvg(clip_norm=1.0))
     assert "which updates are used" in obstacle_in_selection(Terraform(clients_per_round=5, signal="loss"))
     assert "'gradient'" in obstacle_in_selection(DivFL(clients_per_round=5, refresh="all"))
 

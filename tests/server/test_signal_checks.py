@@ -76,7 +76,7 @@ class Sums(WrappedEngine):
 
 
 class Late(Selector):
-    """Looks at single updates long after any trial has ended."""
+    """Looks at individual updates long after any trial has ended."""
 
     def round(self, fed: View) -> Plan:
         late = fed.round >= 45

@@ -88,7 +88,7 @@ class Aggregator(Component):
     stale: ClassVar[StaleUse | None] = None
     #: Why it cannot, for the message.
     not_stale: ClassVar[str] = "it does not say how it treats answers to older models"
-    #: Keeps the updates of single clients between rounds, so that sums of them are not enough.
+    #: Keeps the updates of individual clients between rounds, so that their sum is not enough.
     keeps_updates: ClassVar[bool] = False
 
     def check(self, population: Population) -> None:

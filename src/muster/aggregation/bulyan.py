@@ -79,7 +79,7 @@ class Bulyan(Aggregator):
         needed = 4 * self.attackers + 3
         if population.cohort is not None and population.cohort < needed:
             return [
-                f"bulyan will stop in round 1: {population.cohort} updates at a time, and it takes 4f + 3 = "
+                f"bulyan will stop in round 1: {population.cohort} updates at a time, but it takes 4f + 3 = "
                 f"{needed}"
             ]
         if not self.attackers:

@@ -48,7 +48,7 @@ class FedNova(FedAvg):
     def cautions(self, population: Population) -> list[str]:
         plain = self.effective == "normalisers" and self.normalise == "sum" and not self.momentum
         if plain and len(np.unique(population.sizes)) == 1:
-            return ["fednova is fedavg here: all clients have as many samples, hence as much work"]
+            return ["fednova is fedavg here: all clients have equally many samples, hence equal work"]
         return super().cautions(population)
 
     def reports(self) -> tuple[Signal, ...]:

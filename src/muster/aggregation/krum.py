@@ -59,7 +59,7 @@ class NeighbourAggregator(Aggregator):
         if population.cohort is None or population.cohort >= needed:
             return super().cautions(population)
         what = "is the median here" if self.too_few == "median" else "will stop in round 1"
-        return [f"{name} {what}: {population.cohort} updates at a time, and it takes 2f + 3 = {needed}"]
+        return [f"{name} {what}: {population.cohort} updates at a time, but it takes 2f + 3 = {needed}"]
 
     @abstractmethod
     def kept(self, updates: int) -> int:

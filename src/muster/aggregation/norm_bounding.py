@@ -23,10 +23,10 @@ def shortening(lengths: Floats, bound: float) -> Floats:
 @aggregators.register("norm-bounding")
 @dataclass
 class NormBounding(DiscountingAggregator):
-    """Mean of movements that are shortened to a bound, or to the cohort's median length.
+    """Mean of movements that are shortened to a bound, or to a quantile of the cohort's lengths.
 
-    A fixed bound for the trainable part does what `clip_norm` does; the median adapts to the stage of training.
-    Running statistics are bounded by their own median length, because they move on a different scale.
+    A fixed bound for the trainable part does what `clip_norm` does; a quantile adapts to the stage of training.
+    Running statistics are bounded by the quantile of their own lengths, because they move on a different scale.
     """
 
     weights: Literal["samples", "equal"] = "samples"

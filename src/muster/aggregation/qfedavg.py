@@ -22,7 +22,7 @@ from muster.updates.table import Updates
 SMALLEST_LOSS = 1e-10
 #: A loss above this is that of a model that diverged, not a measure of how unfairly a client is treated.
 LARGEST_LOSS = 1e10
-#: Powers of losses up to this can be multiplied with squared movements and summed up.
+#: Powers of losses up to this can be multiplied by squared movements and summed.
 LARGEST_POWER = 1e150
 
 

@@ -133,8 +133,8 @@ class SimProx(DiscountingAggregator):
     lam: float = 0.7
     #: Mean cosine to the global model below which that share shrinks.
     threshold: float = 0.9
-    #: What a client's change is measured from: the global model it received, or the model that it sent the last
-    #: time it took part (the global model, the first time).
+    #: What a client's change is measured from: the global model it received, or its last model that entered an
+    #: aggregation (the received one, the first time).
     prev: Literal["received", "own_last"] = "received"
     #: Divides the shares before the softmax: below 1 the weights differ more.
     temperature: float = 1.0

@@ -67,7 +67,7 @@ app = typer.Typer(
 
 Workers = Annotated[
     int | None,
-    typer.Option("--workers", "-w", help="Worker processes; 0: in this process. Default: cores."),
+    typer.Option("--workers", "-w", help="Worker processes; 0: in this process. Default: one per core."),
 ]
 Track = Annotated[
     list[str] | None,

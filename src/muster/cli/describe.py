@@ -22,6 +22,7 @@ from muster.config.workloads import workload, workload_summaries
 from muster.console.output import out
 from muster.core.errors import ConfigError
 from muster.server.disclosures import Disclosure, of_aggregation, of_selection
+from muster.updates.attacks.base import attack_names
 
 #: Kind of component → how an experiment file names it.
 SECTIONS = {
@@ -98,6 +99,8 @@ def page_of(kind: str, name: str) -> str:
     if name == "plain":
         return "docs/config.md"
     shared = {"models", "signals", "availability", "devices", "pacing"}
+    if kind == "filters" and name in attack_names():
+        return f"docs/attacks/{name}.md"
     if kind in pages or kind in shared:
         return f"docs/{pages.get(kind, kind)}.md"
     return f"docs/methods/{within.get(name, name)}.md"

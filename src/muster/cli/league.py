@@ -37,7 +37,9 @@ def league(  # noqa: PLR0917 (the options are what they are)
         typer.Option(help="Number of seeds for each problem. Default: the scale's.", min=1),
     ] = None,
     workspace: Workspace = None,
-    jobs: Annotated[int | None, typer.Option("--jobs", "-j", help="Runs side by side. Default: cores.")] = None,
+    jobs: Annotated[
+        int | None, typer.Option("--jobs", "-j", help="Runs side by side. Default: one per core.")
+    ] = None,
     workers: Annotated[int | None, typer.Option("--workers", "-w", help="Worker processes of each run.")] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be run.")] = False,
     page: Annotated[

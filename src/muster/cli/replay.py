@@ -25,7 +25,7 @@ def replay(
     workspace: Workspace = None,
     workers: Annotated[
         int | None,
-        typer.Option("--workers", "-w", help="Worker processes; 0: in this process. Default: cores."),
+        typer.Option("--workers", "-w", help="Worker processes; 0: in this process. Default: one per core."),
     ] = None,
     folder: Annotated[
         Path | None, typer.Option("--out", "-o", help="Folder for plain result files of the repetition.")

@@ -34,7 +34,9 @@ def reproduce(  # noqa: PLR0917 (the options are what they are)
     rows: Annotated[str | None, typer.Option(help='Only these rows: "FedAvg / *".')] = None,
     seeds: Annotated[int | None, typer.Option(help="Number of seeds, starting from 0.", min=1)] = None,
     workspace: Workspace = None,
-    jobs: Annotated[int | None, typer.Option("--jobs", "-j", help="Runs side by side. Default: cores.")] = None,
+    jobs: Annotated[
+        int | None, typer.Option("--jobs", "-j", help="Runs side by side. Default: one per core.")
+    ] = None,
     workers: Annotated[int | None, typer.Option("--workers", "-w", help="Worker processes of each run.")] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Show what would be run, and how it differs.")

@@ -152,7 +152,7 @@ def export(  # noqa: PLR0917 (the options are what they are)
     with _store(workspace) as store:
         runs = _chosen(store, sweep, name, method, seed, status, where)
         if not runs:
-            raise ConfigError(f"no run in {store.path} fits", fix="see `muster runs`")
+            raise ConfigError(f"no run in {store.path} matches", fix="see `muster runs`")
         if model is not None:
             _export_model(store, runs, model)
         if folder is None:
@@ -169,7 +169,7 @@ def _export_model(store: Store, runs: Sequence[Run], path: Path) -> None:
 
     if len(runs) > 1:
         raise ConfigError(
-            f"{_count(runs)} fit, and a file holds one model",
+            f"{_count(runs)} match, and a file holds one model",
             fix="choose one with --name, --method, --seed, --sweep or --where",
         )
     save_network(store.result(runs[0]), path)

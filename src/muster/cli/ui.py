@@ -12,7 +12,7 @@ from muster.console.output import err, out
 
 def ui(
     workspace: Workspace = None,
-    port: Annotated[int, typer.Option(help="0 takes one that is free.", min=0, max=65535)] = 0,
+    port: Annotated[int, typer.Option(help="Port of the page; 0: any that is free.", min=0, max=65535)] = 0,
     open_browser: Annotated[bool, typer.Option("--open", help="Open it in the browser.")] = False,
     allow_control: Annotated[
         bool, typer.Option("--allow-control", help="Let the page ask runs to stop after their round.")

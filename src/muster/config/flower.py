@@ -22,7 +22,7 @@ class FlowerOptions:
     poll: float = 0.1
     #: Who evaluates the global model: the server on its test data, or the clients on theirs.
     evaluate: Literal["server", "clients"] = "server"
-    #: Refuse methods that need single updates: the experiment could then run where the server sees only sums.
+    #: Refuse methods that need individual updates: the experiment could then run where the server sees only sums.
     secure_aggregation: bool = False
     #: When answers arrive: when they do ("real"), or when the section [devices] says ("virtual").
     clock: Literal["real", "virtual"] = "real"

@@ -183,7 +183,7 @@ class Engine(ABC):
 
     @property
     def sums_only(self) -> bool:
-        """Whether single updates are hidden from the server (secure aggregation): many methods need them."""
+        """Whether individual updates are hidden from the server (secure aggregation): many methods need them."""
         return False
 
     @property

@@ -37,7 +37,9 @@ def chosen_results(
     results = [result for result in found.values() if fits(result.config, wanted)]
     if not results:
         asked = " ".join([*words, *where])
-        raise ConfigError(f"no run fits: {asked}" if asked else "there are no runs yet", fix="see `muster runs`")
+        raise ConfigError(
+            f"no run matches: {asked}" if asked else "there are no runs yet", fix="see `muster runs`"
+        )
     return results
 
 

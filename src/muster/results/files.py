@@ -52,7 +52,7 @@ def holds_result(folder: Path) -> bool:
 def load_result(folder: Path) -> Result:
     """A result from its plain files, which any later version can read.
 
-    They do not have everything: what single clients reported, and the layout of the model's parameters, are
+    They do not have everything: what individual clients reported, and the layout of the model's parameters, are
     missing.
     """
     try:

@@ -45,9 +45,9 @@ class ASTraFL(Selector):
     homogeneity: Measure = "l2"
     #: δ: clusters that are more homogeneous use the loss; "mean": the mean homogeneity of this round's clients.
     threshold: float | Literal["mean"] = "mean"
-    #: "value": the highest loss goes first; "rate": the fastest relative decrease since the previous round.
+    #: "value": the highest loss goes first; "rate": the fastest relative decrease since the client's last answer.
     loss: Literal["value", "rate"] = "value"
-    #: λ: share of the homogeneity that is added to the loss score.
+    #: λ: this times the homogeneity is added to the loss score.
     homogeneity_weight: float = 0.0
     #: "updates": cluster by the latest final-layer update of each client, for which every client trains once
     #: before any trains again; "labels": by labels, without first turns.

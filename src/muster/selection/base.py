@@ -6,6 +6,7 @@ reports, and train again.
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
 from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
@@ -92,8 +93,8 @@ class View:
     spec: ParameterSpec
     #: Virtual seconds since the start of the run; 0 throughout where there are no devices.
     now: float = 0.0
-    #: `forecast(begin, end, clients)`: for each of these, in its own estimate, the share of the time from `begin`
-    #: to `end` during which it will be there. None: clients come and go by rounds, or it is not known.
+    #: `forecast(begin, end, clients)`: for each of these, by its own estimate, the share of the time from `begin`
+    #: to `end` during which it will be available. None: clients come and go by rounds, or it is not known.
     forecast: Callable[[float, float, Ints], Floats] | None = None
     #: Whether answers may come in a later round than the one in which clients were told to train.
     late_answers: bool = False
@@ -181,9 +182,14 @@ def no_second_turn(selector: Selector, population: Population) -> str:
         return ""
     return (
         f"{name} is random selection without repetition here: in {population.rounds} rounds of {count} clients "
-        f"none of {population.clients} has a second turn, and first turns are drawn at random; it takes more than "
+        f"no client of {population.clients} has a second turn, and first turns are drawn at random; set more than "
         f"{population.clients // count} rounds"
     )
+
+
+def between(least: float, most: float) -> str:
+    """A range of values in words, for messages."""
+    return f"at least {least}" if math.isinf(most) else f"{least} to {most}"
 
 
 def check_count(selector: object, count: int, population: Population) -> None:

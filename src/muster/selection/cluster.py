@@ -31,7 +31,7 @@ class Cluster(Selector):
     """Group clients with similar labels (or updates), and take some from every group."""
 
     clients_per_round: int
-    #: A number of groups, or "silhouette" (2 to 6, the best separated); None: 3, but not more than slots.
+    #: A number of groups, or "silhouette" (1 to 6, the best separated); None: 3, but not more than slots.
     groups: int | Literal["silhouette"] | None = None
     #: What makes clients similar: label shares, or the last update of the classification layer.
     features: Literal["labels", "update"] = "labels"

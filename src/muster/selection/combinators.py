@@ -289,7 +289,7 @@ class LimitGap(Combinator):
         # Then the queue fits into the rounds that are left even if none has had a turn until the last round.
         if count is not None and population.clients <= count * (self.rounds - population.rounds):
             own = [
-                f"limit-gap never acts here: no client can wait for {self.rounds} of {population.rounds} rounds"
+                f"limit-gap never acts here: in {population.rounds} rounds no client can wait nearly {self.rounds}"
             ]
         return own + super().cautions(population)
 

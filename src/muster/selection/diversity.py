@@ -65,7 +65,7 @@ class DiversityScore(Selector):
         if self.pick == "top" and self.clients_per_round < population.clients:
             return [
                 f"diversity-score with pick = 'top' always trains the same {self.clients_per_round} clients, as "
-                "long as they are there"
+                "long as they are available"
             ]
         if self.alpha == 1:
             return [

@@ -37,11 +37,11 @@ class FedCor(Selector):
     dimension: int = 15
     #: σ: standard deviation of what the embedding does not explain.
     noise: float = 0.01
-    #: γ: an observation's weight is multiplied with it for every round that it is older than the newest one.
+    #: γ: an observation's weight is multiplied by it for every round that it is older than the newest one.
     discount: float = 0.8
     #: Observations that are more than this many rounds older than the newest are forgotten.
     memory: int = 10
-    #: β: a client's score is multiplied with it whenever it was selected, until the next fit.
+    #: β: a client's score is multiplied by it whenever it was selected, until the next fit.
     annealing: float = 0.9
     #: What the fit maximises.
     likelihood: Likelihood = "marginal"

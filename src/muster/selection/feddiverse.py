@@ -47,7 +47,7 @@ class FedDiverse(Selector):
     #: Continue with the next kind of skew in the next round instead of starting again with SC.
     rotate_across_rounds: bool = False
     #: "estimated": every client has its own biased model (the paper); "shared": all use the one of the client
-    #: that estimates most SC (ours); "true": clients know their attributes.
+    #: that estimates the highest SC (ours); "true": clients know their attributes.
     estimate: Literal["estimated", "shared", "true"] = "estimated"
     #: What a client reports if its model makes no mistakes, or only mistakes: "skip" (CI, 0, 0), "single" (CI, 1,
     #: 0).
@@ -107,8 +107,8 @@ class FedDiverse(Selector):
             return ["feddiverse selects no one here: all rounds are pre-training, in which every client trains"]
         if self.clients_per_round == 1 and not self.rotate_across_rounds:
             return [
-                "feddiverse looks at spurious correlation alone here: of every three clients a round has the "
-                "first; choose three or more, or set rotate_across_rounds"
+                "feddiverse looks only at spurious correlation here: a round of one client has just the first of "
+                "three, which is drawn by it; choose three or more, or set rotate_across_rounds"
             ]
         return super().cautions(population)
 

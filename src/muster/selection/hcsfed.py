@@ -38,7 +38,7 @@ class HCSFed(Selector):
     ratio: float = 1e-5
     #: Compress the update, or the trained weights.
     compress: Literal["update", "weights"] = "update"
-    #: How much a cluster varies: mean squared distance of its pairs, or standard deviation (Neyman's allocation).
+    #: How much a cluster varies: Σ of its pairs' squared distances ÷ (N_g − 1), or standard deviation (Neyman).
     alloc: Literal["pairs", "neyman"] = "pairs"
     #: Count every update alike; false leaves the weights to the aggregator.
     equal_weights: bool = True
@@ -60,12 +60,13 @@ class HCSFed(Selector):
 
     def cautions(self, population: Population) -> list[str]:
         if population.rounds == 1:
-            return ["hcsfed selects no one here: in its first round every client trains, and there is no other"]
+            return ["hcsfed selects no one here: in its first round every client trains, and it is the only one"]
         if self.groups == 1:
             return ["hcsfed makes no clusters here: with groups = 1 the length of updates is all that counts"]
-        if self.ratio * population.spec.size < 2 and self.clients_per_round < population.clients:
+        parameters = population.spec.trainable.stop
+        if self.ratio * parameters < 2 and self.clients_per_round < population.clients:
             return [
-                f"hcsfed sees one number of every client here: ratio = {self.ratio:g} of {population.spec.size:,} "
+                f"hcsfed sees one number of every client here: ratio = {self.ratio:g} of {parameters:,} "
                 "parameters; set a larger ratio"
             ]
         return super().cautions(population)

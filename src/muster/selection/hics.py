@@ -105,7 +105,7 @@ class Hics(Selector):
         _vectors.remember(self._updates, replies, report.name, keep_first=self.freeze_after_warmup)
 
     def depends_on_length(self) -> str:
-        return "hics takes its preference for balanced groups back until the last round" if self.gamma else ""
+        return "hics lets its preference for balanced groups fade until the last round" if self.gamma else ""
 
     def _draw(self, fed: View, pool: Ints, count: int) -> Ints:
         """`count` clients of `pool`, which have all had their first turn."""

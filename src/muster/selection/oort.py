@@ -13,7 +13,7 @@ from muster.core.component import Population, grown, state
 from muster.core.errors import ConfigError
 from muster.selection._awaited import heard_of, none_awaited, sent_off, without
 from muster.selection._ranking import highest, lowest
-from muster.selection.base import Ask, Plan, Selector, Train, View, check_count, selectors
+from muster.selection.base import Ask, Plan, Selector, Train, View, between, check_count, selectors
 from muster.signals.base import Replies, Signal
 from muster.signals.device import DeviceTime
 from muster.signals.losses import SquaredLoss, TrainLoss
@@ -93,7 +93,7 @@ class Oort(Selector):
     round_threshold: float = 30.0
     #: Utilities above this quantile count as the quantile.
     clip_bound: float = 0.95
-    #: Exploit among clients with at least this share of the last rank's score.
+    #: Exploit among clients with at least this share of the best score that ranks outside the places.
     cut_off: float = 0.95
     #: Explore among this many times more clients than are needed, the most promising ones.
     sample_window: float = 5.0
@@ -101,7 +101,7 @@ class Oort(Selector):
     blacklist_rounds: int = -1
     #: Largest share of the clients that is left out.
     blacklist_max_len: float = 0.3
-    #: Rounds of random clients, drawn by number of samples, before all this begins.
+    #: Rounds of random clients, drawn in proportion to samples, before all this begins.
     warmup: int = 0
 
     reward: Floats = state(lambda: np.zeros(0))
@@ -111,7 +111,7 @@ class Oort(Selector):
     count: Ints = state(lambda: np.zeros(0, dtype=np.int64))
     explored: Bools = state(lambda: np.zeros(0, dtype=np.bool_))
     asked: Bools = state(lambda: np.zeros(0, dtype=np.bool_))
-    #: Clients under way, with a note whether to be exploited.
+    #: Clients under way, with a note of whether they were exploited.
     awaited: Floats = state(none_awaited)
     epsilon: float | None = state(lambda: None)
     #: "code": a percentage; "paper": seconds.
@@ -141,7 +141,7 @@ class Oort(Selector):
         }
         for key, (least, most) in ranges.items():
             if not least <= getattr(self, key) <= most:
-                raise ConfigError(f"oort: {key} is {getattr(self, key)}", expected=f"{least} to {most}")
+                raise ConfigError(f"oort: {key} is {getattr(self, key)}", expected=between(least, most))
         if self.max_samples is not None and self.max_samples < 1:
             raise ConfigError(f"oort: max_samples is {self.max_samples}", expected="at least 1")
         if self.pacer == "paper" and (self.pacer_seconds is None or not self.pacer_seconds > 0):

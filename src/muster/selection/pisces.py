@@ -12,7 +12,7 @@ from muster.core.component import Population, grown, state
 from muster.core.errors import ConfigError
 from muster.selection._awaited import heard_of, none_awaited, sent_off, under_way
 from muster.selection._ranking import highest
-from muster.selection.base import Plan, Selector, Train, View, check_count, selectors
+from muster.selection.base import Plan, Selector, Train, View, between, check_count, selectors
 from muster.signals.base import Replies, Signal
 from muster.signals.losses import SquaredLoss
 
@@ -58,7 +58,7 @@ class Pisces(Selector):
     exploration: float = 0.9
     exploration_decay: float = 0.98
     exploration_min: float = 0.3
-    #: A client that has sent this many outlying losses is chosen only when no other is there; 0: none is
+    #: A client that has sent this many outlying losses is chosen only when no other is available; 0: none is
     #: suspected.
     credits: int = 5
     #: A loss is compared with those of clients that started in the same round, or fewer than this many before.
@@ -76,7 +76,7 @@ class Pisces(Selector):
     staleness: Vector = state(lambda: np.zeros((0, 0), dtype=np.float32))
     #: Outliers that each client has sent.
     offences: Ints = state(lambda: np.zeros(0, dtype=np.int64))
-    #: Clients under way, with a note in which round each started.
+    #: Clients under way, with a note of the round in which each started.
     awaited: Floats = state(none_awaited)
     #: Answers to compare with, as rows (round, client, loss).
     recent: Floats = state(lambda: np.zeros((0, 3)))
@@ -100,7 +100,7 @@ class Pisces(Selector):
         }
         for key, (least, most) in ranges.items():
             if not least <= getattr(self, key) <= most:
-                raise ConfigError(f"pisces: {key} is {getattr(self, key)}", expected=f"{least} to {most}")
+                raise ConfigError(f"pisces: {key} is {getattr(self, key)}", expected=between(least, most))
         if not population.has_devices:
             raise ConfigError(
                 "pisces: it avoids clients whose answers are stale, and without devices clients take no time",

@@ -42,17 +42,17 @@ class ProbeFairness(Selector):
     pool_factor: float = 2.0
     #: Rounds after which a waiting candidate is forced in; None: a quarter of all rounds.
     gap: int | None = None
-    #: "joined": a client's wait starts when it joins; "never": it has waited for ever (as the released code).
+    #: "joined": a client's wait starts when it joins; "never": it has waited forever (as in the released code).
     init_last: Literal["joined", "never"] = "joined"
     #: Whether only probed candidates can be forced in, or all available clients.
     force_scope: Literal["pool", "all"] = "pool"
-    #: How many slots ε gives: to the nearest integer (half to even), or at least one.
+    #: How many slots ε gives: rounded to the nearest integer (half to even), or up.
     rounding: Literal["nearest", "ceil"] = "nearest"
     probe_batches: int = 2
     probe_steps: int = 1
-    #: How much of the local training the probe replaces: its mini-batches, or an epoch (as the released code).
+    #: How much of the local training the probe replaces: its mini-batches, or an epoch (the released code's).
     credit: Literal["batches", "epoch"] = "batches"
-    #: What the rest of the training starts with: a new optimiser (as the released code), or the probe's momentum.
+    #: What the rest of the training starts with: a new optimiser (the released code's), or the probe's momentum.
     optimizer_state: Literal["fresh", "kept"] = "fresh"
 
     counts: Ints = state(lambda: np.zeros(0, dtype=np.int64))

@@ -33,19 +33,19 @@ def expected_stragglers(durations: Floats, started: Floats, now: float, interval
 @selectors.register("refl")
 @dataclass
 class Refl(Selector):
-    """The least available first: clients that are there now and are least likely to be there in the next round."""
+    """The least available first: of the available clients, those least likely to be so in the next round."""
 
     clients_per_round: int
     #: Share α of the old estimate of a round's duration in the new one.
     smoothing: float = 0.25
     #: Seconds that the first round is taken to last.
     first_estimate: float = 1000.0
-    #: "share": by the share of the next round for which a client will be there; "throughout": first those that
-    #: will be there throughout this round, but not throughout the next; ties broken at random.
+    #: "share": by the share of the next round for which a client will be available; "throughout": first those
+    #: that will be so throughout this round, but not throughout the next; ties broken at random.
     rank: Literal["share", "throughout"] = "share"
-    #: Only this many of the clients that are there, drawn at random, are asked about the next round; None: all.
+    #: Only this many of the available clients, drawn at random, are asked about the next round; None: all.
     candidates: int | None = None
-    #: For this many rounds after it was chosen, a client is chosen only when there are not enough others.
+    #: A client is chosen again after this many rounds at the earliest, unless there are not enough others.
     hold_off: int = 5
     #: "adaptive": as many fewer as answers of earlier rounds are expected to arrive during this one.
     target: Literal["fixed", "adaptive"] = "fixed"
@@ -54,7 +54,7 @@ class Refl(Selector):
 
     #: The round in which each client was chosen last.
     chosen_in: Ints = state(lambda: np.zeros(0, dtype=np.int64))
-    #: Clients under way, with a note when each started.
+    #: Clients under way, with a note of when each started.
     awaited: Floats = state(none_awaited)
     #: Seconds that a round is expected to last.
     estimate: float | None = state(lambda: None)
@@ -74,14 +74,14 @@ class Refl(Selector):
         if self.candidates is not None and self.candidates < self.clients_per_round:
             raise ConfigError(
                 f"refl: candidates is {self.candidates}",
-                expected=f"at least {self.clients_per_round}, as are chosen",
+                expected=f"at least clients_per_round, which is {self.clients_per_round}",
             )
         if self.hold_off < 0:
             raise ConfigError(f"refl: hold_off is {self.hold_off}", expected="zero or a positive number of rounds")
         if not population.timed_availability:
             raise ConfigError(
-                "refl: it is not known who will be there in the next minutes: "
-                "clients are always there, or come and go by rounds",
+                "refl: it is not known which clients will be available in the next minutes: "
+                "they always are, or come and go by rounds",
                 expected="clients that come and go by time",
                 fix="add a section [availability] with method = 'rhythm' or 'sessions', and a section [devices]",
             )

@@ -1,4 +1,4 @@
-"""TiFL: one tier of equally fast clients per round, badly served tiers more often (Chai et al., 2020)."""
+"""TiFL: one tier of similarly fast clients per round, badly served tiers more often (Chai et al., 2020)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ OUT = -1
 
 
 def tiers_by_latency(latencies: Floats, tiers: int, rng: np.random.Generator) -> Ints:
-    """The tier of each client, 0 the fastest: tiers of equal size, as far as numbers allow; ties are random.
+    """The tier of each client, 0 the fastest: tiers of (nearly) equal size; ties are broken at random.
 
     Clients whose latency is not finite have none.
     """
@@ -62,7 +62,7 @@ class TiFL(Selector):
     change: Literal["stalled", "always"] = "stalled"
     #: How often each tier may be drawn; None: ⌈rounds ÷ tiers⌉ each.
     credits: tuple[int, ...] | None = None
-    #: At most this many clients of a tier are asked for the accuracy; None: all that are there.
+    #: At most this many clients of a tier are asked for the accuracy; None: all that are available.
     testers: int | None = 20
     #: Clients that take longer than this many seconds have no tier; None: no limit.
     max_latency: float | None = None
@@ -89,7 +89,7 @@ class TiFL(Selector):
         check_count(self, self.clients_per_round, population)
         if not 1 <= self.tiers <= population.clients:
             raise ConfigError(
-                f"tifl: tiers is {self.tiers}", expected=f"1 to {population.clients}, one per client"
+                f"tifl: tiers is {self.tiers}", expected=f"1 to {population.clients}, the number of clients"
             )
         if self.interval < 0:
             raise ConfigError(f"tifl: interval is {self.interval}", expected="zero or a positive number of rounds")

@@ -198,7 +198,7 @@ def signals_of(request: Ask | Train) -> tuple[Signal, ...]:
 
 
 def obstacle_in_request(request: Ask | Train) -> str:
-    """What a request takes from single updates, which secure aggregation hides; empty: nothing."""
+    """What a request takes from individual updates, which secure aggregation hides; empty: nothing."""
     for signal in signals_of(request):
         if signal.in_update or signal.reveals_update:
             return f"it looks at every client's '{signal.name}', which reveals its update"
@@ -208,7 +208,7 @@ def obstacle_in_request(request: Ask | Train) -> str:
 
 
 def not_on_sums(name: str, obstacle: str) -> ConfigError:
-    """The error where something needs single updates and the server sees only their sum."""
+    """The error where something needs individual updates and the server sees only their sum."""
     return ConfigError(
         f"{name} does not work with secure aggregation: {obstacle}",
         expected="methods that need no more than the sum of the updates",

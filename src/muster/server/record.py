@@ -127,7 +127,7 @@ class RoundRecord:
         return next((training.clients for training in reversed(self.trainings) if training.clients), [])
 
     def state_dict(self) -> State:
-        """Everything in plain types except what single clients reported (`reports`, `client_accuracy`)."""
+        """Everything in plain types except what individual clients reported (`reports`, `client_accuracy`)."""
         values = asdict(replace(self, reports=[], client_accuracy=None))
         del values["reports"], values["client_accuracy"]
         if self.observed is None:

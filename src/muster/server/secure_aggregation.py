@@ -1,8 +1,8 @@
 """Which methods can work when the server sees only the sum of updates (secure aggregation), and which cannot.
 
-Nothing is declared by hand. The real loop runs on made-up clients, and what selectors take from single updates is
-read from their requests. Aggregators get updates whose sum stays the same while the single ones change: one that
-gives a different answer then has looked at single updates.
+Nothing is declared by hand. The real loop runs on made-up clients, and what selectors take from individual updates
+is read from their requests. Aggregators get updates whose sum stays the same while the individual ones change: one
+that gives a different answer then has looked at individual updates.
 """
 
 from __future__ import annotations
@@ -30,13 +30,15 @@ from muster.updates.guard import Guard
 def check_secure_aggregation(
     selector: Selector, aggregator: Aggregator, guard: Guard, engine: Engine, filters: Sequence[Filter] = ()
 ) -> None:
-    """Refuse a run that would need single updates; ConfigError says what needs them."""
+    """Refuse a run that would need individual updates; ConfigError says what needs them."""
     trial = TrialEngine(engine.population.clients, training=engine.training, algorithm=engine.algorithm)
     obstacles = {
         type(selector).__name__: obstacle_in_selection(selector, trial, aggregator),
         type(aggregator).__name__: obstacle_in_aggregation(aggregator),
-        "guard.max_norm": "" if guard.max_norm is None else "it measures single updates",
-    } | {f"the filter '{name}'": "on the server's side it acts on single updates" for name, _ in named(filters)}
+        "guard.max_norm": "" if guard.max_norm is None else "it measures individual updates",
+    } | {
+        f"the filter '{name}'": "on the server's side it acts on individual updates" for name, _ in named(filters)
+    }
     for name, obstacle in obstacles.items():
         if obstacle:
             raise not_on_sums(name, obstacle)
@@ -45,17 +47,17 @@ def check_secure_aggregation(
 def obstacle_in_selection(
     selector: Selector, engine: TrialEngine | None = None, aggregator: Aggregator | None = None
 ) -> str:
-    """What a selector takes from single updates, as seen in a trial; empty: nothing."""
+    """What a selector takes from individual updates, as seen in a trial; empty: nothing."""
     requests = requests_in_trial(selector, engine, aggregator)
     return next((why for _, request in requests if (why := obstacle_in_request(request))), "")
 
 
 def obstacle_in_aggregation(aggregator: Aggregator) -> str:
-    """What an aggregator takes from single updates, as seen in a trial; empty: nothing."""
+    """What an aggregator takes from individual updates, as seen in a trial; empty: nothing."""
     if aggregator.clip_norm is not None:
-        return "clip_norm shortens single updates"
+        return "clip_norm shortens individual updates"
     if aggregator.max_weight is not None:
-        return "max_weight takes weight from single updates"
+        return "max_weight takes weight from individual updates"
     if aggregator.keeps_updates:
         return "it keeps the last update of every client"
     rng = generator(0, "secure aggregation trial")
@@ -65,7 +67,7 @@ def obstacle_in_aggregation(aggregator: Aggregator) -> str:
     one, one_weights = _aggregated(aggregator, movements)
     other, other_weights = _aggregated(aggregator, movements + shift)
     same = np.allclose(one, other, atol=1e-4) and np.allclose(one_weights, other_weights)
-    return "" if same else "its result depends on single updates, not only on their sum"
+    return "" if same else "its result depends on individual updates, not only on their sum"
 
 
 def _aggregated(aggregator: Aggregator, movements: Floats) -> tuple[Vector, Floats]:

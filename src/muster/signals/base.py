@@ -125,7 +125,7 @@ class Signal(ABC):
     #: The server could compute it from the update that it receives anyway: reporting it costs no bytes.
     in_update: ClassVar[bool] = False
     #: Derived from the update, or as revealing (a gradient, a separate model): where secure aggregation hides
-    #: single updates, asking for it would disclose them after all.
+    #: individual updates, asking for it would disclose them after all.
     reveals_update: ClassVar[bool] = False
     #: Needs per-sample losses during the first local epoch.
     needs_squared_loss: ClassVar[bool] = False

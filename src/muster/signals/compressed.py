@@ -20,8 +20,8 @@ def centres(values: Floats, count: int, tolerance: float = 1e-3) -> Floats:
     """The `count` centres of one-dimensional k-means on `values`, ascending.
 
     Lloyd's iteration from evenly spaced quantiles. On sorted values a cluster is a range, so that prefix sums
-    make an iteration O(count · log n). It ends when the centres move less than `tolerance` times the standard
-    deviation in sum. A centre whose range is empty stays where it is.
+    make an iteration O(count · log n). It ends when the centres together move less than `tolerance` times the
+    standard deviation. A centre whose range is empty stays where it is.
     """
     ordered = np.sort(values)
     sums = np.concatenate([[0.0], np.cumsum(ordered)])
@@ -56,7 +56,7 @@ class CompressedUpdate(Signal):
     ratio: float = 1e-5
     #: Compress the movement, or the trained weights themselves.
     of: Literal["update", "weights"] = "update"
-    #: Centres have settled when they move less than this many standard deviations in sum.
+    #: Centres have settled when together they move less than this many standard deviations.
     tolerance: float = 1e-3
 
     def _count(self, parameters: int) -> int:

@@ -676,7 +676,7 @@ def test_mistakes_in_the_section_are_named(everybody, grid_of, section, why):
     [
         ({"selection": {"method": "terraform", "clients_per_round": 6}}, "Terraform does not work"),
         ({"aggregation": {"method": "median"}}, "Median does not work"),
-        ({"aggregation": {"method": "fedavg", "clip_norm": 1.0}}, "clip_norm shortens single updates"),
+        ({"aggregation": {"method": "fedavg", "clip_norm": 1.0}}, "clip_norm shortens individual updates"),
         ({"guard": {"max_norm": 5.0}}, r"guard\.max_norm does not work"),
     ],
 )

@@ -21,7 +21,7 @@ def why_not(
     if device != "cpu":
         return f"it computes on the CPU, and the device is {device}"
     if type(algorithm) not in SUPPORTED:
-        return f"the local algorithm {type(algorithm).__name__} works on single clients"
+        return f"the local algorithm {type(algorithm).__name__} works on individual clients"
     if not objective.usual:
         what = "its own loss" if objective.loss is not None else f"the objective {type(objective).__name__}"
         return f"it trains with cross-entropy of class labels, and the experiment has {what}"

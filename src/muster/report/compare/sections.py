@@ -189,7 +189,7 @@ def times(cases: Sequence[Case]) -> Table:
         (Column("most", form=".0f", bounds=AMOUNTS), cells("most_stale")),
     ]
     notes = (
-        "At work: clients that trained at the same time, on average. For nothing: trainings that were begun and "
+        "At work: clients that trained at the same time, on average. Wasted: trainings that were begun and "
         "not used, because the client left, was given up on as late, or answered to a model that was too old. "
         "Staleness: aggregations between the start of a training and its use.",
     )

@@ -109,7 +109,7 @@ def client_accuracy(result: Result) -> Floats:
     last = next((r.client_accuracy for r in reversed(result.records) if r.client_accuracy is not None), None)
     if last is None:
         raise ConfigError(
-            f"the run '{result.name}' has no accuracies of single clients",
+            f"the run '{result.name}' has no accuracies of individual clients",
             fix="give clients test data of their own (docs/partitions.md); plain files have none",
         )
     values = np.asarray(last, dtype=np.float64)

@@ -16,7 +16,7 @@ from muster.updates.filters import filters
 
 
 def marked(features: np.ndarray[Any, Any], size: int, value: float) -> np.ndarray[Any, Any]:
-    """Pictures with a square of `size` pixels in the last corner set to `value` (in every channel).
+    """Pictures with a square of `size` pixels in the bottom right corner set to `value` (in every channel).
 
     Vectors of numbers have their last size² numbers set.
     """

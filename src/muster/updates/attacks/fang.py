@@ -20,7 +20,7 @@ SMALLEST = 1e-5
 def beyond_extremes(honest: Floats, attackers: int, spread: float, rng: np.random.Generator) -> Floats:
     """Against coordinate-wise trimming: random values just beyond the honest extreme, on the wrong side.
 
-    Where honest clients increase a coordinate in the mean, the values lie between their smallest value and that
+    Where honest clients increase a coordinate on average, the values lie between their smallest value and that
     times `spread` (divided by it where the smallest is positive); elsewhere the mirror image.
     """
     low, high = honest.min(axis=0), honest.max(axis=0)

@@ -20,7 +20,7 @@ class StaleReply(Attack):
     """Attack: train once, and send that update again whenever one is asked for.
 
     Simulated on the server, which keeps what each lazy client sent first. Running statistics are those of its
-    present training: a movement of them that is repeated would leave their range.
+    present training: repeating their movement would take them out of their range.
     """
 
     side: Side = field(default="server", init=False)
