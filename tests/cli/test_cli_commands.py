@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import importlib
 import json
 import os
 import subprocess
@@ -152,3 +153,32 @@ def test_a_picture_of_the_partition_is_drawn_only_where_it_is_asked_for(here):
     assert set(Path().iterdir()) == before
     call("data", "show", "digits.toml", "--out", "who.png")
     assert set(Path().iterdir()) - before == {Path("who.png")}
+
+
+def test_an_own_selector_is_named_by_its_module_and_its_code_identifies_the_run(here, monkeypatch):
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    source = """
+import muster
+class FirstOnes(muster.selection.Selector):
+    def __init__(self, clients_per_round: int = 2):
+        self.clients_per_round = clients_per_round
+    def round(self, fed):
+        yield muster.selection.Train(fed.available[: self.clients_per_round])
+"""
+    (here / "my_methods.py").write_text(source, encoding="utf-8")
+    (here / "sweep.toml").write_text(
+        'name = "own"\nseeds = [0]\nbase = { rounds = 1, selection = { clients_per_round = 3 } }\n'
+        '[[cases]]\nname = "mine"\nselection.method = "my_methods:FirstOnes"\n',
+        encoding="utf-8",
+    )
+    call("sweep", "sweep.toml")
+    run = json.loads(call("runs", "--json"))
+    assert (run["status"], run["method"]) == ("complete", "my_methods:FirstOnes")
+    settings = {"rounds": 1, "selection": {"method": "my_methods:FirstOnes", "clients_per_round": 3}}
+    result = muster.run(muster.experiment.from_dict(settings), workers=0)
+    assert (result.name, result.selections) == ("FirstOnes", [[[0, 1, 2]]])
+    assert muster.experiment.from_dict(settings).fingerprint == run["fingerprint"]
+    (here / "my_methods.py").write_text(source.replace("[: self", "[1 : 1 + self"), encoding="utf-8")
+    monkeypatch.delitem(sys.modules, "my_methods")
+    importlib.invalidate_caches()
+    assert muster.experiment.from_dict(settings).fingerprint != run["fingerprint"]

@@ -391,3 +391,30 @@ def test_next_tokens_are_the_texts_moved_on():
     data = from_arrays(texts, task="next-token")
     assert np.array_equal(data.train.features[:, 1:], data.train.labels[:, :-1])
     assert (data.classes, data.tokens) == (7, True)
+
+
+def test_data_are_shown_in_one_line():
+    data = from_arrays(FEATURES, LABELS, clients=CLIENTS)
+    assert repr(data) == "FederatedData(5 clients, 'own data': 50 + 10 test samples of 4, 3 classes)"
+    assert repr(data.dataset.train) == "Samples(50 of shape (4,))"
+    assert repr(data.train_index) == "Index(5 clients, 50 samples)"
+    targets = from_arrays(FEATURES, FEATURES[:, 0], task="regression")
+    assert repr(targets).endswith("test samples of 4, regression)")
+
+
+def test_a_partition_of_data_that_has_its_clients_is_refused():
+    data = from_arrays(FEATURES, LABELS, clients=CLIENTS)
+    small = {"rounds": 1, "data": data, "selection": {"method": "random", "clients_per_round": 2}}
+    with pytest.raises(ConfigError, match=r"its 5 clients already, and partition says to divide it \(iid\)"):
+        muster.run(muster.Experiment(**small, partition={"scheme": "iid", "clients": 3}))
+    natural = muster.Experiment(**small, partition={"scheme": "natural"})
+    assert (
+        muster.run(natural, workers=0).selections == muster.run(muster.Experiment(**small), workers=0).selections
+    )
+
+
+def test_clients_that_are_missing_are_counted():
+    clients = CLIENTS.astype(float)
+    clients[[7, 9, 30]] = np.nan
+    with pytest.raises(DataError, match="training sample 7 has no entry among the clients, nor have 2 others"):
+        from_arrays(FEATURES, LABELS, clients=clients)

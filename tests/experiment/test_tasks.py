@@ -277,3 +277,13 @@ def test_metrics_of_which_less_is_better():
     less = ("loss", "mae", "client_mae_mean", "client_mae_worst_tenth", "participant_mae", "perplexity")
     assert all(map(lower_is_better, (*less, "client_accuracy_std", "validation_rmse", "worst_group_mae")))
     assert not any(map(lower_is_better, ("accuracy", "client_accuracy_mean", "r2", "mean_iou", "own")))
+
+
+def test_a_regression_is_summed_up_by_its_error():
+    result = muster.run(experiment("regression"), workers=0)
+    assert result.main_metric == "mae"
+    assert result.final() == result.final("mae") == result.metrics[-1]["mae"]
+    assert result.best() == result.series("mae")[1].min()
+    assert f"mae {result.final():.4f})" in repr(result)
+    with pytest.raises(ConfigError, match=r"(?s)'accuracy' was never measured.*such as mae"):
+        result.plot("curves")

@@ -149,7 +149,7 @@ def test_federations():
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("a.txt", "1 2", "ends in .csv, .parquet, .json, .npy"),
+        ("a.txt", "1 2", "ends in .csv, .tsv, .parquet, .json, .npy"),
         ("a.csv", "", "it is empty"),
         ("a.csv", "client,class,count\n", "below the heading there are no rows"),
         ("a.csv", "client,a,b\n", "below the heading there are no rows"),
@@ -200,3 +200,28 @@ def test_the_index_of_pandas_comes_first(tmp_path):
 def test_a_cell_that_is_too_long(tmp_path):
     with pytest.raises(DataError, match="cells cannot be told apart"):
         read_counts(written(tmp_path, "a.csv", f"client,x\n{'A' * 200_000},1\n"))
+
+
+def test_tabs_may_be_said_by_the_suffix(tmp_path):
+    counts = read_counts(written(tmp_path, "a.tsv", "clinic\till\twell\nA\t1\t2\nB\t3\t4\n"))
+    assert counts.table[:, :, 0].tolist() == [[1, 2], [3, 4]]
+
+
+def test_a_client_has_one_row_of_a_wide_table(tmp_path):
+    with pytest.raises(DataError, match=r"'A' has 2 rows\. If it has one row per sample"):
+        read_counts(written(tmp_path, "a.csv", "clinic,ill,well\nA,1,2\nB,3,4\nA,5,6\n"))
+
+
+def test_a_column_that_is_not_there_is_told_with_the_option_that_names_it(tmp_path):
+    path = written(tmp_path, "a.csv", "clinic,finding\nA,ill\n")
+    with pytest.raises(DataError, match="no column 'class', which --label can name; allowed: clinic, finding"):
+        read_counts(path, ColumnNames(client="clinic"))
+
+
+@pytest.mark.parametrize(
+    ("cell", "remark"), [("1.234", "a.csv has counts that are not whole numbers, such as 1.234"), ("0.5", "")]
+)
+def test_thousands_with_a_point_are_remarked_upon_and_shares_are_not(tmp_path, cell, remark):
+    counts = read_counts(written(tmp_path, "a.csv", f"clinic,ill,well\nA,{cell},0.5\nB,1,0\n"))
+    assert counts.remark.startswith(remark)
+    assert bool(counts.remark) == bool(remark)

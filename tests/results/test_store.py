@@ -332,6 +332,23 @@ def test_a_misspelt_config_is_no_run(tiny, tmp_path):
 # --- several processes -----------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("resume", [False, True])
+def test_a_run_under_way_is_called_that_also_when_it_has_rounds(tiny, tmp_path, resume):
+    experiment = tiny()
+    muster.run(experiment, workers=0, store=tmp_path)
+    with (
+        Store(tmp_path) as first,
+        first.recorder(experiment, resume=True),
+        Store(tmp_path) as second,
+        pytest.raises(OutputError, match="being run by another process"),
+    ):
+        second.recorder(experiment, resume=resume)
+    with Store(tmp_path) as store:
+        with pytest.raises(OutputError, match="already holds a run of this experiment"):
+            store.recorder(experiment)
+        store.recorder(experiment, resume=True).__exit__(None, None, None)  # the refusal has left no claim behind
+
+
 def test_a_run_has_one_writer(store):
     with (
         store.claim("abcdef", DESCRIPTION),

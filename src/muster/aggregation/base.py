@@ -165,7 +165,9 @@ class Aggregator(Component):
         return self.moved(current, step, spec, updates, weights)
 
 
-aggregators: Registry[Aggregator] = Registry("aggregation method", "muster.aggregation", "muster.aggregators")
+aggregators: Registry[Aggregator] = Registry(
+    "aggregation method", "muster.aggregation", "muster.aggregators", own=Aggregator
+)
 
 
 @dataclass(kw_only=True)

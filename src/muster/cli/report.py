@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from muster.cli import choosing
+from muster.cli import choosing, completion
 from muster.cli.running import Workspace
 from muster.console.output import out
 
@@ -60,8 +60,8 @@ def plot(  # noqa: PLR0917 (the options are what they are)
     kind: Annotated[
         str,
         typer.Argument(
-            help="curves, curves-apart, selection-map, selection-frequency, client-accuracy, clusters, "
-            "cluster-numbers, fairness, time-to-target, sensitivity, ranks, weights, timeline or staleness."
+            help=f"{', '.join(completion.PICTURES[:-1])} or {completion.PICTURES[-1]}.",
+            autocompletion=completion.pictures,
         ),
     ],
     runs: choosing.Runs = None,

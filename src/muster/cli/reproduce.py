@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from muster.cli import completion
 from muster.cli.running import Workspace
 from muster.console.output import err, out
 
@@ -22,7 +23,9 @@ def reproduce(  # noqa: PLR0917 (the options are what they are)
     id: Annotated[
         str | None,
         typer.Argument(
-            help="A table or figure, such as terraform/table2. With a paper, or nothing: a list.", metavar="[ID]"
+            help="A table or figure, such as terraform/table2. With a paper, or nothing: a list.",
+            metavar="[ID]",
+            autocompletion=completion.entries_of_papers,
         ),
     ] = None,
     everything: Annotated[bool, typer.Option("--all", help="All tables and figures.")] = False,

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from muster.cli import completion
 from muster.console.output import out
 from muster.core.errors import ConfigError, OutputError
 
@@ -44,7 +45,12 @@ def init(
 
 
 def show(
-    name: Annotated[str, typer.Argument(help="A method, data set, partition, model, …: see `muster list`.")],
+    name: Annotated[
+        str,
+        typer.Argument(
+            help="A method, data set, partition, model, …: see `muster list`.", autocompletion=completion.methods
+        ),
+    ],
 ) -> None:
     """Show what a component is: options with types and defaults, what it costs and discloses, where to read more.
 

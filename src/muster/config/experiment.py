@@ -177,6 +177,8 @@ class Experiment:
             expected = "a dict of options" + (f", or an object of class {component}" if component else "")
             key = {"data": "source", "partition": "scheme"}.get(name, "method")
             fix = f'for example {name}={{"{key}": "{value}"}}' if component and isinstance(value, str) else ""
+            if isinstance(value, type) and issubclass(value, objects.get(name, ())):
+                fix = f"this is the class itself; make an object of it: {name}={value.__name__}(…)"
             raise ConfigError(f"bad value for '{name}': {value!r}", expected=expected, fix=fix)
 
     def with_options(self, settings: Iterable[str]) -> Experiment:
@@ -260,7 +262,8 @@ class Experiment:
         if self.centralised:
             return "centralised"
         if isinstance(self.selection, dict):
-            return str(self.selection.get("method", "random"))
+            # Of one's own class, module:Class, its name will do.
+            return str(self.selection.get("method", "random")).rpartition(":")[2]
         return type(self.selection).__name__
 
 

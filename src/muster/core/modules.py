@@ -5,6 +5,7 @@ So `muster.selection.terraform` needs no separate import, and `import muster` do
 
 from __future__ import annotations
 
+import difflib
 import importlib
 import importlib.util
 import os
@@ -63,7 +64,11 @@ def object_named(name: str, where: str) -> Any:
         ) from error
     for part in path.split("."):
         if not hasattr(found, part):
-            raise ConfigError(f"'{where}': the module {module} has no {path}")
+            close = difflib.get_close_matches(part, dir(found), n=1)
+            raise ConfigError(
+                f"'{where}': the module {module} has no {path}",
+                expected=f"did you mean '{close[0]}'?" if close else "",
+            )
         found = getattr(found, part)
     return found
 

@@ -24,6 +24,7 @@ from typing import Any, Generic, TypeVar
 import pydantic
 
 from muster.core.errors import ConfigError, nearest
+from muster.core.modules import object_named
 
 T = TypeVar("T")
 C = TypeVar("C", bound=Callable[..., Any])
@@ -32,8 +33,10 @@ C = TypeVar("C", bound=Callable[..., Any])
 class Registry(Generic[T]):
     """Components of one kind by name."""
 
-    def __init__(self, kind: str, package: str, group: str = "") -> None:
-        self.kind, self.package, self.group = kind, package, group
+    def __init__(self, kind: str, package: str, group: str = "", own: type[T] | None = None) -> None:
+        """`own`: subclasses of it are found as "module:Class", too. Only for what servers run: what a config makes
+        nodes import is for their owners to say."""
+        self.kind, self.package, self.group, self.own = kind, package, group, own
         self._entries: dict[str, Callable[..., T]] = {}
         self._discovered = False
         self._offered: dict[str, EntryPoint] | None = None
@@ -117,13 +120,31 @@ class Registry(Generic[T]):
                     f"{_origin(entry)} has a {self.kind} '{name}', which is the name of one of Muster's own",
                     fix="uninstall that package, or ask its authors for another name",
                 )
+        if name not in self._entries and self._is_own(name):
+            return self._class_of(name)
         if name not in self._entries:
-            raise ConfigError(f"unknown {self.kind} '{name}'", expected=nearest(name, self.names()))
+            raise ConfigError(
+                f"unknown {self.kind} '{name}'",
+                expected=nearest(name, self.names()),
+                fix="one of your own is named module:Class (docs/own.md)" if self.own is not None else "",
+            )
         return self._entries[name]
+
+    def _is_own(self, name: str) -> bool:
+        return self.own is not None and ":" in name
+
+    def _class_of(self, name: str) -> Callable[..., T]:
+        found = object_named(name, self.kind)
+        assert self.own is not None
+        if not (isinstance(found, type) and issubclass(found, self.own)):
+            raise ConfigError(
+                f"'{name}' is not a {self.kind}", expected=f"a class that inherits {self.own.__name__}"
+            )
+        return found
 
     def added(self, name: str) -> Callable[..., T] | None:
         """The component of this name, if it is known without looking through the package's files."""
-        if name not in self._entries and name in self._of_packages():
+        if name not in self._entries and (name in self._of_packages() or self._is_own(name)):
             try:
                 return self.get(name)
             except ConfigError:

@@ -47,7 +47,7 @@ class Normalisation:
         return result
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Samples:
     """Features and labels of one split. Features may be memory-mapped and of any dtype (uint8 images, tokens)."""
 
@@ -71,6 +71,10 @@ class Samples:
     def __len__(self) -> int:
         return len(self.labels)
 
+    def __repr__(self) -> str:
+        """Short, like those below: arrays would fill many screens."""
+        return f"Samples({len(self):,} of shape {self.features.shape[1:]})"
+
 
 @dataclass(frozen=True)
 class LeadingPicture:
@@ -82,7 +86,7 @@ class LeadingPicture:
     normalisation: Normalisation
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Dataset:
     """A whole data set with its usual split, before it is divided among clients."""
 
@@ -110,6 +114,14 @@ class Dataset:
     def __deepcopy__(self, memo: dict[int, Any]) -> Dataset:
         # Nothing of it is ever changed, and it may be large.
         return self
+
+    def __repr__(self) -> str:
+        return f"Dataset({self._facts()})"
+
+    def _facts(self) -> str:
+        learnt = f"{self.classes} classes" if self.task == "classification" else self.task
+        shape = " × ".join(map(str, self.sample_shape))
+        return f"'{self.name}': {len(self.train):,} + {len(self.test):,} test samples of {shape}, {learnt}"
 
     def normalised(self, mean_and_std: Sequence[float]) -> Dataset:
         """The same data with another normalisation: one mean and spread for all, on the scale 0 to 1."""
@@ -142,12 +154,15 @@ class Dataset:
         return check_sum(*(part for split in (self.train, self.test) for part in (split.features, split.labels)))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Index:
     """Which samples belong to which client: client k has `samples[starts[k] : starts[k + 1]]`."""
 
     starts: Ints
     samples: npt.NDArray[np.integer]
+
+    def __repr__(self) -> str:
+        return f"Index({self.clients:,} clients, {len(self.samples):,} samples)"
 
     @property
     def clients(self) -> int:
@@ -190,7 +205,7 @@ class Index:
         return cls(starts, order.astype(np.int32 if small else np.int64))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class FederatedData:
     """A data set and which client has which samples. `test_index`: of the test split; None: clients have none."""
 
@@ -211,6 +226,9 @@ class FederatedData:
 
     def __deepcopy__(self, memo: dict[int, Any]) -> FederatedData:
         return self
+
+    def __repr__(self) -> str:
+        return f"FederatedData({self.clients:,} clients, {self.dataset._facts()})"
 
     @property
     def clients(self) -> int:

@@ -177,7 +177,12 @@ def _places_in_order(
             )
         missing = np.flatnonzero([value is None or value != value for value in values.tolist()])  # noqa: PLR0124
         if len(missing):
-            raise DataError(f"{split} sample {missing[0]} has no entry among the {what}")
+            raise DataError(
+                f"{split} sample {missing[0]} has no entry among the {what}"
+                + (f", nor have {len(missing) - 1:,} others" if len(missing) > 1 else ""),
+                expected="one for each sample",
+                fix=f"leave these samples out, or say what their {what} are",
+            )
         arrays.append(values)
     try:
         known = np.unique(np.concatenate([array for array in arrays if array is not None]))
@@ -271,7 +276,11 @@ def stacked(dataset: Any, what: str) -> Pair:
                 fix="leave it out (torch.utils.data.Subset), or repair it",
             ) from error
         if not isinstance(item, tuple | list) or len(item) != 2:
-            raise DataError(f"{what}: item {number} is a {type(item).__name__}", expected="(features, label)")
+            raise DataError(
+                f"{what}: item {number} is a {type(item).__name__}",
+                expected="(features, label)",
+                fix="wrap the data set in one that returns such pairs, or use from_arrays",
+            )
         sample = array_of(item[0], f"{what} features")
         if features and sample.shape != features[0].shape:
             raise DataError(

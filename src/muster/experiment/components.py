@@ -34,6 +34,7 @@ def build_data(experiment: Experiment) -> FederatedData:
     if isinstance(experiment.data, FederatedData | Dataset):
         check_data(experiment.data)
     if isinstance(experiment.data, FederatedData):
+        _check_not_partitioned(experiment)
         return experiment.data
     section, validation = experiment.data, None
     if isinstance(section, dict):
@@ -68,6 +69,18 @@ def build_data(experiment: Experiment) -> FederatedData:
         kept_back = held_back(len(dataset.train), validation, generator(seed, "validation"))
         partition = divide_rest(scheme, dataset, kept_back, rng)
     return FederatedData(dataset, partition.train, partition.test, kept_back)
+
+
+def _check_not_partitioned(experiment: Experiment) -> None:
+    """Refuse a partition of data that has its clients already: it would be passed over in silence."""
+    data, scheme = experiment.data, experiment.partition
+    assert isinstance(data, FederatedData)
+    if scheme != Experiment().partition and (not isinstance(scheme, dict) or scheme.get("scheme") != "natural"):
+        said = scheme.get("scheme") if isinstance(scheme, dict) else type(scheme).__name__
+        raise ConfigError(
+            f"the data has its {data.clients} clients already, and partition says to divide it ({said})",
+            fix="leave partition out; or make the data without clients, so that there is something to divide",
+        )
 
 
 def _dataset(section: Section | Dataset) -> Dataset:

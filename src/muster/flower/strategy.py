@@ -122,7 +122,22 @@ class MusterStrategy:
         return StrategyResult(engine.to_arrays(result.parameters), result)
 
     def _check(self) -> None:
-        """Refuse what your own client app cannot do: before any node is waited for."""
+        """Refuse what is no method, and what your own client app cannot do: before any node is waited for."""
+        for name, given, kind in (
+            ("selector", self.selector, Selector),
+            ("aggregator", self.aggregator, Aggregator),
+        ):
+            if given is not None and not isinstance(given, kind):
+                of_class = isinstance(given, type) and issubclass(given, kind)
+                raise ConfigError(
+                    f"bad value for MusterStrategy({name}=…): {given!r}",
+                    expected=f"an object of class {kind.__name__}",
+                    fix=f"make one: {given.__name__}(…)"
+                    if of_class
+                    else "for example Terraform(clients_per_round=10)"
+                    if kind is Selector
+                    else "for example SimProx()",
+                )
         for name, step in named(self.filters):
             if step.side == "client":
                 raise ConfigError(
@@ -229,7 +244,7 @@ class RecordsEngine(Engine):
         if not self._mail.wait_until(lambda: self._look_around() >= wanted, seconds):
             raise EngineError(
                 f"{len(self._online)} of {wanted} nodes are there after {seconds:g} s",
-                fix="start more nodes, or lower MusterStrategy(min_nodes=…)",
+                fix="start more nodes, lower the selector's clients_per_round, or set MusterStrategy(min_nodes=…)",
             )
 
     def begin_round(self, round: int) -> None:

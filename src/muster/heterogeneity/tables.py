@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,10 +16,14 @@ from muster.core.errors import DataError, nearest
 from muster.data.federated import FederatedData
 from muster.heterogeneity.columns import Columns, read_csv, read_parquet
 
-FORMATS = (".csv", ".parquet", ".json", ".npy")
+#: Text files with cells between separators, whichever they are.
+_TEXT = (".csv", ".tsv")
+FORMATS = (*_TEXT, ".parquet", ".json", ".npy")
 #: The usual names of columns: of counts, and of classes.
 COUNT = "count"
 LABELS = ("class", "label")
+#: What names the columns on the command line, in the order in which tables are counted.
+_OPTIONS = ("--client", "--label", "--attribute")
 _SHAPES = "(clients, classes) or (clients, classes, attribute values)"
 
 
@@ -97,7 +102,7 @@ class ColumnNames:
 
 
 def read_counts(path: Path, names: ColumnNames = ColumnNames()) -> Counts:  # noqa: B008 (frozen)
-    """Read a table: .csv, .parquet, .json or .npy (docs/inspect.md says how they look).
+    """Read a table: .csv, .tsv, .parquet, .json or .npy (docs/inspect.md says how they look).
 
     `names` of columns are for tables with a row for each sample, or for each cell.
     """
@@ -111,7 +116,7 @@ def read_counts(path: Path, names: ColumnNames = ColumnNames()) -> Counts:  # no
         if ending in (".json", ".npy"):
             values, named = (_read_json if ending == ".json" else _read_npy)(path)
         else:
-            columns = (read_csv if ending == ".csv" else read_parquet)(path)
+            columns = (read_csv if ending in _TEXT else read_parquet)(path)
             remark, (values, named) = columns.remark, _counted(columns, names)
         table = np.array(values, dtype=np.float64)
     except OSError as error:
@@ -129,6 +134,9 @@ def read_counts(path: Path, names: ColumnNames = ColumnNames()) -> Counts:  # no
     for axis, (kind, given) in enumerate(named.items()):
         if given and len(given) != table.shape[axis]:
             raise DataError(f"{path} names {len(given)} {kind}, but its counts have {table.shape[axis]}")
+    if not remark and (parts := table[(table > 1) & (table % 1 != 0)]).size:
+        # Shares are at most 1; larger ones may be thousands with a point in them.
+        remark = f"{path.name} has counts that are not whole numbers, such as {parts[0]:g}: check what they mean"
     return Counts(path.name, _whole(table), **named, has_attributes=has_attributes, remark=remark)
 
 
@@ -168,13 +176,19 @@ def _counted(columns: Columns, names: ColumnNames) -> _Read:
         keys = [client, label, *([attribute] if attribute else [])]
         for key in keys:
             if key not in columns.names:
-                raise ValueError(f"there is no column '{key}'; {nearest(key, columns.names)}")
+                option = next(word for word, name in zip(_OPTIONS, keys, strict=False) if name == key)
+                raise ValueError(
+                    f"there is no column '{key}', which {option} can name; {nearest(key, columns.names)}"
+                )
         return _long(columns, keys)
     if not columns.names:
         raise ValueError("it is empty")
     first, *classes = columns.names
     try:
         cells = [[_number(cell) for cell in columns.cells[name]] for name in classes]
+        name, rows = Counter(columns.cells[first]).most_common(1)[0]
+        if rows > 1:
+            raise ValueError(f"'{name}' has {rows} rows")
     except ValueError as error:
         some = ", ".join(columns.names[:12]) + (", …" if len(columns.names) > 12 else "")
         raise ValueError(

@@ -129,8 +129,8 @@ def _check_outputs(module: nn.Module, classes: int) -> None:
     if outputs is not None and outputs != classes:
         raise ConfigError(
             f"the model's last layer '{spec.final_layer_name}' has {outputs} outputs",
-            expected=f"{classes}: one output per class",
-            fix="give the model as many outputs as classes; if another layer classifies, name it in the model's "
+            expected=f"{classes}: one for each class, label or number to predict",
+            fix="change its width; if another layer is the last one, name it in the model's "
             "attribute `final_layer`",
         )
 

@@ -172,7 +172,7 @@ class Selector(Component):
         """One round: yield Ask and Train requests, receive Replies."""
 
 
-selectors: Registry[Selector] = Registry("selection method", "muster.selection", "muster.selectors")
+selectors: Registry[Selector] = Registry("selection method", "muster.selection", "muster.selectors", own=Selector)
 
 
 def no_second_turn(selector: Selector, population: Population) -> str:

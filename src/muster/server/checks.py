@@ -123,6 +123,11 @@ def no_classes(what: str, objective: Objective) -> ConfigError:
 
 
 def check_plan(plan: object, chooser: Selector) -> None:
+    if type(chooser).round is Selector.round:
+        raise ConfigError(
+            f"{type(chooser).__name__} does not say whom to train",
+            expected="a method `round(self, fed)` that yields Ask(...) and Train(...)",
+        )
     if not isinstance(plan, Generator):
         raise ConfigError(
             f"{type(chooser).__name__}.round returned a {type(plan).__name__}",

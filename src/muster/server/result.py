@@ -102,13 +102,22 @@ class Result:
         rows = [row for row in self.metrics if not math.isnan(row.get(metric, math.nan))]
         return np.array([row[per] for row in rows]), np.array([row[metric] for row in rows])
 
-    def final(self, metric: str = "accuracy") -> float:
-        """The last measured value of a metric; NaN when it never was."""
-        values = self.series(metric)[1]
+    @property
+    def main_metric(self) -> str:
+        """What a result is summed up by: `accuracy`, or where there is none `mae`, or else `loss`."""
+        return next((name for name in ("accuracy", "mae") if self._measured(name)), "loss")
+
+    def _measured(self, metric: str) -> bool:
+        return any(not math.isnan(row.get(metric, math.nan)) for row in self.metrics)
+
+    def final(self, metric: str | None = None) -> float:
+        """The last measured value of a metric (None: of the `main_metric`); NaN when it never was."""
+        values = self.series(metric or self.main_metric)[1]
         return float(values[-1]) if len(values) else float("nan")
 
-    def best(self, metric: str = "accuracy") -> float:
+    def best(self, metric: str | None = None) -> float:
         """The best measured value: the lowest of a loss or an error, the highest of anything else; NaN without."""
+        metric = metric or self.main_metric
         values = self.series(metric)[1]
         if not len(values):
             return float("nan")
@@ -156,17 +165,13 @@ class Result:
     def __repr__(self) -> str:
         """Short: the records of a long run would fill many screens."""
         state = "" if self.complete else ", not complete"
-        accuracy = f", accuracy {self.final():.4f}" if self._has_accuracy else ""
-        return f"Result({self.name!r}: {len(self.records)} rounds{accuracy}{state})"
+        score = f", {self.main_metric} {self.final():.4f}" if self._measured(self.main_metric) else ""
+        return f"Result({self.name!r}: {len(self.records)} rounds{score}{state})"
 
     def _repr_html_(self) -> str:
         """What a notebook shows: a few numbers and a small picture."""
         shown: str = import_module("muster.report.notebook").result_html(self)
         return shown
-
-    @property
-    def _has_accuracy(self) -> bool:
-        return any("accuracy" in row for row in self.metrics)
 
     def save(self, folder: Path | str) -> None:
         """Write metrics, selections, ledger and parameters as plain files (CSV, JSON, NPY)."""
@@ -179,7 +184,7 @@ class Result:
             "rounds": len(self.records),
             "complete": self.complete,
             "metrics": self.metrics[-1] if self.metrics else {},
-            "best_accuracy": self.best() if self.records else float("nan"),
+            "best_accuracy": self.best("accuracy") if self.records else float("nan"),
             "groups": [row._asdict() for row in self.groups],
             "costs": asdict(self.ledger.total()),
             "disclosed": self.ledger.total_disclosed(),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -185,6 +186,20 @@ def test_signals_in_updates_need_nothing_of_the_client(grid, initial):
 def test_a_signal_that_clients_do_not_answer_is_refused_before_round_1(grid, initial):
     with pytest.raises(ConfigError, match="need the signal 'loss'"):
         MusterStrategy(PowerOfChoice(clients_per_round=2)).start(grid, initial)
+    assert not grid.log
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"selector": "terraform"}, "selector=…): 'terraform'"),
+        ({"selector": PowerOfChoice}, "make one: PowerOfChoice(…)"),
+        ({"selector": PowerOfChoice(2), "aggregator": "simprox"}, "aggregator=…): 'simprox'"),
+    ],
+)
+def test_what_is_no_method_is_refused_before_round_1(grid, initial, given, message):
+    with pytest.raises(ConfigError, match=re.escape(message)):
+        MusterStrategy(**given).start(grid, initial)
     assert not grid.log
 
 

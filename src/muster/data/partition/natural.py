@@ -114,7 +114,7 @@ class Natural(Scheme):
             raise DataError(
                 f"the data set '{dataset.name}' does not name the owners of its samples",
                 expected="data with natural clients, such as femnist or shakespeare",
-                fix="choose another partition.scheme",
+                fix="choose another partition.scheme; data of your own name them with clients=… (docs/own.md)",
             )
         keys = 1 + max(
             int(owners.max(initial=-1)), -1 if test_owners is None else int(test_owners.max(initial=-1))

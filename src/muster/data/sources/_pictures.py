@@ -38,7 +38,10 @@ def picture(
             converted = image.convert(mode)
     except Exception as problem:  # decoders raise what they like for damaged files
         where = "a picture" if isinstance(content, bytes) else str(content)
-        raise DataError(f"cannot decode {where}: {problem}", fix="fetch the data set again") from problem
+        raise DataError(
+            f"cannot decode {where}: {problem}",
+            fix="repair the file or take it out; if it was downloaded, fetch it again",
+        ) from problem
     if size is not None and (converted.size != (size, size) or margin != 1.0):
         scale = size * margin / min(converted.size)
         width, height = (max(size, round(side * scale)) for side in converted.size)

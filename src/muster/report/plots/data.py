@@ -31,6 +31,14 @@ def required(results: Sequence[Result]) -> Sequence[Result]:
     return results
 
 
+def never_measured(metric: str, result: Result) -> ConfigError:
+    """The error that also says what could be drawn instead."""
+    return ConfigError(
+        f"'{metric}' was never measured in the run '{result.name}'",
+        fix=f"choose another metric, such as {result.main_metric} (metric=… in Python, or --metric)",
+    )
+
+
 def series(result: Result, metric: str, per: str) -> Series:
     """A metric over rounds or work (`bytes`: up and down together); errors where one of them was not measured."""
     if per == "bytes":
@@ -39,7 +47,7 @@ def series(result: Result, metric: str, per: str) -> Series:
     else:
         work, values = result.series(metric, per)
     if not len(values):
-        raise ConfigError(f"'{metric}' was never measured in the run '{result.name}'")
+        raise never_measured(metric, result)
     if per == "virtual_seconds" and not work.any():
         raise ConfigError(
             f"the run '{result.name}' has no virtual time",

@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 from matplotlib.figure import Figure
 
-from muster.core.errors import ConfigError
 from muster.core.inequality import summary
 from muster.report.looks import looks
 from muster.report.plots.canvas import PANEL, label, labels, legend_below, panels, picture, show_unit
 from muster.report.plots.curves import seeds_note
-from muster.report.plots.data import participants, population, required
+from muster.report.plots.data import never_measured, participants, population, required
 from muster.results.cases import cases
 
 if TYPE_CHECKING:
@@ -61,5 +60,5 @@ def _measured(result: Result, name: str) -> float:
         return summary(participants(result), population(result))[name]
     value = result.final(name)
     if np.isnan(value):
-        raise ConfigError(f"'{name}' was never measured in the run '{result.name}'")
+        raise never_measured(name, result)
     return value

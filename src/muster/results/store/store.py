@@ -263,17 +263,18 @@ class Store:
         """As `recorder`, for a run that has no `Experiment`: `description` has name, seed, rounds and config."""
         with translated(self.path), transaction(self.connection):
             row = self._ensure(fingerprint, description)
-            if row["done"] and not resume:
-                raise OutputError(
-                    f"{self.folder} already holds a run of this experiment ({row['done']} rounds)",
-                    fix="continue it with --resume, or choose another output folder",
-                )
             if not self.claims.take(row["id"]):
+                # Asked first: a run that is under way is neither to be continued nor to be begun anew.
                 raise OutputError(
                     f"the run {fingerprint[:8]} is being run by another process ({row['pid']} on {row['host']})",
                     fix="wait for it, or stop it",
                 )
             try:
+                if row["done"] and not resume:
+                    raise OutputError(
+                        f"{self.folder} already holds a run of this experiment ({row['done']} rounds)",
+                        fix="continue it with --resume, or choose another output folder",
+                    )
                 self._begin(row, description)
             except BaseException:
                 self.claims.release(row["id"])
