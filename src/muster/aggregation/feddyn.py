@@ -30,6 +30,7 @@ class FedDyn(MeanAggregator):
     honours_multiplicity: ClassVar[bool] = False
     #: The fixed point is the optimum only for the weights that the sum of movements has, which are equal.
     honours_weights: ClassVar[bool] = False
+    bounds_weights: ClassVar[bool] = False
     requires_algorithm: ClassVar[tuple[str, ...] | None] = ("feddyn",)
     not_stale: ClassVar[str] = "its sum of movements and the clients' regularisers must move together"
 

@@ -642,6 +642,24 @@ def test_a_node_imports_only_modules_that_its_owner_allows(fake_grid, monkeypatc
     assert ("the node's owner does not allow that module" in reply.error.reason) != imported
 
 
+def test_a_node_never_imports_the_servers_methods(fake_grid, monkeypatch):
+    """Whom to select and how to aggregate is the server's business, whatever the node's owner allows."""
+    asked = []
+    monkeypatch.setattr("muster.core.modules._imported", asked.append)
+    text = (
+        NAMED.partition("[objective]")[0].replace("linear", "logistic").replace("random", "antigravity:Selector")
+    )
+    text += '[aggregation]\nmethod = "antigravity:Aggregator"\n'
+    grid = fake_grid(
+        make_client_app(), [{"partition-id": 0, "allow-modules": "antigravity"}], {"experiment": text}
+    )
+    content = wire.content({"experiment": "x", "challenge": "y"})
+    (id,) = grid.push_messages([Message(content, min(grid.online), wire.REGISTER)])
+    (reply,) = grid.pull_messages([id])
+    assert not asked
+    assert "different experiments" in reply.error.reason
+
+
 # --- configuration ---------------------------------------------------------------------------------------
 
 
