@@ -173,7 +173,7 @@ class FirstOnes(muster.selection.Selector):
     )
     call("sweep", "sweep.toml")
     run = json.loads(call("runs", "--json"))
-    assert (run["status"], run["method"]) == ("complete", "my_methods:FirstOnes")
+    assert (run["status"], run["config"]["selection"]["method"]) == ("complete", "my_methods:FirstOnes")
     settings = {"rounds": 1, "selection": {"method": "my_methods:FirstOnes", "clients_per_round": 3}}
     result = muster.run(muster.experiment.from_dict(settings), workers=0)
     assert (result.name, result.selections) == ("FirstOnes", [[[0, 1, 2]]])

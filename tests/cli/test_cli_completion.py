@@ -37,13 +37,21 @@ def tab(tmp_path_factory):
     path = f"{home}:{os.environ['PATH']}"
     environment = {**os.environ, "HOME": str(home), "PATH": path, "PYTHONPATH": str(source)}
 
-    def run(*command: str) -> str:
+    def run(*command: str, **variables: str) -> str:
         done = subprocess.run(
-            command, cwd=home, env=environment, capture_output=True, text=True, timeout=120, check=True
+            command,
+            cwd=home,
+            env=environment | variables,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
         )
+        assert not done.returncode, done.stderr
         return done.stdout
 
-    (home / "completion.sh").write_text(run("muster", "--show-completion", "bash"), encoding="utf-8")
+    # As --show-completion does, which asks which shell it was called from: tests may be called from none.
+    (home / "completion.sh").write_text(run("muster", _MUSTER_COMPLETE="source_bash"), encoding="utf-8")
     return lambda words: run(bash, "--norc", "-c", TAB.format(words=words)).split()
 
 
