@@ -200,3 +200,13 @@ def test_it_picks_from_both_groups_of_losses(federation):
 def test_bad_options_are_refused(federation, options):
     with pytest.raises(ConfigError):
         FedCor(**{"clients_per_round": 4, **options}).check(federation(10).population)
+
+
+@pytest.mark.parametrize("interval", [1, 2, 3])
+def test_says_that_it_is_random_selection_exactly_where_no_round_chooses(federation, interval):
+    fed = federation(12, rounds=10)
+    selector = FedCor(clients_per_round=4, warmup=2, interval=interval, steps=(5, 2))
+    cautioned = any("random selection" in line for line in selector.cautions(fed.population))
+    # A round that chooses by the fitted process asks nobody for losses; a random one does.
+    chooses = any(not played.asks for played in fed.run(selector, 10))
+    assert cautioned != chooses
