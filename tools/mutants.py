@@ -9,7 +9,8 @@
 The changes are those of Cosmic Ray (`pip install cosmic-ray`). Which places are changed follows from the seed and
 from each place itself, so that work on one part of the source leaves the sample of the others as it was.
 
-A package's tests are run once without a mutant, to learn which of them reach which lines and how long they take.
+A package's tests, and two quick files about defaults, are run once without a mutant, to learn which of them reach
+which lines and how long they take.
 A mutant is shown to the tests that reach its statement, quick ones first, then to the others of the same files;
 one whose statement is executed by imports, or reached by none, to all of the package. With `--near` nothing is
 learnt: a mutant is shown to the package's test files that carry the name of its module or import it, and to all of
@@ -54,6 +55,8 @@ from cosmic_ray.plugins import get_operator, operator_names
 ROOT = Path(__file__).resolve().parent.parent
 SOURCE = ROOT / "src" / "muster"
 PACKAGES = ("selection", "aggregation", "updates", "server", "privacy")
+#: Quick test files that look at every package from outside: at the defaults that papers and pages state.
+SHARED = ("tests/conformance/test_published_constants.py", "tests/docs/test_defaults.py")
 EQUIVALENT = ROOT / "tools" / "mutants.toml"
 #: Operators without options; the others need names of variables.
 OPERATORS = {name: get_operator(name)() for name in operator_names() if not get_operator(name).arguments()}
@@ -261,7 +264,7 @@ def learnt(package: str, folder: Path) -> Tests:
         measured = coverage.Coverage(data_file=None, config_file=False, include=[f"{mine}/*"])
         watch = Watch(measured)
         measured.start()
-        tested([f"tests/{package}"], watch)
+        tested([f"tests/{package}", *SHARED], watch)
         measured.stop()
         data = measured.get_data()
         reached = {

@@ -116,6 +116,18 @@ def test_engines_agree_on_every_attack(tiny, method):
     assert both[0].selections == both[1].selections
 
 
+@pytest.mark.parametrize("method", attack_names())
+def test_attacks_go_with_exact_movements_exactly_if_they_send_what_they_trained(tiny, method):
+    """FedDyn refuses what changes movements on their way; wrong data and wrong reports change none."""
+    feddyn = {"aggregation": {"method": "feddyn"}, "algorithm": {"method": "feddyn"}}
+    made = tiny(rounds=1, filters=[{"method": method, "clients": [0, 1]}], **feddyn)
+    if method in {"backdoor", "label-flip", "lying-signals"}:
+        muster.run(made, workers=0)
+    else:
+        with pytest.raises(ConfigError, match="changes movements on their way"):
+            muster.run(made, workers=0)
+
+
 def test_what_attackers_did_is_booked(tiny):
     made = tiny(rounds=1, selection=EVERYBODY, filters=[{"method": "sign-flip", "share": 0.25}])
     filtered = muster.run(made, workers=0).records[0].trainings[0].filtered
