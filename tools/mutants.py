@@ -4,19 +4,20 @@
     python tools/mutants.py --sample 50 --minutes 240
     python tools/mutants.py --packages privacy --seed 1
     python tools/mutants.py --files selection/oort.py    # of the same sample, those of some files
+    python tools/mutants.py --each 600                   # more of the slow tests
     python tools/mutants.py --near                       # quick: only the test files next to the module
 
 The changes are those of Cosmic Ray (`pip install cosmic-ray`). Which places are changed follows from the seed and
 from each place itself, so that work on one part of the source leaves the sample of the others as it was.
 
 A package's tests, and two quick files about defaults, are run once without a mutant, to learn which of them reach
-which lines and how long they take.
-A mutant is shown to the tests that reach its statement, quick ones first, then to the others of the same files;
-one whose statement is executed by imports, or reached by none, to all of the package. With `--near` nothing is
-learnt: a mutant is shown to the package's test files that carry the name of its module or import it, and to all of
-the package only where there are none; the score is then a lower bound. A mutant is noticed by a test that fails
-with it and passes without it. Survivors are printed as a diff; `tools/mutants.toml` lists those that change
-nothing, with the reason.
+which lines and how long they take. A mutant is shown to the tests that reach its statement, quick ones first, then
+to the others of the same files; one whose statement is executed by imports, or reached by none, to all of the
+package. After `--each` seconds of tests a mutant has survived: the slowest are left out, and the score is a lower
+bound. It is one with `--near` as well, where nothing is learnt: a mutant is shown to the test files of the package
+that carry the name of its module or import it, and to all only where there are none. A mutant is noticed by a test
+that fails with it and passes without it. Survivors are printed as a diff; `tools/mutants.toml` lists those that
+change nothing, with the reason.
 """
 
 from __future__ import annotations
@@ -314,9 +315,9 @@ def forked(work: Callable[[], int], folder: Path, seconds: float) -> int:
     return os.waitpid(child, 0)[1]
 
 
-def is_noticed(mutant: Mutant, tests: Tests, folder: Path) -> bool:
-    """Whether some test fails with the mutant and passes without it."""
-    for stage in tests.stages(mutant):
+def is_noticed(mutant: Mutant, tests: Tests, folder: Path, seconds: float) -> bool:
+    """Whether some test fails with the mutant and passes without it, of those that fit into so many seconds."""
+    for stage in affordable(tests.stages(mutant), tests, seconds):
         while True:
             with planted(mutant, folder / "src" / "muster" / mutant.file):
                 failing = first_failure(stage, tests, folder)
@@ -332,6 +333,19 @@ def is_noticed(mutant: Mutant, tests: Tests, folder: Path) -> bool:
             if "::" not in failing:  # a file that cannot even be collected
                 break
     return False
+
+
+def affordable(stages: list[list[str]], tests: Tests, seconds: float) -> list[list[str]]:
+    """The stages without the tests that come when the time is over; every stage that is left has one at least."""
+    kept = []
+    for stage in stages:
+        left = []
+        for test in stage:
+            if seconds > 0:
+                left.append(test)
+            seconds -= tests.seconds.get(test, 0.0)
+        kept += [left] if left else []
+    return kept
 
 
 def first_failure(stage: list[str], tests: Tests, folder: Path) -> str | None:
@@ -378,6 +392,7 @@ def main() -> int:
     parser.add_argument("--sample", type=int, default=22, help="mutants of each package")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--minutes", type=float, default=75.0)
+    parser.add_argument("--each", type=float, default=100.0, help="seconds of tests for one mutant")
     parser.add_argument("--files", nargs="+", default=[], help="only mutants of these files")
     parser.add_argument("--near", action="store_true", help="only test files next to the module")
     chosen = parser.parse_args()
@@ -403,7 +418,7 @@ def main() -> int:
                 "equivalent"
                 if without_numbers(mutant.diff) in known
                 else "noticed"
-                if is_noticed(mutant, tests[mutant.package], folder)
+                if is_noticed(mutant, tests[mutant.package], folder, chosen.each)
                 else "SURVIVED"
             )
             counts[mutant.package, verdict] += 1
