@@ -10,14 +10,14 @@
 The changes are those of Cosmic Ray (`pip install cosmic-ray`). Which places are changed follows from the seed and
 from each place itself, so that work on one part of the source leaves the sample of the others as it was.
 
-A package's tests, and two quick files about defaults, are run once without a mutant, to learn which of them reach
-which lines and how long they take. A mutant is shown to the tests that reach its statement, quick ones first, then
-to the others of the same files; one whose statement is executed by imports, or reached by none, to all of the
-package. After `--each` seconds of tests a mutant has survived: the slowest are left out, and the score is a lower
-bound. It is one with `--near` as well, where nothing is learnt: a mutant is shown to the test files of the package
-that carry the name of its module or import it, and to all only where there are none. A mutant is noticed by a test
-that fails with it and passes without it. Survivors are printed as a diff; `tools/mutants.toml` lists those that
-change nothing, with the reason.
+A package's tests, and a few files elsewhere that are about its modules, are run once without a mutant, to learn
+which of them reach which lines and how long they take. A mutant is shown to the tests that reach its statement,
+quick ones first, then to the others of the same files; one whose statement is executed by imports, or reached by
+none, to all of them. After `--each` seconds of tests a mutant has survived: the slowest are left out, and the score
+is a lower bound. It is one with `--near` as well, where nothing is learnt: a mutant is shown to the test files of
+the package that carry the name of its module or import it, and to all only where there are none. A mutant is
+noticed by a test that fails with it and passes without it. Survivors are printed as a diff; `tools/mutants.toml`
+lists those that change nothing, with the reason.
 """
 
 from __future__ import annotations
@@ -56,8 +56,12 @@ from cosmic_ray.plugins import get_operator, operator_names
 ROOT = Path(__file__).resolve().parent.parent
 SOURCE = ROOT / "src" / "muster"
 PACKAGES = ("selection", "aggregation", "updates", "server", "privacy")
-#: Quick test files that look at every package from outside: at the defaults that papers and pages state.
-SHARED = ("tests/conformance/test_published_constants.py", "tests/docs/test_defaults.py")
+#: Test files elsewhere that are about a package's modules: defaults that papers and pages state, and cautions.
+BESIDE = {
+    "selection": ("conformance/test_published_constants.py", "docs/test_defaults.py", "server/test_cautions.py"),
+    "aggregation": ("conformance/test_published_constants.py", "docs/test_defaults.py", "server/test_cautions.py"),
+    "updates": ("docs/test_defaults.py",),
+}
 EQUIVALENT = ROOT / "tools" / "mutants.toml"
 #: Operators without options; the others need names of variables.
 OPERATORS = {name: get_operator(name)() for name in operator_names() if not get_operator(name).arguments()}
@@ -265,7 +269,7 @@ def learnt(package: str, folder: Path) -> Tests:
         measured = coverage.Coverage(data_file=None, config_file=False, include=[f"{mine}/*"])
         watch = Watch(measured)
         measured.start()
-        tested([f"tests/{package}", *SHARED], watch)
+        tested([f"tests/{name}" for name in (package, *BESIDE.get(package, ()))], watch)
         measured.stop()
         data = measured.get_data()
         reached = {
