@@ -13,11 +13,11 @@ from each place itself, so that work on one part of the source leaves the sample
 A package's tests, and a few files elsewhere that are about its modules, are run once without a mutant, to learn
 which of them reach which lines and how long they take. A mutant is shown to the tests that reach its statement,
 quick ones first, then to the others of the same files; one whose statement is executed by imports, or reached by
-none, to all of them. After `--each` seconds of tests a mutant has survived: the slowest are left out, and the score
-is a lower bound. It is one with `--near` as well, where nothing is learnt: a mutant is shown to the test files of
-the package that carry the name of its module or import it, and to all only where there are none. A mutant is
-noticed by a test that fails with it and passes without it. Survivors are printed as a diff; `tools/mutants.toml`
-lists those that change nothing, with the reason.
+none, to all of them. After `--each` seconds of tests a mutant has survived: the slowest are left out, and the
+score is a lower bound. It is one with `--near` as well, where nothing is learnt: a mutant is shown to the test
+files of the package that carry the name of its module or import it, and to all only where there are none. A mutant
+is noticed by a test that fails with it and passes without it. Survivors are printed as a diff;
+`tools/mutants.toml` lists those that change nothing, with the reason.
 """
 
 from __future__ import annotations
