@@ -56,11 +56,17 @@ from cosmic_ray.plugins import get_operator, operator_names
 ROOT = Path(__file__).resolve().parent.parent
 SOURCE = ROOT / "src" / "muster"
 PACKAGES = ("selection", "aggregation", "updates", "server", "privacy")
-#: Test files elsewhere that are about a package's modules: defaults that papers and pages state, and cautions.
+#: Test files elsewhere that are about a package's modules: defaults, ranges of options and cautions; time.
+_OPTIONS = (
+    "conformance/test_published_constants.py",
+    "conformance/test_option_ranges.py",
+    "docs/test_defaults.py",
+)
 BESIDE = {
-    "selection": ("conformance/test_published_constants.py", "docs/test_defaults.py", "server/test_cautions.py"),
-    "aggregation": ("conformance/test_published_constants.py", "docs/test_defaults.py", "server/test_cautions.py"),
-    "updates": ("docs/test_defaults.py",),
+    "selection": (*_OPTIONS, "server/test_cautions.py"),
+    "aggregation": (*_OPTIONS, "server/test_cautions.py"),
+    "updates": _OPTIONS,
+    "server": ("pacing",),
 }
 EQUIVALENT = ROOT / "tools" / "mutants.toml"
 #: Operators without options; the others need names of variables.
