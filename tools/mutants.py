@@ -66,7 +66,7 @@ BESIDE = {
     "selection": (*_OPTIONS, "server/test_cautions.py"),
     "aggregation": (*_OPTIONS, "server/test_cautions.py"),
     "updates": _OPTIONS,
-    "server": ("pacing",),
+    "server": ("pacing", "experiment/test_replay.py"),
 }
 EQUIVALENT = ROOT / "tools" / "mutants.toml"
 #: Operators without options; the others need names of variables.

@@ -65,3 +65,13 @@ def test_the_tables_are_read() -> None:
     assert (oort["pacer"], oort["exploration_decay"], oort["blacklist_rounds"]) == ("code", 0.98, -1)
     read = [stated(page, set(parameters_of(registry.get(name)))) for registry, name, page in CASES]
     assert sum(map(len, read)) > 200
+
+
+def test_every_page_is_that_of_a_method() -> None:
+    """Whoever reads a page can write its name into an experiment."""
+    together = {"combinators"}
+    for folder, names in (
+        ("methods", {*selectors, *aggregators, *algorithms} | together),
+        ("attacks", set(filters)),
+    ):
+        assert {page.stem for page in (DOCS / folder).glob("*.md")} - {"README", "index"} <= names
