@@ -346,16 +346,16 @@ def is_noticed(mutant: Mutant, tests: Tests, folder: Path, seconds: float) -> bo
 
 
 def affordable(stages: list[list[str]], tests: Tests, seconds: float) -> list[list[str]]:
-    """The stages without the tests that come when the time is over; every stage that is left has one at least."""
-    kept = []
-    for stage in stages:
-        left = []
-        for test in stage:
-            if seconds > 0:
-                left.append(test)
-            seconds -= tests.seconds.get(test, 0.0)
-        kept += [left] if left else []
-    return kept
+    """The stages without the slowest tests, so that the others take so many seconds together (one at least)."""
+    kept: set[str] = set()
+    for test in sorted(
+        (test for stage in stages for test in stage), key=lambda test: tests.seconds.get(test, 0.0)
+    ):
+        seconds -= tests.seconds.get(test, 0.0)
+        if kept and seconds < 0:
+            break
+        kept.add(test)
+    return [left for stage in stages if (left := [test for test in stage if test in kept])]
 
 
 def first_failure(stage: list[str], tests: Tests, folder: Path) -> str | None:

@@ -219,6 +219,20 @@ def test_fangs_values_lie_just_beyond_the_honest_extreme_on_the_wrong_side():
     assert (high <= [1.0, -0.5, -0.5, 2.0]).all()
 
 
+@pytest.mark.parametrize(
+    ("honest", "ends"),
+    [
+        ([-1.0, 3.0], (-2.0, -1.0)),  # honest clients go up: below the smallest
+        ([1.0, 3.0], (0.5, 1.0)),
+        ([-3.0, 1.0], (1.0, 2.0)),  # down: above the largest
+        ([-3.0, -1.0], (-1.0, -0.5)),
+    ],
+)
+def test_fangs_values_fill_the_room_that_the_spread_gives(honest, ends):
+    values = beyond_extremes(np.array(honest)[:, None], 4000, 2.0, np.random.default_rng(0))
+    assert (values.min(), values.max()) == pytest.approx(ends, abs=0.01)
+
+
 def test_against_krum_the_largest_step_that_krum_takes():
     rng = np.random.default_rng(4)
     honest, attackers = rng.normal(size=(12, 30)) * 0.1 + 0.05, 4
