@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -210,3 +211,14 @@ def test_says_that_it_is_random_selection_exactly_where_no_round_chooses(federat
     # A round that chooses by the fitted process asks nobody for losses; a random one does.
     chooses = any(not played.asks for played in fed.run(selector, 10))
     assert cautioned != chooses
+
+
+def test_the_fit_takes_the_steps_of_adam():
+    rng = np.random.default_rng(0)
+    changes, start, weights = rng.normal(size=(4, 6)), rng.normal(size=(3, 6)), np.array([0.5, 0.8, 0.9, 1.0])
+    parts, embedding = by_measured(changes, weights), torch.tensor(start)
+    adam = torch.optim.Adam([embedding], lr=0.01, maximize=True)
+    for _ in range(5):
+        embedding.grad = torch.tensor(gradient(parts, embedding.numpy(), 0.3, "marginal"))
+        adam.step()
+    np.testing.assert_allclose(fit(changes, start, weights, noise=0.3, steps=5), embedding, rtol=1e-9)

@@ -188,6 +188,7 @@ def test_a_stale_reply_is_the_first_one():
     np.testing.assert_array_equal(got.updates.movements[1, 4:], second[1, 4:], "statistics are of today")
     np.testing.assert_array_equal(got.updates.movements[[0, 2]], second[[0, 2]])
     assert got.changed == 1
+    assert step == StaleReply(clients=(1,)), "what it has seen is not among its options"
 
 
 def test_alie_is_the_honest_mean_moved_by_z_deviations():
@@ -231,6 +232,11 @@ def test_fangs_values_lie_just_beyond_the_honest_extreme_on_the_wrong_side():
 def test_fangs_values_fill_the_room_that_the_spread_gives(honest, ends):
     values = beyond_extremes(np.array(honest)[:, None], 4000, 2.0, np.random.default_rng(0))
     assert (values.min(), values.max()) == pytest.approx(ends, abs=0.01)
+
+
+def test_fangs_values_are_finite():
+    with pytest.raises(ConfigError, match="spread is inf"):
+        Fang(clients=(1,), spread=np.inf).check(TrialEngine(4).population)
 
 
 def test_against_krum_the_largest_step_that_krum_takes():
