@@ -4,18 +4,20 @@
     python tools/mutants.py --sample 50 --minutes 240
     python tools/mutants.py --packages privacy --seed 1
     python tools/mutants.py --files selection/oort.py    # of the same sample, those of some files
+    python tools/mutants.py --each 600                   # more of the slow tests
     python tools/mutants.py --near                       # quick: only the test files next to the module
 
 The changes are those of Cosmic Ray (`pip install cosmic-ray`). Which places are changed follows from the seed and
 from each place itself, so that work on one part of the source leaves the sample of the others as it was.
 
-A package's tests are run once without a mutant, to learn which of them reach which lines and how long they take.
-A mutant is shown to the tests that reach its statement, quick ones first, then to the others of the same files;
-one whose statement is executed by imports, or reached by none, to all of the package. With `--near` nothing is
-learnt: a mutant is shown to the package's test files that carry the name of its module or import it, and to all of
-the package only where there are none; the score is then a lower bound. A mutant is noticed by a test that fails
-with it and passes without it. Survivors are printed as a diff; `tools/mutants.toml` lists those that change
-nothing, with the reason.
+A package's tests, and a few files elsewhere that are about its modules, are run once without a mutant, to learn
+which of them reach which lines and how long they take. A mutant is shown to the tests that reach its statement,
+quick ones first, then to the others of the same files; one whose statement is executed by imports, or reached by
+none, to all of them. After `--each` seconds of tests a mutant has survived: the slowest are left out, and the
+score is a lower bound. It is one with `--near` as well, where nothing is learnt: a mutant is shown to the test
+files of the package that carry the name of its module or import it, and to all only where there are none. A mutant
+is noticed by a test that fails with it and passes without it. Survivors are printed as a diff;
+`tools/mutants.toml` lists those that change nothing, with the reason.
 """
 
 from __future__ import annotations
@@ -54,6 +56,18 @@ from cosmic_ray.plugins import get_operator, operator_names
 ROOT = Path(__file__).resolve().parent.parent
 SOURCE = ROOT / "src" / "muster"
 PACKAGES = ("selection", "aggregation", "updates", "server", "privacy")
+#: Test files elsewhere that are about a package's modules: defaults, ranges of options and cautions; time.
+_OPTIONS = (
+    "conformance/test_published_constants.py",
+    "conformance/test_option_ranges.py",
+    "docs/test_defaults.py",
+)
+BESIDE = {
+    "selection": (*_OPTIONS, "server/test_cautions.py"),
+    "aggregation": (*_OPTIONS, "server/test_cautions.py"),
+    "updates": _OPTIONS,
+    "server": ("pacing", "experiment/test_replay.py"),
+}
 EQUIVALENT = ROOT / "tools" / "mutants.toml"
 #: Operators without options; the others need names of variables.
 OPERATORS = {name: get_operator(name)() for name in operator_names() if not get_operator(name).arguments()}
@@ -261,7 +275,7 @@ def learnt(package: str, folder: Path) -> Tests:
         measured = coverage.Coverage(data_file=None, config_file=False, include=[f"{mine}/*"])
         watch = Watch(measured)
         measured.start()
-        tested([f"tests/{package}"], watch)
+        tested([f"tests/{name}" for name in (package, *BESIDE.get(package, ()))], watch)
         measured.stop()
         data = measured.get_data()
         reached = {
@@ -311,9 +325,9 @@ def forked(work: Callable[[], int], folder: Path, seconds: float) -> int:
     return os.waitpid(child, 0)[1]
 
 
-def is_noticed(mutant: Mutant, tests: Tests, folder: Path) -> bool:
-    """Whether some test fails with the mutant and passes without it."""
-    for stage in tests.stages(mutant):
+def is_noticed(mutant: Mutant, tests: Tests, folder: Path, seconds: float) -> bool:
+    """Whether some test fails with the mutant and passes without it, of those that fit into so many seconds."""
+    for stage in affordable(tests.stages(mutant), tests, seconds):
         while True:
             with planted(mutant, folder / "src" / "muster" / mutant.file):
                 failing = first_failure(stage, tests, folder)
@@ -329,6 +343,19 @@ def is_noticed(mutant: Mutant, tests: Tests, folder: Path) -> bool:
             if "::" not in failing:  # a file that cannot even be collected
                 break
     return False
+
+
+def affordable(stages: list[list[str]], tests: Tests, seconds: float) -> list[list[str]]:
+    """The stages without the slowest tests, so that the others take so many seconds together (one at least)."""
+    kept: set[str] = set()
+    for test in sorted(
+        (test for stage in stages for test in stage), key=lambda test: tests.seconds.get(test, 0.0)
+    ):
+        seconds -= tests.seconds.get(test, 0.0)
+        if kept and seconds < 0:
+            break
+        kept.add(test)
+    return [left for stage in stages if (left := [test for test in stage if test in kept])]
 
 
 def first_failure(stage: list[str], tests: Tests, folder: Path) -> str | None:
@@ -375,6 +402,7 @@ def main() -> int:
     parser.add_argument("--sample", type=int, default=22, help="mutants of each package")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--minutes", type=float, default=75.0)
+    parser.add_argument("--each", type=float, default=100.0, help="seconds of tests for one mutant")
     parser.add_argument("--files", nargs="+", default=[], help="only mutants of these files")
     parser.add_argument("--near", action="store_true", help="only test files next to the module")
     chosen = parser.parse_args()
@@ -400,7 +428,7 @@ def main() -> int:
                 "equivalent"
                 if without_numbers(mutant.diff) in known
                 else "noticed"
-                if is_noticed(mutant, tests[mutant.package], folder)
+                if is_noticed(mutant, tests[mutant.package], folder, chosen.each)
                 else "SURVIVED"
             )
             counts[mutant.package, verdict] += 1

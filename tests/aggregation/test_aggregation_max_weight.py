@@ -21,13 +21,13 @@ BOUNDED = [name for name in aggregators if aggregators.get(name).bounds_weights]
 OTHERS = [name for name in aggregators if name not in BOUNDED]
 
 
-def ran(method: str, **options: Any) -> muster.Result:
+def ran(method: str, sizes: list[int] = SIZES, **options: Any) -> muster.Result:
     aggregator = aggregators.build(method, options)
     needed = aggregator.requires_algorithm
     algorithm = None if needed is None else algorithms.build(needed[0], {})
-    script = {s.name: np.ones(len(SIZES)) for s in aggregator.reports()}
-    engine = TrialEngine(len(SIZES), sizes=SIZES, algorithm=algorithm, script=script)
-    return Server(RandomSelection(clients_per_round=6), aggregator, engine).run(4)
+    script = {s.name: np.ones(len(sizes)) for s in aggregator.reports()}
+    engine = TrialEngine(len(sizes), sizes=sizes, algorithm=algorithm, script=script)
+    return Server(RandomSelection(clients_per_round=7), aggregator, engine).run(4)
 
 
 @pytest.mark.parametrize("method", BOUNDED)
@@ -37,6 +37,15 @@ def test_nobody_has_more_than_the_share(method):
         assert sum(training.weights) == pytest.approx(1)
         # The geometric median's weights are those of the median, which starts from the capped ones.
         assert max(training.weights) <= (1 if method == "geometric-median" else 0.25 + 1e-9)
+
+
+@pytest.mark.parametrize("method", OTHERS)
+def test_where_there_is_no_cap_a_stated_count_has_no_weight(method):
+    """A method that weights clients by what they state lets its users bound that."""
+    honest = [*SIZES[:2], 100, *SIZES[3:]]
+    for stated, true in zip(ran(method).records, ran(method, sizes=honest).records, strict=True):
+        assert stated.trainings[0].clients == true.trainings[0].clients
+        np.testing.assert_allclose(stated.trainings[0].weights, true.trainings[0].weights)
 
 
 def test_one_that_states_a_huge_count_has_everything_without_it():

@@ -75,6 +75,7 @@ def test_a_restored_server_knows_over_how_many_clients_its_mean_is(layout, cohor
     before_it_was_kept = Scaffold()
     before_it_was_kept.prepare(population(2))
     before_it_was_kept.load_state_dict({"control": server.control})
+    before_it_was_kept.prepare(population(2))
     np.testing.assert_allclose(before_it_was_kept.broadcast(spec), [2, 3])
 
 

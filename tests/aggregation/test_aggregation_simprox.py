@@ -78,6 +78,15 @@ def test_similarities_of_the_worked_example() -> None:
     assert similarities(inner, threshold=0.9)[0, 1] == pytest.approx((1 - 0.625907) * 0.462052, abs=1e-6)
 
 
+@pytest.mark.parametrize("scale", [1e-3, 1.0, 1e3])
+def test_cosines_do_not_depend_on_how_long_models_are(scale) -> None:
+    movements, model = scale * (MODELS - GLOBAL), scale * GLOBAL
+    inner = InnerProducts(movements @ movements.T, movements @ model, float(model @ model))
+    between, to_global = cosines_of_updates(inner)
+    np.testing.assert_allclose(between[np.triu_indices(3)], [1, 0, 0.5**0.5, 1, 0.5**0.5, 1], atol=1e-9)
+    np.testing.assert_allclose(to_global, [0.5**0.5, 0.5**0.5, 1], atol=1e-9)
+
+
 def test_long_changes_do_not_underflow() -> None:
     change = np.array([800.0, 801.0, 805.0])
     inner = InnerProducts(np.diag(np.full(3, 1.0)), np.zeros(3), 0.0)

@@ -1,12 +1,14 @@
-"""What aggregations say of themselves: their names, what they are in disguise, and what they look at."""
+"""What aggregations say of themselves: names, options, what they are in disguise, and what they look at."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from inspect import signature
 
 import numpy as np
+import pytest
 
-from muster.aggregation.base import aggregators
+from muster.aggregation.base import Aggregator, DiscountingAggregator, aggregators
 from muster.aggregation.dnc import DivideAndConquer
 from muster.aggregation.fedbuff import FedBuff
 from muster.aggregation.fednova import FedNova
@@ -18,6 +20,16 @@ EQUAL = replace(TrialEngine(4, sizes=[50] * 4).population, late_answers=True)
 
 def test_sign_vote_has_its_name() -> None:
     assert aggregators.name_of(SignVote()) == "sign-vote"
+
+
+@pytest.mark.parametrize("base", [Aggregator, DiscountingAggregator])
+def test_a_method_takes_its_own_options_by_place_and_those_that_all_share_by_name(base: type[Aggregator]) -> None:
+    @dataclass
+    class Method(base):  # type: ignore[misc, valid-type]
+        strength: float = 0.1
+
+    options = signature(Method).parameters.values()
+    assert [option.name for option in options if option.kind is not option.KEYWORD_ONLY] == ["strength"]
 
 
 def test_dnc_counts_a_client_once_however_often_it_was_drawn() -> None:

@@ -7,6 +7,7 @@ import pytest
 
 import muster
 from muster.core.errors import ConfigError
+from muster.engine.trial import TrialEngine
 from muster.experiment import from_dict
 from muster.privacy.account import Privacy, PrivacyAccount, advanced_composition, basic_composition
 from muster.privacy.noise import Private, private
@@ -164,3 +165,11 @@ def test_mistakes_are_told_before_round_1(tiny, section, message):
 def test_noise_makes_it_another_experiment():
     assert from_dict({"privacy": {}}).fingerprint == from_dict({}).fingerprint
     assert from_dict({"privacy": {"epsilon": 1.0}}).fingerprint != from_dict({}).fingerprint
+
+
+@pytest.mark.parametrize("delta", [0.0, 1.0, 1.5, -1e-5, np.nan])
+def test_a_delta_that_is_no_probability_is_refused(delta):
+    population = TrialEngine(4).population
+    Privacy(1.0, "gaussian", 0.5).check(population)
+    with pytest.raises(ConfigError, match=r"privacy\.delta"):
+        Privacy(1.0, "gaussian", delta).check(population)

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -200,3 +201,24 @@ def test_it_picks_from_both_groups_of_losses(federation):
 def test_bad_options_are_refused(federation, options):
     with pytest.raises(ConfigError):
         FedCor(**{"clients_per_round": 4, **options}).check(federation(10).population)
+
+
+@pytest.mark.parametrize("interval", [1, 2, 3])
+def test_says_that_it_is_random_selection_exactly_where_no_round_chooses(federation, interval):
+    fed = federation(12, rounds=10)
+    selector = FedCor(clients_per_round=4, warmup=2, interval=interval, steps=(5, 2))
+    cautioned = any("random selection" in line for line in selector.cautions(fed.population))
+    # A round that chooses by the fitted process asks nobody for losses; a random one does.
+    chooses = any(not played.asks for played in fed.run(selector, 10))
+    assert cautioned != chooses
+
+
+def test_the_fit_takes_the_steps_of_adam():
+    rng = np.random.default_rng(0)
+    changes, start, weights = rng.normal(size=(4, 6)), rng.normal(size=(3, 6)), np.array([0.5, 0.8, 0.9, 1.0])
+    parts, embedding = by_measured(changes, weights), torch.tensor(start)
+    adam = torch.optim.Adam([embedding], lr=0.01, maximize=True)
+    for _ in range(5):
+        embedding.grad = torch.tensor(gradient(parts, embedding.numpy(), 0.3, "marginal"))
+        adam.step()
+    np.testing.assert_allclose(fit(changes, start, weights, noise=0.3, steps=5), embedding, rtol=1e-9)

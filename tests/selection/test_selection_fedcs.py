@@ -134,3 +134,12 @@ def test_with_a_deadline_as_pacing_nobody_is_late(tiny, uploads):
     assert chosen.ledger.total().wasted_trainings == 0
     assert by_lot.ledger.total().wasted_trainings > 0
     assert all(0 < len(record.trainings[0].clients) < 12 for record in chosen.records)
+
+
+def test_a_round_that_nobody_can_meet_is_told_by_its_number(federation, caplog):
+    fed = federation(6)
+    fed.play(FedCS(candidates=1.0, deadline=1e9))
+    fed.play(FedCS(candidates=1.0, deadline=1e-9))
+    assert [record.getMessage() for record in caplog.records] == [
+        "round 2: no client meets the deadline of 1e-09 s"
+    ]

@@ -12,8 +12,10 @@ import pytest
 
 import muster
 from muster.core.errors import MusterError
+from muster.experiment.parts import build_parts
 from muster.server import loop
 from muster.server.ledger import Costs, Ledger
+from muster.server.persistence import Persistence
 from muster.server.record import RoundRecord
 
 TOOLS = Path(__file__).parents[2] / "tools"
@@ -60,6 +62,24 @@ def test_what_the_store_keeps_is_forgotten_and_the_result_has_it_all(
 def test_without_a_store_nothing_is_forgotten(tiny: Any, monkeypatch: Any) -> None:
     monkeypatch.setattr(loop, "ROUNDS_IN_MEMORY", 2)
     assert [record.round for record in muster.run(tiny(rounds=8), workers=0).records] == list(range(1, 9))
+
+
+class Forgetful(Persistence):
+    """Keeps nothing, and so gives nothing back."""
+
+    def load(self) -> None:
+        return None
+
+    def round_ended(self, *what: Any) -> None:
+        pass
+
+
+def test_rounds_that_cannot_be_given_back_are_not_forgotten(tiny: Any, monkeypatch: Any) -> None:
+    monkeypatch.setattr(loop, "ROUNDS_IN_MEMORY", 2)
+    parts = build_parts(tiny(), workers=0)
+    with parts.engine:
+        result = loop.Server(parts.selector, parts.aggregator, parts.engine).run(8, Forgetful())
+    assert [record.round for record in result.records] == list(range(1, 9))
 
 
 def test_a_schedule_that_follows_losses_sees_all_of_them(tiny: Any, tmp_path: Path, monkeypatch: Any) -> None:

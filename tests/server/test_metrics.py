@@ -6,12 +6,14 @@ import math
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.metrics import accuracy_score, precision_recall_fscore_support
 
-from muster.engine.base import Evaluation
+from muster.engine.base import Evaluation, HeldBack, RowSums
 from muster.server.metrics import client_scores, group_scores, macro_scores, summarise_metrics
+from muster.training.objectives.regression import Regression
 
 NOBODY = np.empty(0, dtype=np.int64)
 
@@ -64,3 +66,34 @@ def test_worst_group():
 
 def test_loss_is_a_mean():
     assert summarise_metrics(evaluation([[2, 1], [0, 3]]), NOBODY)["loss"] == pytest.approx(1.0)
+
+
+TESTED = st.integers(0, 3).flatmap(lambda count: st.tuples(st.integers(0, count), st.just(count)))
+
+
+@given(st.lists(TESTED, min_size=1, max_size=9))
+@settings(max_examples=50, deadline=None)
+def test_every_client_with_test_data_counts_also_one_with_a_single_sample(clients):
+    correct, count = zip(*clients, strict=True)
+    row = client_scores(evaluation(np.eye(2), correct, count), NOBODY)
+    own = [right / tested for right, tested in clients if tested]
+    if own:
+        assert row["client_accuracy_mean"] == pytest.approx(np.mean(own))
+        assert row["client_accuracy_worst"] == pytest.approx(min(own))
+    else:
+        assert math.isnan(row["client_accuracy_mean"])
+
+
+def test_what_is_held_back_has_a_mean_of_its_own():
+    row = summarise_metrics(evaluation(np.eye(2), validation=HeldBack(correct=3, loss_sum=10.0, count=4)), NOBODY)
+    assert (row["validation_accuracy"], row["validation_loss"]) == (0.75, 2.5)
+
+
+def test_the_worst_group_without_classes_is_one_that_occurs_if_only_once():
+    objective = Regression()
+    rows = objective.rows(torch.tensor([[1.0], [1.0], [5.0]]), torch.tensor([0.0, 0.0, 0.0])).numpy()
+    groups = np.stack([rows[:2].sum(axis=0), rows[2], 0 * rows[2]])  # two samples, one, none
+    sums = RowSums(objective, rows.sum(axis=0), rows[:0], groups)
+    row = summarise_metrics(evaluation(np.zeros((0, 0)), row_sums=sums), NOBODY)
+    assert row[f"worst_group_{objective.score}"] == pytest.approx(5.0)
+    assert row["group_gap"] == pytest.approx(5.0 - 3.0)

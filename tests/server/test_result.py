@@ -45,3 +45,9 @@ def test_pictures_and_files(pair, tmp_path):
 )
 def test_readable_bytes(count, text):
     assert readable_bytes(count) == text
+
+
+def test_the_summary_has_the_metrics_of_the_last_round(tiny):
+    result = muster.run(tiny(rounds=2), workers=0)
+    assert result.metrics[0] != result.metrics[1]
+    assert result.summary()["metrics"] == result.metrics[1]

@@ -20,6 +20,7 @@ from muster.engine.local import LocalEngine
 from muster.engine.trial import TrialEngine
 from muster.engine.wrapped import WrappedEngine
 from muster.experiment.parts import build_parts
+from muster.pacing.base import Pacing, Wait
 from muster.results.store import Recorder, Store
 from muster.selection.base import Ask, Plan, Selector, Train, View
 from muster.selection.random import RandomSelection
@@ -31,6 +32,7 @@ from muster.training.scaffold import Scaffold as ScaffoldClient
 from muster.updates.guard import Guard
 from muster.updates.table import Updates
 from muster.world.clock import Errand
+from muster.world.devices.base import Devices
 
 BYTES = 4
 
@@ -501,3 +503,20 @@ def test_a_selector_of_fifteen_lines_needs_no_registration(tiny):
     result = muster.run(tiny(selection=Greedy()), workers=2)
     assert [len(round[0]) for round in result.selections] == [3, 3, 3]
     assert result.name == "Greedy"
+
+
+@pytest.mark.parametrize("looks", [False, True])
+def test_a_pacing_gets_durations_only_if_it_looks_at_them(looks):
+    """There may be millions of them."""
+
+    class Curious(Pacing):
+        looks_at_durations = looks
+
+        def wait(self, started: int, durations: np.ndarray) -> Wait:
+            seen.append(len(durations))
+            return Wait(started)
+
+    seen: list[int] = []
+    devices = Devices(np.full(6, 20.0), np.full(6, 1e12), np.full(6, 1e12))
+    Server(Fixed((0, 1, 2), {}), FedAvg(), TrialEngine(6), devices=devices, pacing=Curious()).run(3)
+    assert set(seen) == ({0, 3} if looks else {0})

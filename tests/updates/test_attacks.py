@@ -116,6 +116,18 @@ def test_engines_agree_on_every_attack(tiny, method):
     assert both[0].selections == both[1].selections
 
 
+@pytest.mark.parametrize("method", attack_names())
+def test_attacks_go_with_exact_movements_exactly_if_they_send_what_they_trained(tiny, method):
+    """FedDyn refuses what changes movements on their way; wrong data and wrong reports change none."""
+    feddyn = {"aggregation": {"method": "feddyn"}, "algorithm": {"method": "feddyn"}}
+    made = tiny(rounds=1, filters=[{"method": method, "clients": [0, 1]}], **feddyn)
+    if method in {"backdoor", "label-flip", "lying-signals"}:
+        muster.run(made, workers=0)
+    else:
+        with pytest.raises(ConfigError, match="changes movements on their way"):
+            muster.run(made, workers=0)
+
+
 def test_what_attackers_did_is_booked(tiny):
     made = tiny(rounds=1, selection=EVERYBODY, filters=[{"method": "sign-flip", "share": 0.25}])
     filtered = muster.run(made, workers=0).records[0].trainings[0].filtered
@@ -176,6 +188,7 @@ def test_a_stale_reply_is_the_first_one():
     np.testing.assert_array_equal(got.updates.movements[1, 4:], second[1, 4:], "statistics are of today")
     np.testing.assert_array_equal(got.updates.movements[[0, 2]], second[[0, 2]])
     assert got.changed == 1
+    assert step == StaleReply(clients=(1,)), "what it has seen is not among its options"
 
 
 def test_alie_is_the_honest_mean_moved_by_z_deviations():
@@ -205,6 +218,25 @@ def test_fangs_values_lie_just_beyond_the_honest_extreme_on_the_wrong_side():
     low, high = got.min(axis=0), got.max(axis=0)
     assert (low >= [0.5, -1.0, -1.0, 1.0]).all()
     assert (high <= [1.0, -0.5, -0.5, 2.0]).all()
+
+
+@pytest.mark.parametrize(
+    ("honest", "ends"),
+    [
+        ([-1.0, 3.0], (-2.0, -1.0)),  # honest clients go up: below the smallest
+        ([1.0, 3.0], (0.5, 1.0)),
+        ([-3.0, 1.0], (1.0, 2.0)),  # down: above the largest
+        ([-3.0, -1.0], (-1.0, -0.5)),
+    ],
+)
+def test_fangs_values_fill_the_room_that_the_spread_gives(honest, ends):
+    values = beyond_extremes(np.array(honest)[:, None], 4000, 2.0, np.random.default_rng(0))
+    assert (values.min(), values.max()) == pytest.approx(ends, abs=0.01)
+
+
+def test_fangs_values_are_finite():
+    with pytest.raises(ConfigError, match="spread is inf"):
+        Fang(clients=(1,), spread=np.inf).check(TrialEngine(4).population)
 
 
 def test_against_krum_the_largest_step_that_krum_takes():

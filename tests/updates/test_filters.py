@@ -88,6 +88,7 @@ def test_without_objections_nothing_is_copied():
     assert without(sent, {}).updates is sent
 
 
-def test_bad_norms_are_named():
-    with pytest.raises(ConfigError, match="norm is 0"):
-        Clip(0).check(None)
+@pytest.mark.parametrize("norm", [0.0, -1.0, np.nan])
+def test_bad_norms_are_named(norm):
+    with pytest.raises(ConfigError, match=f"norm is {norm}"):
+        Clip(norm).check(None)

@@ -123,20 +123,17 @@ class MusterStrategy:
 
     def _check(self) -> None:
         """Refuse what is no method, and what your own client app cannot do: before any node is waited for."""
-        for name, given, kind in (
-            ("selector", self.selector, Selector),
-            ("aggregator", self.aggregator, Aggregator),
-        ):
+        kinds: tuple[tuple[str, object, type, str], ...] = (
+            ("selector", self.selector, Selector, "Terraform(clients_per_round=10)"),
+            ("aggregator", self.aggregator, Aggregator, "SimProx()"),
+        )
+        for name, given, kind, example in kinds:
             if given is not None and not isinstance(given, kind):
                 of_class = isinstance(given, type) and issubclass(given, kind)
                 raise ConfigError(
                     f"bad value for MusterStrategy({name}=…): {given!r}",
                     expected=f"an object of class {kind.__name__}",
-                    fix=f"make one: {given.__name__}(…)"
-                    if of_class
-                    else "for example Terraform(clients_per_round=10)"
-                    if kind is Selector
-                    else "for example SimProx()",
+                    fix=f"make one: {given.__name__}(…)" if of_class else f"for example {example}",
                 )
         for name, step in named(self.filters):
             if step.side == "client":

@@ -46,7 +46,7 @@ class FedCBS(Selector):
 
     def check(self, population: Population) -> None:
         check_count(self, self.clients_per_round, population)
-        if self.exploration < 0:
+        if not self.exploration >= 0:
             raise ConfigError(f"FedCBS: exploration is {self.exploration}", expected="at least 0")
 
     def needs(self) -> tuple[Signal, ...]:

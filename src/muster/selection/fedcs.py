@@ -74,6 +74,9 @@ class FedCS(Selector):
     def check(self, population: Population) -> None:
         if not 0 < self.candidates <= 1:
             raise ConfigError(f"fedcs: candidates is {self.candidates}", expected="a share in (0, 1]")
+        for name in ("selection_time", "aggregation_time"):
+            if not getattr(self, name) >= 0:
+                raise ConfigError(f"fedcs: {name} is {getattr(self, name)}", expected="0 or more seconds")
         if not self.budget > 0:
             raise ConfigError(
                 "fedcs: selection_time and aggregation_time use up the deadline",

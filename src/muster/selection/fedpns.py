@@ -44,7 +44,7 @@ class FedPNS(Selector):
         check_count(self, self.clients_per_round, population)
         if self.min_kept is not None and not 1 <= self.min_kept <= self.clients_per_round:
             raise ConfigError(f"FedPNS: min_kept is {self.min_kept}", expected="1 to clients_per_round")
-        if not 0 < self.cap <= 1 or self.alpha < 0 or self.beta < 0:
+        if not (0 < self.cap <= 1 and self.alpha >= 0 and self.beta >= 0):
             raise ConfigError(
                 f"FedPNS: alpha is {self.alpha}, beta is {self.beta}, cap is {self.cap}",
                 expected="alpha and beta at least 0, cap above 0 and at most 1",

@@ -56,7 +56,7 @@ class Hics(Selector):
         check_count(self, self.clients_per_round, population)
         if self.temperature != "auto" and not self.temperature > 0:
             raise ConfigError(f"Hics: temperature is {self.temperature}", expected="a positive number, or 'auto'")
-        if self.lam < 0 or self.gamma < 0:
+        if not (self.lam >= 0 and self.gamma >= 0):
             raise ConfigError(f"Hics: lam is {self.lam}, gamma is {self.gamma}", expected="both at least 0")
         if self.groups is not None and self.groups < 1:
             raise ConfigError(f"Hics: groups is {self.groups}", expected="at least 1")

@@ -88,7 +88,9 @@ class FakeFederation:
         seconds: npt.ArrayLike | None = None,
         presence: npt.ArrayLike | None = None,
     ) -> None:
-        """`seconds`: how long each client trains; `presence`: the share of time that each expects to be there, or
+        """`sizes`: how many samples each client has; made up, from 20 to 199, unless given.
+
+        `seconds`: how long each client trains; `presence`: the share of time that each expects to be there, or
         two rows of them: for a time that begins now, and for one that begins later.
 
         Without them no time passes, and no client says when it will be there.

@@ -84,7 +84,6 @@ class Attack(Filter):
         return np.flatnonzero(np.isin(updates.clients, self.clients)).tolist()
 
 
-@dataclass(frozen=True)
 class UpdateAttack(Attack):
     """An attacker sends an update other than the one it has trained."""
 
@@ -99,7 +98,6 @@ class UpdateAttack(Attack):
         """Change one attacker's movement in place."""
 
 
-@dataclass(frozen=True)
 class DataAttack(Attack):
     """An attacker trains honestly on data that it has changed. Overrides `poisoned`."""
 
