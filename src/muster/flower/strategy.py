@@ -129,11 +129,11 @@ class MusterStrategy:
         )
         for name, given, kind, example in kinds:
             if given is not None and not isinstance(given, kind):
-                of_class = isinstance(given, type) and issubclass(given, kind)
+                made = f"{given.__name__}(…)" if isinstance(given, type) and issubclass(given, kind) else ""
                 raise ConfigError(
                     f"bad value for MusterStrategy({name}=…): {given!r}",
                     expected=f"an object of class {kind.__name__}",
-                    fix=f"make one: {given.__name__}(…)" if of_class else f"for example {example}",
+                    fix=f"make one: {made}" if made else f"for example {example}",
                 )
         for name, step in named(self.filters):
             if step.side == "client":
