@@ -21,7 +21,7 @@ from muster.updates.filters import filters
 POPULATION = FakeFederation(40).population
 #: How an expectation begins → what lies within. The first that fits counts.
 WITHIN: dict[str, Callable[[float], bool]] = {
-    "-1 to inf": lambda value: value >= -1,
+    "at least -1": lambda value: value >= -1,
     "1 to 40": lambda value: 1 <= value <= 40,
     "a class, 0 to 3": lambda value: 0 <= value <= 3,
     "a finite number": math.isfinite,

@@ -69,7 +69,8 @@ def test_a_stored_result_builds_its_network_or_says_what_it_needs(tmp_path):
 def test_data_that_was_handed_over_needs_a_ready_network(tmp_path):
     data = from_arrays(np.random.default_rng(0).normal(size=(60, 4)), np.arange(60) % 3, clients=np.arange(60) % 6)
     selection = {"method": "random", "clients_per_round": 3}
-    muster.run(experiment(data=data, selection=selection), workers=0, store=tmp_path)
+    own = experiment(data=data, selection=selection, partition={"scheme": "natural"})
+    muster.run(own, workers=0, store=tmp_path)
     with Store(tmp_path) as store:
         (result,) = store.results()
     with pytest.raises(ConfigError, match="its data as an object"):

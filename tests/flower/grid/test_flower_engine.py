@@ -429,7 +429,7 @@ def test_clients_may_evaluate(six, grid_of):
     owners = np.arange(len(dataset.train)) % 6
     test_owners = np.arange(len(dataset.test)) % 6
     data = FederatedData(dataset, Index.from_owners(owners, 6), Index.from_owners(test_owners, 6))
-    experiment = replace(six(), data=data)
+    experiment = replace(six(), data=data, partition={"scheme": "natural"})
     local = muster.run(experiment, workers=0)
     asked = replace(experiment, flower={"evaluate": "clients"})
     remote = run_on_grid(grid_of(asked), asked)

@@ -96,7 +96,7 @@ def test_other_tasks_and_metrics_are_the_same(six, grid_of, evaluate, task):
         rounds=2, flower={"evaluate": evaluate}, selection={"method": "random", "clients_per_round": 3}
     )
     own = {"size": lambda outputs, targets: outputs.abs().sum(dim=1)}
-    experiment = replace(experiment, data=data, objective={"metrics": own})
+    experiment = replace(experiment, data=data, partition={"scheme": "natural"}, objective={"metrics": own})
     local, remote = muster.run(experiment, workers=0), run_on_grid(grid_of(experiment), experiment)
     assert np.array_equal(local.parameters, remote.parameters)
     here, there = local.metrics[-1], remote.metrics[-1]
