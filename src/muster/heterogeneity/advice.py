@@ -310,9 +310,7 @@ def everybody(facts: FederationFacts) -> Advice | None:
             '(`training.mode = "centralised"`).',
         )
     return Advice(
-        f"All {len(facts.sizes)} clients take part in every round"
-        if len(facts.sizes) > 1
-        else "There is one client",
+        f"All {len(facts.sizes)} clients take part in every round",
         "There is nothing to select: compare aggregators and local algorithms, or choose a smaller cohort.",
     )
 
