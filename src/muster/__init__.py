@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from muster.server.result import Result
 else:
     # Names are looked up when they are used: `import muster` alone does not load PyTorch.
-    __getattr__ = imported_when_used(
+    __getattr__, __dir__ = imported_when_used(
         __name__,
         Experiment="muster.config.experiment",
         Result="muster.server.result",

@@ -22,4 +22,4 @@ __all__ = [
 ]
 
 if not TYPE_CHECKING:
-    __getattr__ = imported_when_used(__name__, classes=True)
+    __getattr__, __dir__ = imported_when_used(__name__, classes=True)

@@ -86,7 +86,7 @@ ELSEWHERE = {"learning_rate": "lr", "eta": "lr"}
 
 def nearest(word: str, options: Iterable[str]) -> str:
     """A sentence with the closest option and all of them, for messages about unknown names."""
-    options = sorted(options)
+    options = sorted(set(options))
     alike = {option.lower(): option for option in options}
     meant = ELSEWHERE.get(word.lower())
     close = [meant] if meant in alike else difflib.get_close_matches(word.lower(), alike, n=1, cutoff=0.5)

@@ -13,14 +13,18 @@ import pkgutil
 import re
 import sys
 from collections.abc import Callable
+from importlib.abc import InspectLoader
 from typing import Any
 
 from muster.core.errors import ConfigError
 
 
-def imported_when_used(package: str, *, classes: bool = False, **exports: str) -> Callable[[str], Any]:
-    """A package's `__getattr__`. `exports` says which module has a name: `Server="muster.server.loop"`.
+def imported_when_used(
+    package: str, *, classes: bool = False, **exports: str
+) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+    """A package's `__getattr__` and `__dir__`.
 
+    `exports` says which module has a name: `Server="muster.server.loop"`.
     With `classes`, the classes of the package's modules are found by their names too, whichever file they are in.
     """
 
@@ -35,14 +39,33 @@ def imported_when_used(package: str, *, classes: bool = False, **exports: str) -
                 return found
         raise AttributeError(f"module '{package}' has no attribute '{name}'")
 
-    return find
+    def names() -> list[str]:
+        """For completion: what can be had, without importing any of it."""
+        own = vars(sys.modules[package])
+        modules = [module for module in _modules(package) if not module.startswith("_")]
+        found = {*own.get("__all__", ()), *(name for name in own if name.startswith("__")), *exports, *modules}
+        if classes:
+            found.update(*(_class_names(f"{package}.{module}") for module in modules))
+        return sorted(found)
+
+    return find, names
+
+
+def _modules(package: str) -> list[str]:
+    return [found.name for found in pkgutil.iter_modules(importlib.import_module(package).__path__)]
+
+
+def _class_names(module: str) -> list[str]:
+    """The public classes of a module, by its source alone."""
+    loader = getattr(importlib.util.find_spec(module), "loader", None)
+    source = loader.get_source(module) if isinstance(loader, InspectLoader) else None
+    return re.findall(r"^class ([A-Z]\w*)", source or "", flags=re.MULTILINE)
 
 
 def _class_in(package: str, name: str) -> type | None:
     """The class of this name in one of the package's modules; the module of the same name is tried first."""
-    modules = [found.name for found in pkgutil.iter_modules(importlib.import_module(package).__path__)]
     likely = re.sub(r"(?<!^)(?=[A-Z])", "_", name).lower()
-    for module in sorted(modules, key=lambda module: (module != likely, module)):
+    for module in sorted(_modules(package), key=lambda module: (module != likely, module)):
         where = f"{package}.{module}"
         found = getattr(importlib.import_module(where), name, None)
         if isinstance(found, type) and found.__module__ == where:

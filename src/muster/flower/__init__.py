@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from muster.flower.server_app import make_server_app, run_on_grid
     from muster.flower.strategy import MusterStrategy, StrategyResult
 else:
-    __getattr__ = imported_when_used(
+    __getattr__, __dir__ = imported_when_used(
         __name__,
         ClientData="muster.flower.client",
         FlowerEngine="muster.flower.engine",

@@ -9,4 +9,4 @@ __all__ = ["Privacy"]
 if TYPE_CHECKING:
     from muster.privacy.account import Privacy
 else:
-    __getattr__ = imported_when_used(__name__, Privacy="muster.privacy.account")
+    __getattr__, __dir__ = imported_when_used(__name__, Privacy="muster.privacy.account")

@@ -8,4 +8,4 @@ from muster.selection.base import Ask, Plan, Selector, Train, View, selectors
 __all__ = ["Ask", "Plan", "Selector", "Train", "View", "selectors"]
 
 if not TYPE_CHECKING:
-    __getattr__ = imported_when_used(__name__, classes=True)
+    __getattr__, __dir__ = imported_when_used(__name__, classes=True)

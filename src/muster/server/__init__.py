@@ -10,6 +10,6 @@ if TYPE_CHECKING:
     from muster.server.loop import Observer, Server
     from muster.server.result import Result
 else:
-    __getattr__ = imported_when_used(
+    __getattr__, __dir__ = imported_when_used(
         __name__, Observer="muster.server.loop", Server="muster.server.loop", Result="muster.server.result"
     )

@@ -9,4 +9,4 @@ from muster.training.context import ClientContext, TrainOutcome
 __all__ = ["ClientContext", "Signal", "TrainOutcome", "signals"]
 
 if not TYPE_CHECKING:
-    __getattr__ = imported_when_used(__name__, classes=True)
+    __getattr__, __dir__ = imported_when_used(__name__, classes=True)

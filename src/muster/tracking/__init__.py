@@ -9,4 +9,4 @@ from muster.tracking.observer import Tracking, TrackingOptions, tracking
 __all__ = ["RunFacts", "Tracker", "Tracking", "TrackingOptions", "trackers", "tracking"]
 
 if not TYPE_CHECKING:
-    __getattr__ = imported_when_used(__name__)
+    __getattr__, __dir__ = imported_when_used(__name__)

@@ -8,4 +8,4 @@ from muster.training.base import LocalAlgorithm, LocalRun, LocalTraining, algori
 __all__ = ["LocalAlgorithm", "LocalRun", "LocalTraining", "algorithms"]
 
 if not TYPE_CHECKING:
-    __getattr__ = imported_when_used(__name__, classes=True)
+    __getattr__, __dir__ = imported_when_used(__name__, classes=True)

@@ -248,8 +248,9 @@ def test_baselines_and_lonely_problems(runs, run_of):
     comparison = compare([*runs, run_of("oort", 0, [0.1, 0.2], partition={"alpha": 9})], Options(baseline="oort"))
     assert [judged.baseline.name for judged in comparison.judged] == ["oort"] * 3
     assert "Problems with one method only, which are compared with nothing: alpha=9." in comparison.remarks
-    with pytest.raises(ConfigError, match="no case is called 'ort'"):
+    with pytest.raises(ConfigError, match="no case is called 'ort'") as told:
         compare(runs, Options(baseline="ort"))
+    assert "allowed: oort, random, terraform" in str(told.value)  # a case of several problems is named once
     with pytest.raises(ConfigError, match="there are no ranks: all runs work on one problem"):
         compare(runs[:3], Options(tables=("ranks",)))
     with pytest.raises(ConfigError, match=r"no run has the setting 'partition\.beta'"):

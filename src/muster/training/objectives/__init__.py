@@ -9,4 +9,4 @@ from muster.training.objectives.classification import Classification
 __all__ = ["Classification", "Objective", "objectives"]
 
 if not TYPE_CHECKING:
-    __getattr__ = imported_when_used(__name__, classes=True)
+    __getattr__, __dir__ = imported_when_used(__name__, classes=True)
