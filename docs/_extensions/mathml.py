@@ -15,6 +15,7 @@ from docutils import nodes
 from latex2mathml.converter import convert
 from sphinx.application import Sphinx
 from sphinx.errors import SphinxError
+from sphinx.transforms.post_transforms import SphinxPostTransform
 from sphinx.util.logging import get_node_location
 from sphinx.util.math import get_node_equation_number
 
@@ -30,6 +31,8 @@ SIGNS = {"~": "∼", "⧵": "∖"}
 OPENING = frozenset("([{⟨⌊⌈")
 #: The converter does not say that these open or close something, nor that they keep their height.
 FENCES = frozenset("‖|{}⟨⟩⌊⌋⌈⌉")
+#: What may follow a formula without a space: a comma, or the end of "$k$-th".
+CLOSING = re.compile(r"^[-–)\],.;:]*\w*")
 
 
 class FormulaError(SphinxError):
@@ -81,7 +84,7 @@ def _tidy(root: Element, display: bool) -> None:
         if element.tag == "mo" and element.text in FENCES and element.get("stretchy") != "true":
             # Only \left and \right make a fence as high as what it holds.
             element.attrib |= {"stretchy": "false", "lspace": "0", "rspace": "0"}
-        elif element.tag == "mo" and element.text in ("/", "."):
+        elif element.tag == "mo" and element.text in ("/", ".", "…"):
             element.attrib |= {"lspace": "0", "rspace": "0"}
         # A sum moves its limits to the side by itself where it is small, a name does not.
         if element.tag in LIMITS and element[0].text in ("∑", "∏", *(("max", "min") if display else ())):
@@ -108,6 +111,32 @@ def _is_name(element: Element) -> bool:
     return element.tag == "mi" and len(element.text or "") > 1 and (element.text or "").isalpha()
 
 
+class WithPunctuation(SphinxPostTransform):
+    """Keeps a formula together with a bracket before it and a comma after it: browsers end lines there."""
+
+    default_priority = 500
+    formats = ("html",)
+
+    def run(self, **_: Any) -> None:
+        for formula in list(self.document.findall(nodes.math)):
+            parent = formula.parent
+            before, after = _neighbour(parent, formula, -1), _neighbour(parent, formula, +1)
+            words, rest = before.rstrip("(["), CLOSING.sub("", after)
+            opening, closing = before[len(words) :], after[: len(after) - len(rest)]
+            if not opening and not closing:
+                continue
+            at = parent.index(formula)
+            kept = nodes.inline("", nodes.Text(opening), formula, nodes.Text(closing), classes=["formula"])
+            first, last = at - bool(before), at + 1 + bool(after)
+            parent[first:last] = [nodes.Text(words), kept, nodes.Text(rest)]
+
+
+def _neighbour(parent: nodes.Element, node: nodes.Node, step: int) -> str:
+    """The text beside a node; empty if there is none."""
+    at = parent.index(node) + step
+    return str(parent[at]) if 0 <= at < len(parent) and isinstance(parent[at], nodes.Text) else ""
+
+
 def _of(node: nodes.Element, *, display: bool) -> str:
     try:
         return mathml(node.astext(), display=display)
@@ -131,5 +160,6 @@ def visit_display(self: Any, node: nodes.math_block) -> None:
 
 
 def setup(app: Sphinx) -> dict[str, bool]:
+    app.add_post_transform(WithPunctuation)
     app.add_html_math_renderer("mathml", (visit_inline, None), (visit_display, None))  # type: ignore[arg-type]
     return {"parallel_read_safe": True, "parallel_write_safe": True}

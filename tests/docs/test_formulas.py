@@ -174,6 +174,15 @@ def test_the_site_has_formulas_without_scripts(tmp_path):
 
 
 @pytest.mark.usefixtures("_known")
+def test_a_line_ends_neither_before_a_comma_nor_after_a_bracket(tmp_path):
+    html = built(tmp_path, "One ($a$, two), $b$-th *$c$* $d$\nand ($e$) ($f$).\n")
+    shown = re.sub(r"<math.*?alttext=\"(.)\".*?</math>", r"\1", html)
+    (line,) = re.findall(r"<p>(One.*?)</p>", shown, flags=re.DOTALL)
+    keep = '<span class="formula">{}</span>'.format
+    assert line == (f"One {keep('(a,')} two), {keep('b-th')} <em>c</em> d\nand {keep('(e)')} {keep('(f).')}")
+
+
+@pytest.mark.usefixtures("_known")
 def test_a_formula_that_cannot_be_read_ends_the_build(tmp_path):
     with pytest.raises(SphinxError, match=r"index.md:3: .*unknown command \\unknown"):
         built(tmp_path, r"Inline $\unknown$.")
