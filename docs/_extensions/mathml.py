@@ -161,5 +161,5 @@ def visit_display(self: Any, node: nodes.math_block) -> None:
 
 def setup(app: Sphinx) -> dict[str, bool]:
     app.add_post_transform(WithPunctuation)
-    app.add_html_math_renderer("mathml", (visit_inline, None), (visit_display, None))  # type: ignore[arg-type]
+    app.add_html_math_renderer("mathml", (visit_inline, None), (visit_display, None))
     return {"parallel_read_safe": True, "parallel_write_safe": True}
