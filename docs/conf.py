@@ -32,6 +32,7 @@ extensions = [
     "sphinx.ext.viewcode",
     "sphinx_copybutton",
     "repository_links",
+    "mathml",
 ]
 # Pages are Markdown; those of tutorials/ are also notebooks, which the build runs.
 source_suffix = {".md": "myst-nb"}
@@ -63,5 +64,6 @@ autodoc_default_options = {"members": True, "show-inheritance": True}
 html_theme = "furo"
 html_title = f"Muster {release}"
 html_static_path = ["_static"]
-html_css_files = ["notebooks.css"]
+html_css_files = ["notebooks.css", "formulas.css"]
+html_math_renderer = "mathml"
 html_theme_options = {"navigation_with_keys": True}

@@ -14,10 +14,13 @@ NOTES = ROOT / "src" / "muster" / "cli" / "method_notes.json"
 _COST = re.compile(r"^## (?:What it asks of clients[^\n]*|Cost)\n+(.*?)(?=^## |\Z)", re.MULTILINE | re.DOTALL)
 _REFERENCE = re.compile(r"^(?:## References?\n+|References?: )(.*?)(?=\n\n|\Z)", re.MULTILINE | re.DOTALL)
 _LINK = re.compile(r"\[([^\]]+)\]\([^)]+\)")
+_FORMULA = re.compile(r"\$([^$]+)\$")
+#: What a terminal shows for the little LaTeX that these sections have.
+_SIGNS = {r"\lVert ": "‖", r" \rVert": "‖", "_1": "₁"}
 
 
 def notes() -> dict[str, dict[str, str]]:
-    """Page → what it says about cost and reference, in Markdown without links; what it does not say is empty."""
+    """Page → what it says about cost and reference, without links and LaTeX; what it does not say is empty."""
     found = {}
     for page in sorted((ROOT / "docs" / "methods").glob("*.md")):
         text = page.read_text(encoding="utf-8")
@@ -28,7 +31,21 @@ def notes() -> dict[str, dict[str, str]]:
 
 def _first(pattern: re.Pattern[str], text: str) -> str:
     match = pattern.search(text)
-    return _LINK.sub(r"\1", match.group(1)).strip() if match else ""
+    return plain(_LINK.sub(r"\1", match.group(1)).strip()) if match else ""
+
+
+def plain(text: str) -> str:
+    """The text with formulas as a terminal can show them."""
+
+    def signs(formula: re.Match[str]) -> str:
+        shown = formula[1]
+        for latex, sign in _SIGNS.items():
+            shown = shown.replace(latex, sign)
+        if "\\" in shown or "{" in shown:
+            raise ValueError(f"a terminal cannot show {formula[0]}: write it in words, or give its sign to _SIGNS")
+        return shown
+
+    return _FORMULA.sub(signs, text)
 
 
 def text() -> str:
