@@ -59,9 +59,10 @@ def test_the_dropout_of_the_head_stays_with_it():
 def test_a_frozen_part_without_pretrained_weights_is_said(tmp_path, caplog):
     build("resnet20")
     assert not caplog.records
-    build("resnet20", freeze=["conv1"])
-    assert "drawn at random" in caplog.text
-    caplog.clear()
+    for name, freeze in (("resnet20", ["conv1"]), ("mlp", "backbone")):
+        build(name, freeze=freeze)
+        assert "drawn at random" in caplog.text
+        caplog.clear()
     torch.save(build("resnet20").state_dict(), tmp_path / "weights.pt")
     build("resnet20", freeze="backbone", weights=str(tmp_path / "weights.pt"))
     # What is brought as a network has the numbers that it is meant to have.

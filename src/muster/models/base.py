@@ -74,15 +74,15 @@ def build_model(
         from muster.models.freezing import freeze
 
         freeze(module, _part_names(frozen))
-        if isinstance(model, str) and weights is None and random_and_frozen(module):
+        # Models of others may load weights by themselves.
+        of_muster = isinstance(model, str) and models.get(model).__module__.startswith("muster.")
+        if of_muster and weights is None and _random_and_frozen(module):
             log.warning("model.freeze, but no pretrained weights: what is frozen stays as it was drawn at random")
     return module
 
 
-def random_and_frozen(module: nn.Module) -> bool:
+def _random_and_frozen(module: nn.Module) -> bool:
     """Whether a model of Muster's that was given no weights has parts that are neither pretrained nor trained."""
-    if not type(module).__module__.startswith("muster."):
-        return False  # others may load weights by themselves
     parts = getattr(module, "random_parts", ()) if getattr(module, "pretrained_inside", False) else ("",)
     return any(not p.requires_grad for part in parts for p in module.get_submodule(part).parameters())
 

@@ -102,7 +102,7 @@ def heading(plan: Plan) -> list[str]:
     lines += [f"note: {note}" for note in plan.entry.notes]
     if random := dict.fromkeys(one.cell for one in described if frozen_at_random(one.sections["model"])):
         where = "" if len(random) == len(plan.cells) else f" ({', '.join(random)})"
-        lines.append(f"note: What is frozen in the model is random, not pre-trained; the layer on it learns{where}.")
+        lines.append(f"note: The model's frozen part is random, not pre-trained; the layer on it learns{where}.")
     used = dict.fromkeys(str(one.sections["data"]["source"]) for one in described) if plan.runs else {}
     lines += [
         f"note: The pictures of {source} are JPEG files here, which lose a little of the original's."
