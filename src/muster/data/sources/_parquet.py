@@ -96,7 +96,7 @@ def integers(files: Sequence[Path], name: str, below: int | None = None) -> Ints
         raise DataError(
             f"{files[0].parent}: '{name}' goes from {found.min()} to {found.max()}", expected=f"0 to {below - 1}"
         )
-    return found.astype(np.int64)
+    return np.asarray(found, dtype=np.int64)
 
 
 def class_names(file: Path, name: str) -> list[str]:

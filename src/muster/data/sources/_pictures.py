@@ -97,7 +97,7 @@ def fill_pictures(
         pixels = picture(content, mode, None if margin is None else height, margin or 1.0, called=called)
         if pixels.shape != target.shape[1:]:
             raise DataError(
-                f"{called or content} has {pixels.shape[2]} × {pixels.shape[1]} pixels",
+                f"{called} has {pixels.shape[2]} × {pixels.shape[1]} pixels",
                 expected=f"{target.shape[3]} × {target.shape[2]}, like the others",
             )
         target[start + position] = pixels
