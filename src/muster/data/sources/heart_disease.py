@@ -151,7 +151,8 @@ def heart_disease(
     arrays, folder = HEART_DISEASE.arrays(data_dir, test_fraction=test_fraction)
     normalisation = Normalisation()
     if standardise == "all":
-        normalisation = Normalisation(*(tuple(row.tolist()) for row in _moments(arrays["train_features"])))
+        mean, spread = _moments(arrays["train_features"])
+        normalisation = Normalisation(tuple(mean.tolist()), tuple(spread.tolist()))
     elif standardise == "hospital":
         arrays = _by_hospital(arrays)
     return labelled("heart-disease", arrays, folder, normalisation, ("healthy", "ill"))
