@@ -386,6 +386,17 @@ def test_wrong_folders_name_the_file(tmp_path, change, message):
             from_folder(tmp_path, **options)
 
 
+@pytest.mark.parametrize("kinds", [(np.uint8, np.float32), (np.float32, np.uint8)])
+def test_bytes_and_other_numbers_are_not_mixed(tmp_path, kinds):
+    """Only bytes are scaled, and numbers from 0 to 1 would all become the byte 0."""
+    for label, kind in zip(("dark", "light"), kinds, strict=True):
+        (tmp_path / "north" / label).mkdir(parents=True)
+        for number in range(5):
+            np.save(tmp_path / "north" / label / f"{number}.npy", np.ones(3, dtype=kind))
+    with pytest.raises(DataError, match=r"light/\d\.npy holds numbers of the type"):
+        from_folder(tmp_path)
+
+
 def test_next_tokens_are_the_texts_moved_on():
     texts = RNG.integers(0, 7, (20, 6))
     data = from_arrays(texts, task="next-token")

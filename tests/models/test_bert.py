@@ -278,6 +278,14 @@ def spoil(folder, what):
             config.unlink()
         case "damaged config":
             config.write_text("{")
+        case "left to right":
+            config.write_text(json.dumps(CONFIG | {"is_decoder": True}))
+        case "distances":
+            config.write_text(json.dumps(CONFIG | {"position_embedding_type": "relative_key"}))
+        case "quantised":
+            from safetensors.torch import load_file, save_file
+
+            save_file({name: (9 * t).to(torch.int8) for name, t in load_file(weights).items()}, weights)
         case "another vocabulary":
             (folder / "vocab.txt").write_text("\n".join((*PIECES, "more")))
 
@@ -287,11 +295,15 @@ def spoil(folder, what):
     [
         ("truncated", r"model\.safetensors' is not a file of weights"),
         ("truncated header", r"model\.safetensors' is not a file of weights"),
-        ("truncated pickle", r"pytorch_model\.bin' is not a file of weights"),
+        ("truncated pickle", r"pytorch_model\.bin' is not a file of weights: it is cut off"),
         ("no weights", r"no weights in"),
         ("more layers", r"lack 'encoder\.layer\.3"),
         ("wider", r"another shape of 'encoder\.layer\.0\.intermediate"),
         ("another kind", r"type 'gpt2'"),
+        # Tensors of the same names and shapes, which would be taken for what they are not.
+        ("left to right", r"config\.json: is_decoder is True"),
+        ("distances", r"position_embedding_type is 'relative_key'"),
+        ("quantised", r"hold whole numbers where the model has fractions: '.*' is int8"),
         ("no config", r"cannot read .*config\.json"),
         ("damaged config", r"cannot read .*config\.json"),
         ("another vocabulary", r"vocab\.txt has 21 word pieces, config\.json says 20"),

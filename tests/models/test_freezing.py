@@ -56,6 +56,20 @@ def test_the_dropout_of_the_head_stays_with_it():
     assert any(isinstance(layer, nn.Dropout) for layer in rest.modules())
 
 
+def test_a_frozen_part_without_pretrained_weights_is_said(tmp_path, caplog):
+    build("resnet20")
+    assert not caplog.records
+    for name, freeze in (("resnet20", ["conv1"]), ("mlp", "backbone")):
+        build(name, freeze=freeze)
+        assert "drawn at random" in caplog.text
+        caplog.clear()
+    torch.save(build("resnet20").state_dict(), tmp_path / "weights.pt")
+    build("resnet20", freeze="backbone", weights=str(tmp_path / "weights.pt"))
+    # What is brought as a network has the numbers that it is meant to have.
+    build_model(build("resnet20"), IMAGES, 5, {"freeze": "backbone"})
+    assert not caplog.records
+
+
 def test_named_parts():
     model = build("resnet20", freeze=["conv1", "bn1", "layer1"])
     names = [entry.name for entry in spec_of(model).entries]

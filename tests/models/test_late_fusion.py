@@ -117,6 +117,14 @@ def test_frozen_branches_do_not_travel_and_are_computed_once(medic, freeze, gone
     assert parts.backbone(few).shape == (5, pixels + (16 if "text_encoder." in gone else LENGTH))
 
 
+def test_a_frozen_branch_without_weights_is_said(medic, caplog):
+    build_ingredients(experiment(medic, freeze="backbone"))
+    build_ingredients(experiment(medic, freeze=["text_encoder"], image_weights=None))
+    assert "drawn at random" not in caplog.text
+    build_ingredients(experiment(medic, freeze=["image_encoder"], image_weights=None))
+    assert "drawn at random" in caplog.text
+
+
 def test_frozen_branches_are_told_apart_and_the_rest_is_not(medic):
     shapes = []
     for freeze in ("backbone", ["image_encoder"], ["text_encoder"]):

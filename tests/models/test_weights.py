@@ -236,6 +236,21 @@ def test_numbers_that_are_not_finite_are_refused(tmp_path, source, value):
         build(save(tmp_path, state))
 
 
+def test_a_quantised_checkpoint_is_refused(tmp_path, source):
+    """Its whole numbers mean nothing without their scales."""
+    state = source.state_dict()
+    state["layer1.0.conv1.weight"] = (state["layer1.0.conv1.weight"] * 127).to(torch.int8)
+    with pytest.raises(ConfigError, match=r"whole numbers .*'layer1\.0\.conv1\.weight' is int8 \(1 such"):
+        build(save(tmp_path, state))
+
+
+def test_half_precision_is_loaded(tmp_path, source):
+    loaded = build(
+        save(tmp_path, {name: t.half() if t.is_floating_point() else t for name, t in source.state_dict().items()})
+    )
+    assert torch.allclose(loaded.conv1.weight, source.conv1.weight, atol=1e-3)
+
+
 def test_infinities_that_the_model_has_itself_are_loaded(tmp_path):
     class Masked(nn.Linear):
         def __init__(self) -> None:

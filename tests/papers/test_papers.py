@@ -476,3 +476,14 @@ def test_on_cifar100_the_small_scale_trains_what_two_cores_can_train(name):
         assert experiment.model["freeze"] == "backbone"
         assert not experiment.training.get("augmentation"), "features of pictures that change are not kept"
     assert any("instead of" in line and "freeze backbone" in line for line in heading(made))
+    # It says what that is, of which federations, and nothing of it where the network is the paper's.
+    (told,) = [line for line in heading(made) if "random, not pre-trained" in line]
+    assert told.endswith("learns (CIFAR-100)." if name == "terraform/table1" else "learns.")
+    full = heading(plan(entry(name), "paper", here=everything))
+    assert not any("random, not pre-trained" in line for line in full)
+
+
+def test_medic_selects_by_the_window_of_the_other_experiments_and_says_so():
+    """Section IV.D says "randomly selecting clients", and "similar to the CIFAR experimental setup"."""
+    lines = heading(plan(entry("simprox/table4"), "paper", here=lambda source: True))
+    assert any("section IV.D says" in line and "selection.method sliding-window" in line for line in lines)

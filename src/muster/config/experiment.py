@@ -18,6 +18,7 @@ from torch import nn
 
 from muster.aggregation.base import Aggregator
 from muster.config import centralised, identity
+from muster.config.starting_weights import content_of_weights
 from muster.config.toml import read_toml
 from muster.config.workloads import workload
 from muster.core.component import Component
@@ -237,6 +238,8 @@ class Experiment:
 
         if codes := code_of_names(described):
             described["own code"] = codes
+        if weights := content_of_weights(described["model"]):
+            described["starting weights"] = weights
         return identity.fingerprint(described)
 
     def settled(self) -> Experiment:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import inspect
+import logging
 import traceback
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -16,6 +17,8 @@ from muster.core.errors import ConfigError, MusterError
 from muster.core.parameters import spec_of
 from muster.core.registry import Registry, build
 from muster.models.initialisation import DEFAULT, initialise
+
+log = logging.getLogger(__name__)
 
 #: Entries are callables `(input_shape: tuple[int, ...], classes: int, **options) -> nn.Module`.
 models: Registry[nn.Module] = Registry("model", "muster.models", "muster.models")
@@ -71,7 +74,17 @@ def build_model(
         from muster.models.freezing import freeze
 
         freeze(module, _part_names(frozen))
+        # Models of others may load weights by themselves.
+        of_muster = isinstance(model, str) and models.get(model).__module__.startswith("muster.")
+        if of_muster and weights is None and _random_and_frozen(module):
+            log.warning("model.freeze, but no pretrained weights: what is frozen stays as it was drawn at random")
     return module
+
+
+def _random_and_frozen(module: nn.Module) -> bool:
+    """Whether a model of Muster's that was given no weights has parts that are neither pretrained nor trained."""
+    parts = getattr(module, "random_parts", ()) if getattr(module, "pretrained_inside", False) else ("",)
+    return any(not p.requires_grad for part in parts for p in module.get_submodule(part).parameters())
 
 
 def _part_names(frozen: object) -> str | list[str]:

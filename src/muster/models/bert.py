@@ -13,13 +13,17 @@ import torch
 from torch import nn
 
 from muster.core.errors import ConfigError, MusterError
-from muster.data.wordpiece import Vocabulary, bert_folder
+from muster.data.wordpiece import VOCABULARY_FILE, Vocabulary, bert_folder
 from muster.models.base import models, vector_width
 from muster.models.freezing import Split, before_head
 from muster.models.weights import check_match, read_state
 
 #: Names of the weights' file, best first.
 WEIGHTS = ("model.safetensors", "pytorch_model.bin")
+#: All files of a folder that determine what is computed.
+USED_FILES = ("config.json", VOCABULARY_FILE, "tokenizer_config.json", *WEIGHTS)
+#: What makes another network of the same tensors: texts read from left to right, positions as distances.
+_PLAIN = {"is_decoder": False, "add_cross_attention": False, "position_embedding_type": "absolute"}
 #: What checkpoints hold beside the encoder: heads of other tasks, and positions that follow from the length.
 _OTHER = re.compile(r"^(cls|classifier|qa_outputs)\.|^embeddings\.position_ids$|^embeddings\.token_type_ids$")
 
@@ -235,6 +239,13 @@ def _config(place: Path) -> dict[str, Any]:
             expected="model_type = 'bert'",
             fix="name the folder of a BERT (bert-base-uncased, MiniLM)",
         )
+    for key, plain in _PLAIN.items():
+        if values.get(key, plain) != plain:
+            raise ConfigError(
+                f"{file}: {key} is {values[key]!r}: what is computed here would not be this model",
+                expected=f"{plain!r}, as in bert-base-uncased",
+                fix="name the folder of an encoder that looks at whole texts (bert-base-uncased, MiniLM)",
+            )
     return dict(values)
 
 

@@ -154,6 +154,8 @@ def late_fusion(
         image_shape, numbers, classes, width, image_encoder=resnet, text_encoder=made[0] if made else None
     )
     fusion.pretrained_inside = image_weights is not None or made is not None  # type: ignore[assignment]
+    # Encoders that are as good as their weights, and have none.
+    fusion.random_parts = ("image_encoder",) if resnet is not None and image_weights is None else ()  # type: ignore[assignment]
     if made:
         # Which tokens the ids of a sample must stand for.
         fusion.vocabulary, fusion.token_count = made[1].digest, len(made[1].tokens)  # type: ignore[assignment]

@@ -6,6 +6,7 @@ model may understand other names too: its method `own_names` gives those of its 
 
 from __future__ import annotations
 
+import errno
 import logging
 import re
 from collections.abc import Mapping
@@ -130,6 +131,15 @@ def check_match(weights: str, given: Mapping[str, torch.Tensor], wanted: Mapping
                 expected="a state dict of the same architecture",
                 fix="check the model's name and options against the checkpoint",
             )
+    # A quantised file has whole numbers and scales apart from them: copied as they are, they would mean nothing.
+    if odd := {name for name in both if wanted[name].is_floating_point() and not given[name].is_floating_point()}:
+        name = min(odd)
+        raise ConfigError(
+            f"the weights '{weights}' hold whole numbers where the model has fractions: '{name}' is "
+            f"{str(given[name].dtype).removeprefix('torch.')} ({len(odd)} such tensors)",
+            expected="floating-point numbers",
+            fix="take the checkpoint that is not quantised",
+        )
     # A mask that is built in may hold infinities; where the model has none, the file should not.
     if wild := {name for name in both if not _finite(given[name]) and _finite(wanted[name])}:
         raise ConfigError(
@@ -228,6 +238,8 @@ def _damaged(path: Path, error: Exception) -> ConfigError:
     reason = (inner[1] if inner else str(error).partition("\n")[0]).split(". ")[0]
     if not path.stat().st_size:
         reason = "it is empty"
+    elif isinstance(error, OSError) and error.errno == errno.EINVAL:  # a place before the file's beginning
+        reason = "it is cut off"
     return ConfigError(
         f"'{path}' is not a file of weights" + (f": {reason}" if " " in reason else ""),
         expected="a whole file with tensors by name",

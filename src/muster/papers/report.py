@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from muster.core.errors import OutputError
 from muster.data.lossy import lossy
@@ -99,6 +100,9 @@ def heading(plan: Plan) -> list[str]:
     lines += decisions_told([(one, one.settings) for one in described])
     lines += options_told([(one, one.sections) for one in described], [one.settings for one in described])
     lines += [f"note: {note}" for note in plan.entry.notes]
+    if random := dict.fromkeys(one.cell for one in described if frozen_at_random(one.sections["model"])):
+        where = "" if len(random) == len(plan.cells) else f" ({', '.join(random)})"
+        lines.append(f"note: The model's frozen part is random, not pre-trained; the layer on it learns{where}.")
     used = dict.fromkeys(str(one.sections["data"]["source"]) for one in described) if plan.runs else {}
     lines += [
         f"note: The pictures of {source} are JPEG files here, which lose a little of the original's."
@@ -118,6 +122,11 @@ def heading(plan: Plan) -> list[str]:
     return lines + [
         f"the same runs at this scale: {', '.join(names)}" for names in _merged(plan.same_runs(), plan)
     ]
+
+
+def frozen_at_random(model: Mapping[str, Any]) -> bool:
+    """Whether a network is built that has frozen parts and starts from no files."""
+    return "freeze" in model and not {"weights", "image_weights", "folder", "text_folder"} & model.keys()
 
 
 def _merged(groups: Sequence[tuple[str, ...]], plan: Plan) -> list[tuple[str, ...]]:

@@ -12,6 +12,7 @@ import torch
 import muster
 from muster.core.errors import ConfigError, DataError
 from muster.core.randomness import generator
+from muster.data.federated import Normalisation
 from muster.data.partition import schemes
 from muster.data.sources import sources
 from muster.data.sources.heart_disease import HOSPITALS, complete, features_of
@@ -61,7 +62,7 @@ def test_hospitals_are_clients(hospitals):
     hospitals(
         va="\n".join([line(age=33), line(age=99, chol="?"), line(age=33, num=2), *[line(age=33)] * 4]) + "\n"
     )
-    data = sources.build("heart-disease", {"test_fraction": 0.34})
+    data = sources.build("heart-disease", {"test_fraction": 0.34, "standardise": "none"})
     assert (data.classes, data.class_names, data.sample_shape) == (2, ("healthy", "ill"), (13,))
     assert data.owner_names == HOSPITALS
     # ⌊0.34 · 9⌋ healthy and ⌊0.34 · 6⌋ ill of each are for testing; of the last, ⌊0.34 · 5⌋ and none.
@@ -75,12 +76,31 @@ def test_hospitals_are_clients(hospitals):
 
 def test_columns_have_mean_0_and_spread_1_over_all_training_patients(hospitals):
     hospitals()
-    data = sources.build("heart-disease", {})
+    data = sources.build("heart-disease", {"standardise": "all"})
     found = data.normalisation.apply(torch.from_numpy(np.array(data.train.features))).double()
     assert found.mean(dim=0).abs().max() < 1e-5
     varied = data.train.features.std(axis=0) > 0
-    np.testing.assert_allclose(found.std(dim=0, correction=0)[torch.from_numpy(varied)], 1.0, rtol=1e-4)
+    np.testing.assert_allclose(found.std(dim=0)[torch.from_numpy(varied)], 1.0, rtol=1e-4)
     assert not found[:, torch.from_numpy(~varied)].any()
+
+
+def test_columns_are_standardised_hospital_by_hospital_as_in_flamby(hospitals):
+    """By its own training patients, with the deviation of a sample; what all have in common becomes 0."""
+    hospitals(
+        hungarian="\n".join(line(age=30 + k, chol=100 + 3 * k, num=k % 2) for k in range(12)) + "\n",
+        switzerland="\n".join(line(age=60 + 2 * k, chol=0, num=k % 2) for k in range(12)) + "\n",
+    )
+    data, raw = sources.build("heart-disease", {}), sources.build("heart-disease", {"standardise": "none"})
+    assert data.normalisation == raw.normalisation == Normalisation()
+    for number in range(len(HOSPITALS)):
+        own = torch.from_numpy(np.array(raw.train.features[raw.train.owners == number]))
+        mean, spread = own.mean(dim=0), own.std(dim=0)
+        spread[spread == 0] = 1
+        for found, given in ((data.train, raw.train), (data.test, raw.test)):
+            expected = (torch.from_numpy(np.array(given.features[given.owners == number])) - mean) / spread
+            np.testing.assert_allclose(found.features[found.owners == number], expected, atol=1e-5)
+    assert not data.train.features[data.train.owners == 2, 3].any()  # cholesterol in Switzerland
+    assert data.train.features[data.train.owners == 1, 3].any()
 
 
 def test_it_trains(hospitals):
@@ -107,6 +127,7 @@ def test_it_trains(hospitals):
         (line(cp=7), "line 1: 'cp' is 7"),
         (line() + "\n" + line(num=9), "line 2: 'num' is 9"),
         (line(slope=-9), "line 1: 'slope' is -9"),
+        (line().replace(",1,", ",3,", 1), "line 1: 'sex' is 3"),
         (line(chol="inf"), "line 1: 'chol' is inf"),
         (line(chol="?"), "no patient of whom enough is known"),
     ],
@@ -136,8 +157,9 @@ def test_absent_data_and_bad_options(isolated):
         DataError, match=r"is not here(.|\n)*processed\.cleveland\.data(.|\n)*archive\.ics\.uci\.edu"
     ):
         sources.build("heart-disease", {})
-    with pytest.raises(ConfigError, match=r"data\.test_fraction"):
-        sources.build("heart-disease", {"test_fraction": 1.0})
+    for option, value in (("test_fraction", 1.0), ("standardise", "client")):
+        with pytest.raises(ConfigError, match=option):
+            sources.build("heart-disease", {option: value})
 
 
 @pytest.mark.realdata

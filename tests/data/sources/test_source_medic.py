@@ -55,6 +55,30 @@ def test_tables(isolated, put, suffix, delimiter):
         sources.build("medic", OPTIONS | {"task": "damage"})
 
 
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        (("images/a.jpg", "flood", ""), "'disaster_types' is empty"),
+        (("images/a.jpg",), "has 1 columns"),
+        (("images/z.jpg", "flood", "flood"), r"z\.jpg: No such file"),
+    ],
+)
+def test_posts_that_lack_something(isolated, put, row, message):
+    folder = isolated / "medic"
+    put(folder / "images/a.jpg", 0)
+    for split in ("train", "test"):
+        write_table(folder / f"{split}.tsv", ["image_path", "text", "disaster_types"], [row])
+    with pytest.raises(DataError, match=message):
+        sources.build("medic", OPTIONS)
+
+
+def test_a_table_without_texts(isolated):
+    for split in ("train", "test"):
+        write_table(isolated / f"medic/{split}.tsv", ["image_path", "disaster_types"], [("a.jpg", "fire")])
+    with pytest.raises(DataError, match="has no texts"):
+        sources.build("medic", OPTIONS)
+
+
 @pytest.mark.parametrize("inside", ["", "multimodal/"])
 def test_folders_per_class(isolated, put, inside):
     for number, name in enumerate(("fires", "flood")):

@@ -5,6 +5,8 @@ from __future__ import annotations
 import itertools
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import muster
@@ -119,4 +121,37 @@ def test_unknown_domains_and_missing_files(isolated, write_parquet):
     picture = np.zeros((4, 4, 3), dtype=np.uint8)
     write_parquet(isolated / "pacs/train-0.parquet", [picture], domain=["clay"], label=[0])
     with pytest.raises(DataError, match="clay"):
+        sources.build("pacs", {})
+
+
+@pytest.mark.parametrize(
+    ("label", "message"), [(-1, "goes from -1 to 0"), (7, "goes from 0 to 7"), (None, "sample 1 has no 'label'")]
+)
+def test_a_label_that_is_none_is_no_class(isolated, write_parquet, label, message):
+    """Labels are places in a list of classes: −1 would be its last one."""
+    pictures = [np.zeros((4, 4, 3), dtype=np.uint8)] * 2
+    write_parquet(isolated / "pacs/train-0.parquet", pictures, domain=["photo"] * 2, label=[0, label])
+    with pytest.raises(DataError, match=message):
+        sources.build("pacs", {})
+
+
+def test_whole_numbers_are_not_rounded(isolated, write_parquet):
+    picture = np.zeros((4, 4, 3), dtype=np.uint8)
+    write_parquet(isolated / "pacs/train-0.parquet", [picture], domain=["photo"], label=[1.5])
+    with pytest.raises(DataError, match="whole numbers"):
+        sources.build("pacs", {})
+
+
+@pytest.mark.parametrize(("content", "said"), [(b"no picture", "it is no picture"), (None, "there is none")])
+def test_a_picture_that_is_none_is_named(isolated, encoded, content, said):
+    good = encoded(np.zeros((4, 4, 3), dtype=np.uint8))
+    contents = [good] * 9 + [content]
+    (isolated / "pacs").mkdir()
+    table = {
+        "image": [{"bytes": one, "path": None} for one in contents],
+        "domain": ["photo"] * 10,
+        "label": [0] * 10,
+    }
+    pq.write_table(pa.table(table), isolated / "pacs/train-0.parquet")
+    with pytest.raises(DataError, match=rf"cannot decode picture 9 of .*pacs: {said}"):
         sources.build("pacs", {})

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import csv
+import io
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from muster.core.errors import ConfigError, DataError
 from muster.data.sources import sources
@@ -84,6 +86,46 @@ class TestTinyImagenet:
         put(root / "val/images/val_0.JPEG", 0, 0, 8, size=32)
         with pytest.raises(DataError, match="like the others"):
             sources.build("tiny-imagenet", {})
+
+    @pytest.mark.parametrize(
+        ("spoil", "message"),
+        [
+            (
+                lambda root: (root / "val/val_annotations.txt").write_text("val_0.JPEG\n"),
+                "annotations.txt is damaged",
+            ),
+            (lambda root: (root / "val/val_annotations.txt").write_text(""), "annotations.txt is damaged"),
+            # Nobody would learn that class.
+            (
+                lambda root: [p.unlink() for p in (root / "train/n02/images").iterdir()],
+                "n02/images has no",
+            ),
+            (lambda root: (root / "val/images/val_0.JPEG").write_bytes(b"?"), "val_0.JPEG: it is no picture"),
+            (lambda root: (root / "val/images/val_0.JPEG").unlink(), "val_0.JPEG: No such file"),
+        ],
+    )
+    def test_damage_is_named(self, isolated, put, spoil, message):
+        root = isolated / "tiny-imagenet"
+        self.train(root, put)
+        put(root / "val/images/val_0.JPEG", 0, 0, 8)
+        (root / "val/val_annotations.txt").write_text("val_0.JPEG\tn01\t0\t0\t9\t9\n")
+        spoil(root)
+        with pytest.raises(DataError, match=message):
+            sources.build("tiny-imagenet", {})
+
+    @pytest.mark.parametrize("sorted_into_folders", [True, False])
+    def test_the_folder_may_be_called_anything(self, isolated, put, sorted_into_folders):
+        root = isolated / "train"
+        self.train(root, put)
+        if sorted_into_folders:
+            put(root / "val/n02/val_0.JPEG", 0, 0, 8)
+            put(root / "val/n01/val_1.JPEG", 0, 0, 9)
+        else:
+            put(root / "val/images/val_1.JPEG", 0, 0, 9)
+            (root / "val/val_annotations.txt").write_text("val_1.JPEG\tn01\t0\t0\t9\t9\n")
+        data = sources.build("tiny-imagenet", {"data_dir": str(root)})
+        assert len(data.train) == 4
+        assert data.test.features[data.test.labels == 0, 2, 0, 0].tolist() == [9]
 
     def test_new_pictures_are_noticed(self, isolated, put):
         root = isolated / "tiny-imagenet"
@@ -188,3 +230,11 @@ def test_crop_is_the_middle(encoded):
     assert (cropped[1] == 255).all()
     assert not cropped[0].any()
     assert not cropped[2].any()
+
+
+def test_more_than_8_bits_are_not_cut_off():
+    """Pillow makes white of all that is brighter than 255: a picture of 16 bits would be white."""
+    deep = io.BytesIO()
+    Image.fromarray(np.full((4, 4), 1000, dtype=np.uint16)).save(deep, "PNG")
+    with pytest.raises(DataError, match="more than 8 bits"):
+        picture(deep.getvalue(), "L")

@@ -74,8 +74,27 @@ def test_unknown_category_and_columns(bank):
     with pytest.raises(DataError, match="loan"):
         sources.build("banking77", {"encoder": "tfidf"})
     (bank / "test.csv").write_text("question,label\nx,card\n")
-    with pytest.raises(DataError, match="text and category"):
+    with pytest.raises(DataError, match="no column 'text'"):
         sources.build("banking77", {"encoder": "tfidf"})
+
+
+@pytest.mark.parametrize("content", ["{", '{"card": 0}', "[1, 2]"])
+def test_a_list_of_categories_that_is_none(bank, content):
+    (bank / "categories.json").write_text(content)
+    with pytest.raises(DataError, match=r"categories\.json"):
+        sources.build("banking77", {"encoder": "tfidf"})
+
+
+def test_a_text_that_is_missing_is_not_the_word_none(isolated, write_parquet):
+    for split in ("train", "test"):
+        write_parquet(isolated / f"banking77/{split}-0.parquet", text=["a card", None], label=[0, 1])
+    with pytest.raises(DataError, match="sample 1 has no 'text'"):
+        sources.build("banking77", {"encoder": "words"})
+
+
+def test_texts_without_words():
+    with pytest.raises(DataError, match="finds no words"):
+        encode_texts(["?", "!"], ["a word"], "tfidf", 8)
 
 
 def test_parquet(isolated, write_parquet):

@@ -70,7 +70,7 @@ def columns_of(file: Path) -> list[str]:
 
 
 def column(files: Sequence[Path], name: str) -> Any:
-    """One column of all files as a pyarrow.ChunkedArray, in the files' order."""
+    """One column of all files as a pyarrow.ChunkedArray, in the files' order, without gaps."""
     chunks = []
     for file in files:
         if name not in columns_of(file):
@@ -79,11 +79,24 @@ def column(files: Sequence[Path], name: str) -> Any:
             chunks += opened(file).read([name])[name].chunks
         except (OSError, pa.ArrowException) as problem:
             raise DataError(f"cannot read {file}: {problem}", fix="fetch the file again") from problem
-    return pa.chunked_array(chunks)
+    values = pa.chunked_array(chunks)
+    if values.null_count:
+        row = int(values.is_null().to_numpy().argmax())
+        raise DataError(f"{files[0].parent}: sample {row} has no '{name}'", fix="fetch the data set again")
+    return values
 
 
-def integers(files: Sequence[Path], name: str) -> Ints:
-    return np.asarray(column(files, name).to_numpy(), dtype=np.int64)
+def integers(files: Sequence[Path], name: str, below: int | None = None) -> Ints:
+    """A column of whole numbers; with `below`, from 0 to below it: they are places in a list."""
+    values = column(files, name)
+    found = values.to_numpy()
+    if not np.issubdtype(found.dtype, np.integer):
+        raise DataError(f"{files[0]}: '{name}' is of the type {values.type}", expected="whole numbers")
+    if below is not None and len(found) and not 0 <= found.min() <= found.max() < below:
+        raise DataError(
+            f"{files[0].parent}: '{name}' goes from {found.min()} to {found.max()}", expected=f"0 to {below - 1}"
+        )
+    return np.asarray(found, dtype=np.int64)
 
 
 def class_names(file: Path, name: str) -> list[str]:
@@ -106,7 +119,7 @@ def fill_from_parquet(
     target, start = None, 0
     for contents in encoded_pictures(files, name):
         if target is None:
-            first = picture(contents[0], mode, size)
+            first = picture(contents[0], mode, size, called=f"the first picture of {files[0].parent}")
             target = new(key, (rows, *first.shape), np.uint8)
         fill_pictures(target, contents, margin=None if size is None else MARGIN, start=start)
         start += len(contents)

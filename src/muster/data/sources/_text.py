@@ -76,7 +76,14 @@ def _tfidf(train: list[str], test: list[str], width: int) -> Encoded:
     from sklearn.feature_extraction.text import TfidfVectorizer
 
     vectoriser = TfidfVectorizer(max_features=width, ngram_range=(1, 2), sublinear_tf=True, dtype=np.float32)
-    counted = (vectoriser.fit_transform(train).toarray(), vectoriser.transform(test).toarray())
+    try:
+        counted = (vectoriser.fit_transform(train).toarray(), vectoriser.transform(test).toarray())
+    except ValueError as problem:
+        raise DataError(
+            "the encoder 'tfidf' finds no words in the training texts",
+            expected="words of two letters or more",
+            fix="look at the texts, or choose another data.encoder",
+        ) from problem
     # A small corpus has fewer words; models are made for the width that was asked for.
     lacking = ((0, 0), (0, width - counted[0].shape[1]))
     return Encoded(np.pad(counted[0], lacking), np.pad(counted[1], lacking))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,6 +14,7 @@ from muster.data.federated import Dataset, Normalisation
 from muster.data.locate import DataFiles, FileLayout
 from muster.data.sources._build import labelled
 from muster.data.sources._parquet import class_names, column, find_parquet, integers, of_split
+from muster.data.sources._table import read_table
 from muster.data.sources._text import encode_texts, vocabulary_option
 from muster.data.sources.base import sources
 from muster.data.wordpiece import MINILM, Vocabulary
@@ -40,18 +40,25 @@ def _read_csv(
     texts: dict[str, list[str]] = {}
     intents: dict[str, list[str]] = {}
     for split, file in zip(("train", "test"), files, strict=False):
-        with file.open(newline="", encoding="utf-8") as stream:
-            rows = list(csv.DictReader(stream))
-        if not rows or not {"text", "category"} <= set(rows[0]):
-            raise DataError(f"{file} is not Banking77's", expected="a CSV file with the columns text and category")
+        rows = read_table(file, ("text", "category"), filled=("category",))
         texts[split], intents[split] = [row["text"] for row in rows], [row["category"] for row in rows]
-    names = json.loads(files[2].read_text()) if len(files) > 2 else sorted(set(intents["train"]))
+    names = _categories(files[2]) if len(files) > 2 else sorted(set(intents["train"]))
     numbers = {name: number for number, name in enumerate(names)}
     unknown = sorted(set(intents["train"] + intents["test"]) - set(numbers))
     if unknown:
         raise DataError(f"{files[0].parent}: the intent '{unknown[0]}' is not in the list of categories")
     labels = {split: np.array([numbers[name] for name in intents[split]], dtype=np.int64) for split in texts}
     return _arrays(texts, labels, names, encoder, width=width, length=length, vocabulary=vocabulary)
+
+
+def _categories(file: Path) -> list[str]:
+    try:
+        names = json.loads(file.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise DataError(f"{file} is damaged: {error}", fix="fetch it again") from error
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise DataError(f"{file} holds something else than intents", expected="a list of names, as JSON")
+    return names
 
 
 def _read_parquet(

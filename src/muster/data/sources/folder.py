@@ -125,6 +125,11 @@ def _samples(
             sample = _loaded(file)
             if sample.shape != shape:
                 raise DataError(f"{file} has the shape {sample.shape}", expected=f"{shape}, like the others")
+            if (sample.dtype == np.uint8) != (kind == np.uint8):  # only bytes are scaled by 1/255
+                raise DataError(
+                    f"{file} holds numbers of the type {sample.dtype}",
+                    expected="bytes (uint8) in all files, or in none",
+                )
             features[row] = sample
     elif any(file.suffix == _ARRAY for file in paths):
         mixed = next(file for file in paths if file.suffix == _ARRAY)

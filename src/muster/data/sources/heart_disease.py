@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any, Literal
 
 import numpy as np
+import numpy.typing as npt
 
 from muster.core.arrays import Floats, Ints
 from muster.core.errors import ConfigError, DataError
@@ -98,7 +100,7 @@ def _row(file: Path, number: int, line: str) -> list[float]:
     except ValueError as error:
         wrong = next(cell for cell in cells if cell != MISSING and not _is_number(cell))
         raise DataError(f"{file}, line {number}: '{wrong}' is not a number", expected=_LAYOUT) from error
-    allowed = {**CATEGORIES, "num": (0, 1, 2, 3, 4)}
+    allowed = {**CATEGORIES, **dict.fromkeys(("sex", "fbs", "exang"), (0, 1)), "num": (0, 1, 2, 3, 4)}
     for name, values in allowed.items():
         found = row[COLUMNS.index(name)]
         if not np.isnan(found) and found not in values:
@@ -108,7 +110,11 @@ def _row(file: Path, number: int, line: str) -> list[float]:
     # Other versions of these files write −9 for what is missing, which is no measurement.
     for name, value in zip(COLUMNS, row, strict=True):
         if np.isinf(value) or (value < 0 and name != "oldpeak"):
-            raise DataError(f"{file}, line {number}: '{name}' is {value:g}", expected=_LAYOUT)
+            raise DataError(
+                f"{file}, line {number}: '{name}' is {value:g}",
+                expected=_LAYOUT,
+                fix="take UCI's processed files; in others −9 stands for a missing number",
+            )
     return row
 
 
@@ -129,19 +135,44 @@ HEART_DISEASE = DataFiles(
 
 
 @sources.register("heart-disease")
-def heart_disease(test_fraction: float = 0.34, data_dir: str | None = None) -> Dataset:
+def heart_disease(
+    test_fraction: float = 0.34,
+    standardise: Literal["hospital", "all", "none"] = "hospital",
+    data_dir: str | None = None,
+) -> Dataset:
     """Fed-Heart-Disease: 740 patients of four hospitals, 13 numbers each, ill or not; natural client = hospital.
 
     As in FLamby, three columns that most hospitals lack are left out, and then patients with anything missing.
-    `test_fraction` of the ill and of the healthy in each hospital are for testing.
+    `test_fraction` of the ill and of the healthy in each hospital are for testing. Columns are standardised with
+    the means and deviations of the training patients of each hospital, of all together, or not.
     """
     if not 0.0 < test_fraction < 1.0:
         raise ConfigError(f"bad value for 'data.test_fraction': {test_fraction}", expected="between 0 and 1")
     arrays, folder = HEART_DISEASE.arrays(data_dir, test_fraction=test_fraction)
-    known = np.asarray(arrays["train_features"], dtype=np.float64)
-    # A column in which all are alike says nothing, and stays as it is.
-    spread = known.std(axis=0)
-    normalisation = Normalisation(
-        tuple(known.mean(axis=0).tolist()), tuple(np.where(spread > 0, spread, 1.0).tolist())
-    )
+    normalisation = Normalisation()
+    if standardise == "all":
+        mean, spread = _moments(arrays["train_features"])
+        normalisation = Normalisation(tuple(mean.tolist()), tuple(spread.tolist()))
+    elif standardise == "hospital":
+        arrays = _by_hospital(arrays)
     return labelled("heart-disease", arrays, folder, normalisation, ("healthy", "ill"))
+
+
+def _by_hospital(arrays: Arrays) -> Arrays:
+    """Features of which those of each hospital have mean 0 and deviation 1 over its training patients."""
+    made = dict(arrays)
+    for split in ("train", "test"):
+        made[f"{split}_features"] = np.array(arrays[f"{split}_features"])
+    for hospital in range(len(HOSPITALS)):
+        mean, spread = _moments(arrays["train_features"][arrays["train_owners"] == hospital])
+        for split in ("train", "test"):
+            of_it = arrays[f"{split}_owners"] == hospital
+            made[f"{split}_features"][of_it] = (arrays[f"{split}_features"][of_it] - mean) / spread
+    return made
+
+
+def _moments(rows: npt.NDArray[np.floating[Any]]) -> tuple[Floats, Floats]:
+    """Mean and deviation of every column. One in which all are alike says nothing: its deviation is taken as 1."""
+    known = np.asarray(rows, dtype=np.float64)
+    spread = known.std(axis=0, ddof=min(1, len(known) - 1))
+    return known.mean(axis=0), np.where(spread > 0, spread, 1.0)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -15,6 +14,7 @@ from muster.data.federated import Dataset, LeadingPicture, Normalisation
 from muster.data.locate import DataFiles, FileLayout
 from muster.data.sources._build import held_out, labelled
 from muster.data.sources._pictures import IMAGENET_MEAN, IMAGENET_STD, fill_pictures, pictures_in
+from muster.data.sources._table import read_table
 from muster.data.sources._text import Encoded, encode_texts, vocabulary_option
 from muster.data.sources.base import sources
 from muster.data.wordpiece import MINILM, Vocabulary
@@ -68,15 +68,12 @@ def _read_tables(
 
 
 def _posts_of_table(file: Path, task: str) -> list[Post]:
-    with file.open(newline="", encoding="utf-8") as stream:
-        rows = list(csv.DictReader(stream, delimiter="\t" if file.suffix == ".tsv" else ","))
-    columns = list(rows[0]) if rows else []
-    text = next((name for name in _TEXT_COLUMNS if name in columns), None)
-    absent = [name for name in ("image_path", task) if name not in columns]
-    if absent or text is None:
+    rows = read_table(file, ("image_path", task), filled=("image_path", task))
+    text = next((name for name in _TEXT_COLUMNS if name in rows[0]), None)
+    if text is None:
         raise DataError(
-            f"{file} has no column '{absent[0] if absent else _TEXT_COLUMNS[0]}' (it has: {', '.join(columns)})",
-            expected=f"image_path, {' or '.join(_TEXT_COLUMNS)}, and the column that 'data.task' names",
+            f"{file} has no texts (it has the columns {', '.join(rows[0])})",
+            expected=f"a column {' or '.join(_TEXT_COLUMNS)}",
         )
     return [Post(file.parent / row["image_path"], row[text], row[task]) for row in rows]
 

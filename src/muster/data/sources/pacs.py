@@ -33,7 +33,7 @@ def _read_parquet(
     test_domain: str | None,
     size: int,
 ) -> Arrays:
-    kinds, origins = integers(files, "label"), _domains(files)
+    kinds, origins = integers(files, "label", below=len(CLASSES)), _domains(files)
     labels, attributes = _joined(classes, CLASSES)[kinds], _joined(domains, DOMAINS)[origins]
     if test_domain is None:
         chosen = held_out(kinds * len(DOMAINS) + origins, test_fraction)
@@ -46,7 +46,8 @@ def _read_parquet(
         if not len(part):
             raise DataError(f"{files[0]} has no {split} picture of these classes and domains")
         target = new(f"{split}_features", (len(part), 3, size, size), np.uint8)
-        fill_pictures(target, [encoded[position] for position in part], margin=1.0)
+        names = [f"picture {position} of {files[0].parent}" for position in part]
+        fill_pictures(target, [encoded[position] for position in part], margin=1.0, names=names)
         arrays[f"{split}_features"] = target
         arrays[f"{split}_labels"], arrays[f"{split}_attributes"] = labels[part], attributes[part]
         arrays[f"{split}_owners"] = origins[part]

@@ -41,15 +41,14 @@ def _class_of(folder: Path) -> str:
 
 
 def _read_folders(files: Sequence[Path], new: NewArray) -> Arrays:
-    train_folders = [path for path in files if "train" in (path.parent.name, path.parent.parent.name)]
-    others = [path for path in files if path not in train_folders]
+    split_at = next(number for number, path in enumerate(files) if not _is_in(path, "train"))
+    train_folders, others = files[:split_at], files[split_at:]
     classes = {_class_of(folder): number for number, folder in enumerate(train_folders)}
-    train = [(picture, _class_of(folder)) for folder in train_folders for picture in pictures_in(folder)]
+    train = [(picture, _class_of(folder)) for folder in train_folders for picture in _pictures_of(folder)]
     if others[0].suffix == ".txt":
-        lines = [line.split("\t") for line in others[0].read_text().splitlines() if line.strip()]
-        test = [(others[0].parent / "images" / line[0], line[1]) for line in lines]
+        test = _annotated(others[0])
     else:
-        test = [(picture, _class_of(folder)) for folder in others for picture in pictures_in(folder)]
+        test = [(picture, _class_of(folder)) for folder in others for picture in _pictures_of(folder)]
     arrays: Arrays = {"class_names": np.array(_words(train_folders[0], list(classes)))}
     for split, pairs in (("train", train), ("test", test)):
         unknown = next((name for _, name in pairs if name not in classes), None)
@@ -60,6 +59,30 @@ def _read_folders(files: Sequence[Path], new: NewArray) -> Arrays:
         arrays[f"{split}_features"] = target
         arrays[f"{split}_labels"] = np.array([classes[name] for _, name in pairs], dtype=np.int64)
     return arrays
+
+
+def _is_in(path: Path, split: str) -> bool:
+    """Whether a folder of pictures is one of a split: `split/class`, or `split/class/images`."""
+    return (path.parent if path.name == "images" else path).parent.name == split
+
+
+def _pictures_of(folder: Path) -> list[Path]:
+    found = pictures_in(folder)
+    if not found:
+        raise DataError(f"{folder} has no pictures", fix="fetch the data set again, or remove the folder")
+    return found
+
+
+def _annotated(file: Path) -> list[tuple[Path, str]]:
+    """The pictures of the test split and their classes, as a table has them."""
+    lines = [line.split("\t") for line in file.read_text().splitlines() if line.strip()]
+    if not lines or min(map(len, lines)) < 2:
+        raise DataError(
+            f"{file} is damaged",
+            expected="lines with a picture's name, a tab, and its class",
+            fix="fetch it again",
+        )
+    return [(file.parent / "images" / line[0], line[1]) for line in lines]
 
 
 def _words(train_folder: Path, ids: list[str]) -> list[str]:

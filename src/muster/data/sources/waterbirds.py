@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -15,6 +14,7 @@ from muster.data.locate import DataFiles, FileLayout
 from muster.data.sources._build import labelled
 from muster.data.sources._parquet import columns_of, fill_from_parquet, find_parquet, integers, of_split
 from muster.data.sources._pictures import IMAGENET_MEAN, IMAGENET_STD, MARGIN, fill_pictures
+from muster.data.sources._table import read_table
 from muster.data.sources.base import sources
 
 #: The codes of the column `split`; 1 is the validation split.
@@ -32,11 +32,8 @@ def _find_metadata(folder: Path) -> Sequence[Path]:
 
 def _read_metadata(files: Sequence[Path], new: NewArray, size: int) -> Arrays:
     metadata = files[0]
-    with metadata.open(newline="") as stream:
-        rows = list(csv.DictReader(stream))
-    absent = {"img_filename", "y", "split", "place"} - set(rows[0] if rows else {})
-    if absent:
-        raise DataError(f"{metadata} has no column '{sorted(absent)[0]}'", expected="Waterbirds' metadata.csv")
+    columns = ("img_filename", "y", "split", "place")
+    rows = read_table(metadata, columns, filled=columns)
     arrays: Arrays = {}
     for split, code in _SPLITS.items():
         chosen = [row for row in rows if row["split"] == code]
