@@ -18,7 +18,7 @@ from muster.engine.base import Failed, narrowed
 from muster.selection.base import Train
 from muster.server.chain import server_chain
 from muster.server.checks import checked_mask
-from muster.server.door import BelievableReports
+from muster.server.door import BelievableReports, PossibleStatistics
 from muster.server.flights import Dispatch, positions
 from muster.server.record import TrainingRecord
 from muster.server.sending import aggregator_for
@@ -60,8 +60,7 @@ class Aggregation:
         self.known = self._what_is_known()
         #: What every answer goes through.
         own = [step for step in server.filters if not step.whole and self.talk.round + 1 >= step.from_round]
-        reports = BelievableReports(self.landed.report, self.talk.population)
-        self.chain = server_chain(server.guard, reports, own, self.aggregator, server.aggregator.clip_norm)
+        self.chain = server_chain(server.guard, self._looks(), own, self.aggregator, server.aggregator.clip_norm)
         self.tally = Tally()
 
     def carry_out(self) -> None:
@@ -263,6 +262,14 @@ class Aggregation:
             lr=part.order.lr * factors,
             lr_factors=factors,
         )
+
+    def _looks(self) -> Iterator[PossibleStatistics | BelievableReports]:
+        """The checks of what answers hold beside the trained parameters, where they hold anything."""
+        population, report = self.talk.population, self.landed.report
+        if population.spec.trainable.stop < population.spec.size:
+            yield PossibleStatistics({part.version: part.order.parameters for part in self.parts})
+        if report:
+            yield BelievableReports(report, population)
 
     def _drifts(self) -> dict[int, Vector]:
         now = self.talk.server.parameters
