@@ -27,7 +27,7 @@ from muster.engine.task import ClientTask, Place
 from muster.experiment.parts import Ingredients
 from muster.flower import wire
 from muster.flower.allowlist import AllowList
-from muster.flower.claims import Ordered, check_counts, check_progress, check_simulable, check_work
+from muster.flower.claims import Ordered, check_counts, check_simulable, check_work
 from muster.flower.cohort import CohortMovements, in_order
 from muster.flower.evaluation import check_evaluation, evaluate_here, row_width, with_validation
 from muster.flower.exchange import Exchanges, Versions, checked_record
@@ -247,7 +247,6 @@ class FlowerEngine(Engine, Live):
         if order.broadcast is not None:
             down[wire.BROADCAST] = order.broadcast
         task = replace(order.task(clients), signals=report)
-        rows = {client: row for row, client in enumerate(clients.tolist())}
         spared = dict(self._spared)
         widths = {signal.name: signal.width(population) for signal in report}
         filters = [name for name, _ in named(self.filters)]
@@ -255,14 +254,10 @@ class FlowerEngine(Engine, Live):
         def decode(client: int, content: RecordDict) -> _Decoded:
             record, size = checked_record(content, client, order.place), int(population.sizes[client])
             names = (wire.MODEL, *self.algorithm.extra)
-            mine = task.row(rows[client])
-            ordered = Ordered(
-                self.training, self.algorithm, size, mine.lr, mine.pull_factor, spared=spared.get(client)
-            )
+            ordered = Ordered(self.training, self.algorithm, size, spared=spared.get(client))
             numbers = wire.numbers_from_record(record, ordered.most)
             measured = Measured.from_record(record, widths)
             check_work(numbers, ordered)
-            check_progress(measured.values, numbers, ordered)
             check_counts(measured.values, report, population, client)
             return _Decoded(
                 size,

@@ -217,6 +217,10 @@ class RecordsEngine(Engine):
     def algorithm(self) -> LocalAlgorithm:
         return Plain()
 
+    @property
+    def trains_as_told(self) -> bool:
+        return False  # how, is the app's own affair
+
     def check_signal(self, signal: Signal) -> None:
         """Only what the server computes from updates, and what the client app says it answers."""
         if not signal.in_update and signal.name not in self._answered:

@@ -9,7 +9,6 @@ from typing import ClassVar
 from muster.aggregation.base import Aggregator
 from muster.core.errors import ConfigError
 from muster.core.parameters import ParameterSpec
-from muster.server.door import BelievableReports, PossibleStatistics
 from muster.training.base import LocalAlgorithm, algorithms
 from muster.updates.clip import Clip
 from muster.updates.filters import Draws, Filter, Filtered, Side, named, without
@@ -31,7 +30,7 @@ class Objections(Filter):
 
 def server_chain(
     guard: Guard,
-    looks: Iterable[PossibleStatistics | BelievableReports],
+    looks: Iterable[Filter],
     own: Sequence[Filter],
     aggregator: Aggregator,
     clip_norm: float | None,

@@ -8,13 +8,18 @@ from typing import ClassVar
 
 import numpy as np
 
-from muster.core.arrays import Bools, Floats, Vector
+from muster.core.arrays import Bools, Floats, Ints, Vector
 from muster.core.component import Population
 from muster.core.parameters import ParameterSpec
+from muster.server.flights import positions
 from muster.signals.base import LARGEST_COUNT, Replies, Signal
+from muster.signals.progress import LocalProgress
+from muster.training.base import LocalTraining
 from muster.updates.filters import Draws, Filter, Filtered, without
 from muster.updates.table import Updates
 
+#: How far two computations of the same number may be apart, relative to it.
+_ROUNDING = 1e-6
 #: Refusals of one exchange that are listed one by one.
 MANY = 8
 
@@ -66,6 +71,36 @@ class BelievableReports(Filter):
         for signal in self.signals:
             found = objections(signal, updates.reports[signal.name], self.population) | found
         return without(updates, found)
+
+
+@dataclass(frozen=True)
+class BelievableWork(Filter):
+    """Refuses updates whose reported local work is not what their steps add up to: FedNova divides by it.
+
+    The server knows how clients train, so it computes the number, too.
+    """
+
+    training: LocalTraining
+    #: Aligned: who was told to train, and how strongly each is pulled back to the model that it started from.
+    clients: Ints
+    pulls: Floats
+
+    changes: ClassVar[bool] = False
+
+    def apply(self, updates: Updates, spec: ParameterSpec, draws: Draws) -> Filtered:
+        stated = updates.report(LocalProgress.name)
+        pull = self.pulls[positions(self.clients, updates.clients)]
+        # After a probe the optimiser begins anew or does not, as the probe says.
+        begins = np.stack([np.zeros_like(updates.steps), updates.numbers["credited_steps"]])
+        honest = self.training.progress(updates.steps, updates.lr, pull, begins)
+        agrees = np.isclose(stated, honest, rtol=_ROUNDING, atol=0.0).any(axis=0)
+        return without(
+            updates,
+            {
+                row: f"its '{LocalProgress.name}' is {stated[row]:g}, but its steps amount to {honest[0, row]:g}"
+                for row in np.flatnonzero(~agrees).tolist()
+            },
+        )
 
 
 @dataclass(frozen=True)

@@ -18,13 +18,14 @@ from muster.engine.base import Failed, narrowed
 from muster.selection.base import Train
 from muster.server.chain import server_chain
 from muster.server.checks import checked_mask
-from muster.server.door import BelievableReports, PossibleStatistics
+from muster.server.door import BelievableReports, BelievableWork, PossibleStatistics
 from muster.server.flights import Dispatch, positions
 from muster.server.record import TrainingRecord
 from muster.server.sending import aggregator_for
 from muster.signals.base import Replies, Signal
+from muster.signals.progress import LocalProgress
 from muster.training.context import Trainings
-from muster.updates.filters import Draws, Tally, named, passed_through, streams, working
+from muster.updates.filters import Draws, Filter, Tally, named, passed_through, streams, working
 from muster.updates.table import Updates
 
 if TYPE_CHECKING:
@@ -263,13 +264,21 @@ class Aggregation:
             lr_factors=factors,
         )
 
-    def _looks(self) -> Iterator[PossibleStatistics | BelievableReports]:
+    def _looks(self) -> Iterator[Filter]:
         """The checks of what answers hold beside the trained parameters, where they hold anything."""
-        population, report = self.talk.population, self.landed.report
+        population, report, engine = self.talk.population, self.landed.report, self.talk.server.engine
         if population.spec.trainable.stop < population.spec.size:
             yield PossibleStatistics({part.version: part.order.parameters for part in self.parts})
         if report:
             yield BelievableReports(report, population)
+        if engine.trains_as_told and any(signal.name == LocalProgress.name for signal in report):
+            orders = [part.order for part in self.parts]
+            yield BelievableWork(
+                engine.training,
+                np.concatenate([_NOBODY, *(order.clients for order in orders)]),
+                engine.algorithm.pull
+                * np.concatenate([_NOBODY, *(order.pulls(order.clients) for order in orders)]),
+            )
 
     def _drifts(self) -> dict[int, Vector]:
         now = self.talk.server.parameters
