@@ -34,7 +34,7 @@ from muster.flower.exchange import Exchanges, Versions, checked_record
 from muster.flower.identity import ClientRegister
 from muster.flower.mail import Mail, NoAnswer, Sent
 from muster.flower.presence import Presence
-from muster.flower.scores import summed
+from muster.flower.scores import believed, summed
 from muster.flower.update_signals import measure_on_update
 from muster.flower.wire import Measured, Scores, version_of
 from muster.server.limits import ClientLimits
@@ -104,9 +104,9 @@ class FlowerEngine(Engine, Live):
         flat = FlatModel(copy.deepcopy(ingredients.module))
         self._spec, self._initial = flat.spec, flat.vector()
         partitioned = ingredients.data.clients > 0
+        self._limits = build(ClientLimits, ingredients.experiment.limits, "limits")
         self._registry = ClientRegister(
-            expected=ingredients.data.sizes if partitioned else None,
-            max_samples=build(ClientLimits, ingredients.experiment.limits, "limits").max_samples,
+            expected=ingredients.data.sizes if partitioned else None, max_samples=self._limits.max_samples
         )
         experiment = wire.agreement(client_fingerprint(ingredients.experiment.described()), self._spec)
         self._events: list[str] = []
@@ -405,6 +405,8 @@ class FlowerEngine(Engine, Live):
                 self._events.append(f"client {client} did not evaluate: {answer.reason}")
             else:
                 answers[client] = answer
+        answers, less = believed(answers, self._limits)
+        self._events += less
         return summed(
             answers, clients, data.classes, data.dataset.attribute_values, objective=self.objective, width=width
         )
