@@ -105,8 +105,11 @@ class FlowerEngine(Engine, Live):
         self._spec, self._initial = flat.spec, flat.vector()
         partitioned = ingredients.data.clients > 0
         self._limits = build(ClientLimits, ingredients.experiment.limits, "limits")
+        tests = ingredients.data.test_index
         self._registry = ClientRegister(
-            expected=ingredients.data.sizes if partitioned else None, max_samples=self._limits.max_samples
+            expected=ingredients.data.sizes if partitioned else None,
+            expected_tests=tests.sizes if partitioned and tests is not None else None,
+            max_samples=self._limits.max_samples,
         )
         experiment = wire.agreement(client_fingerprint(ingredients.experiment.described()), self._spec)
         self._events: list[str] = []

@@ -56,8 +56,14 @@ class Guard(Filter):
             )
         if movements.dtype != np.float32:
             return dict.fromkeys(range(len(movements)), f"wrong type {movements.dtype}, expected float32")
-        finite = np.isfinite(lengths(movements))
-        found = {} if finite.all() else dict.fromkeys(np.flatnonzero(~finite).tolist(), "non-finite values")
+        norms = lengths(movements)
+        found = {}
+        # Finite numbers may still add up to infinity: with a server's momentum one update would end the run.
+        for row in np.flatnonzero(~(norms <= LARGEST)).tolist():
+            far = np.isfinite(norms[row])
+            found[row] = (
+                f"norm {norms[row]:.4g}: no training goes beyond {LARGEST:g}" if far else "non-finite values"
+            )
         if self.max_norm is not None:
             # Running statistics move on a scale of their own and would drown the weights; counters only grow.
             norms = lengths(movements[:, spec.trainable])
