@@ -50,12 +50,17 @@ def test_what_is_let_through():
         (movement(1, 2, math.inf, 4, 5, 6), "non-finite"),
         (movement(1, 2, 3, 4, -math.inf, 6), "non-finite"),
         (movement(30, 40, 0, 0, 0, 0), "norm 50 is beyond the bound 49"),
-        (movement(3e38, 0, 0, 0, 0, 0), "norm 3e+38: no training goes beyond 1e+18"),
+        (movement(3e38, 0, 0, 0, 0, 0), "norm 3e+38 is beyond the bound 49"),
         (movement(0, 0, 0, 0, 0, -3e38), "norm 3e+38: no training goes beyond 1e+18"),
     ],
 )
 def test_what_is_refused(sent, reason):
     assert reason in objection(Guard(max_norm=49), sent)
+
+
+def test_without_a_bound_there_still_is_one():
+    assert objection(Guard(), movement(3e38, 0, 0, 0, 0, 0)) == "norm 3e+38: no training goes beyond 1e+18"
+    assert objection(Guard(), movement(9e17, 0, 0, 0, 0, 0)) is None
 
 
 def test_counters_do_not_make_a_movement_long():
