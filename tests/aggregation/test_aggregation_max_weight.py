@@ -55,7 +55,7 @@ def test_one_that_states_a_huge_count_has_everything_without_it():
 
 
 class Plainly(Selector):
-    """Wants plain averages, whatever the run's own aggregation, as FedDiverse does while it learns who has what."""
+    """Wants plain averages, whatever the run aggregates with, as FedDiverse does while it learns who has what."""
 
     def gives_fedavg(self) -> bool:
         return True
