@@ -61,16 +61,12 @@ class Guard(Filter):
             return {}
         # Running statistics move on a scale of their own and would drown the weights; counters only grow.
         norms, bound = lengths(movements[:, spec.trainable]), math.inf if self.max_norm is None else self.max_norm
-        reasons = (
-            (~np.isfinite(whole), lambda row: "non-finite values"),
-            (norms > bound, lambda row: f"norm {norms[row]:.4g} is beyond the bound {bound:g}"),
-            # Finite numbers can add up to infinity: with a server's momentum one update would end the run.
-            (whole > LARGEST, lambda row: f"norm {whole[row]:.4g}: no training goes beyond {LARGEST:g}"),
-        )
-        found: dict[int, str] = {}
-        for wrong, reason in reasons:
-            for row in np.flatnonzero(wrong).tolist():
-                found.setdefault(row, reason(row))
+        found = dict.fromkeys(np.flatnonzero(~np.isfinite(whole)).tolist(), "non-finite values")
+        for row in np.flatnonzero(norms > bound).tolist():
+            found.setdefault(row, f"norm {norms[row]:.4g} is beyond the bound {bound:g}")
+        # Finite numbers can add up to infinity: with a server's momentum one update would end the run.
+        for row in np.flatnonzero(whole > LARGEST).tolist():
+            found.setdefault(row, f"norm {whole[row]:.4g}: no training goes beyond {LARGEST:g}")
         return found
 
 
