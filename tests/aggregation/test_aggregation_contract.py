@@ -173,12 +173,12 @@ def test_running_statistics_stay_between_the_clients(run, name) -> None:
         assert (result.parameters[7:9] >= movements[:, 7:9].min(axis=0)).all()
 
 
-@pytest.mark.parametrize("name", ALL)
-def test_counters_come_from_the_heaviest_client(run, name) -> None:
+@pytest.mark.parametrize("name", sorted(set(ALL) - {"fltrust"}))
+def test_counters_come_from_the_heaviest_client_or_the_one_in_the_middle(run, name) -> None:
     movements = movements_of(9)
-    movements[:, -1] = np.arange(100, 107)
+    movements[:, -1] = [106, 100, 101, 1e6, 104, 103, 105]
     result = run(build(name), movements, sizes=[1, 1, 9, 1, 1, 1, 1])
-    assert result.parameters[-1] == 100 + np.argmax(result.weights)
+    assert result.parameters[-1] == (movements[np.argmax(result.weights), -1] if name in STREAMING else 104)
 
 
 @pytest.mark.parametrize("name", STREAMING)

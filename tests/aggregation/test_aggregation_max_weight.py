@@ -11,6 +11,7 @@ import muster
 from muster.aggregation.base import aggregators
 from muster.core.errors import ConfigError
 from muster.engine.trial import TrialEngine
+from muster.selection.base import Plan, Selector, Train, View
 from muster.selection.random import RandomSelection
 from muster.selection.size_weighted import SizeWeighted
 from muster.server.loop import Server
@@ -51,6 +52,22 @@ def test_where_there_is_no_cap_a_stated_count_has_no_weight(method):
 def test_one_that_states_a_huge_count_has_everything_without_it():
     assert max(max(r.trainings[0].weights) for r in ran("fedavg").records) > 0.999
     assert max(max(r.trainings[0].weights) for r in ran("fedavg", max_weight=0.2).records) == pytest.approx(0.2)
+
+
+class Plainly(Selector):
+    """Wants plain averages, whatever the run aggregates with, as FedDiverse does while it learns who has what."""
+
+    def gives_fedavg(self) -> bool:
+        return True
+
+    def round(self, fed: View) -> Plan:
+        yield Train(fed.available, fedavg=True)
+
+
+def test_the_share_holds_where_a_selector_wants_a_plain_average():
+    engine = TrialEngine(len(SIZES), sizes=SIZES)
+    result = Server(Plainly(), aggregators.build("fedadam", {"max_weight": 0.25}), engine).run(1)
+    assert max(result.records[0].trainings[0].weights) == pytest.approx(0.25)
 
 
 @pytest.mark.parametrize("method", BOUNDED)

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pytest
 
+import muster
 from muster.aggregation.base import Aggregator, aggregators
 from muster.aggregation.fednova import FedNova
 from muster.aggregation.qfedavg import QFedAvg
@@ -16,6 +17,7 @@ from muster.core.errors import ConfigError
 from muster.engine.base import Engine, Failed
 from muster.engine.wrapped import WrappedEngine
 from muster.experiment.parts import build_parts
+from muster.pacing.deadline import Deadline
 from muster.selection.base import Plan, Selector, Train, View
 from muster.server.loop import Server
 from muster.server.result import Result
@@ -34,6 +36,13 @@ class Fixed(Selector):
 
     def round(self, fed: View) -> Plan:
         yield Train(np.array(COHORT), **self.options)
+
+
+class Various(Selector):
+    """Trains all that are free, the higher their id the faster and the more tightly held."""
+
+    def round(self, fed: View) -> Plan:
+        yield Train(fed.available, lr_factors=1 + fed.available / 10, pull_factors=fed.available.astype(float))
 
 
 class Tampering(WrappedEngine):
@@ -80,14 +89,48 @@ def test_a_loss_without_use_is_left_out_of_qfedavg(tiny, loss, q, options, engin
 
 
 @pytest.mark.parametrize("options", [{}, KEEP, WEIGHTS], ids=["stream", "matrix", "weights of the selector"])
-@pytest.mark.parametrize("work", [0.0, math.nan, -3.0])
-def test_a_client_without_local_work_never_counts_in_fednova(tiny, work, options) -> None:
+@pytest.mark.parametrize("work", [0.0, math.nan, -3.0, 1e-6, 1e17, 8.999])
+def test_a_lie_about_local_work_never_counts_in_fednova(tiny, work, options) -> None:
+    """It is divided by: a millionth of the true work would count a million times."""
     result = run(tiny, FedNova(), work, options, "inline")
-    why = "local work" if work == 0 else "its 'local_progress' is"
+    why = "its 'local_progress' is " + (f"{work:g}, but its steps amount to 9" if work >= 0 else "")
     assert why in result.records[0].trainings[0].rejected[SPOILED]
     assert result.records[0].trainings[0].clients == [0, 1, 3]
     without = run(tiny, FedNova(), None, options, "inline")
     np.testing.assert_array_equal(result.parameters, without.parameters)
+
+
+@pytest.mark.parametrize("engine", ["inline", "vectorised"])
+@pytest.mark.parametrize("credit", ["batches", "epoch"])
+@pytest.mark.parametrize("optimizer_state", ["fresh", "kept"])
+def test_honest_work_is_believed_after_a_probe(tiny, engine, credit, optimizer_state) -> None:
+    probe = {"credit": credit, "optimizer_state": optimizer_state}
+    experiment = tiny(
+        selection={"method": "probe-fairness", "clients_per_round": 4, **probe},
+        aggregation={"method": "fednova"},
+        algorithm={"method": "fedprox", "mu": 0.1},
+        training={"lr": 0.05, "momentum": 0.9, "nesterov": True, "epochs": 2, "weight_decay": 0.01},
+        engine={"kind": engine},
+    )
+    result = muster.run(experiment, workers=0)
+    assert not result.rejected
+    assert all(len(record.trainings[0].clients) == 4 for record in result.records)
+
+
+def test_honest_work_is_believed_in_late_answers_and_with_factors_of_ones_own(tiny) -> None:
+    """Of rounds with other learning rates, and of clients with other rates and strengths."""
+    experiment = tiny(
+        rounds=6,
+        devices={"method": "lognormal"},
+        algorithm={"method": "fedprox", "mu": 0.5},
+        training={"lr": 0.05, "momentum": 0.9, "schedule": "exponential", "decay": 0.7},
+    )
+    parts = build_parts(experiment, workers=0)
+    pacing = Deadline(quantile=0.5, late="use")
+    server = Server(Various(), FedNova(), parts.engine, devices=parts.devices, pacing=pacing)
+    result = server.run(6)
+    assert not result.rejected
+    assert any(any(record.trainings[0].flown.staleness) for record in result.records)
 
 
 def test_a_refused_client_is_remembered_as_failed_and_has_cost_as_much(tiny) -> None:

@@ -11,8 +11,14 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
+from muster.aggregation.fedadam import FedAdam
+from muster.aggregation.fedavg import FedAvg
+from muster.aggregation.fedavgm import FedAvgM
 from muster.core.errors import ConfigError
 from muster.core.parameters import ParameterSpec, SpecEntry
+from muster.engine.trial import TrialEngine
+from muster.selection.random import RandomSelection
+from muster.server.loop import Server
 from muster.updates.filters import streams
 from muster.updates.guard import Guard, length
 from muster.updates.table import Updates
@@ -44,10 +50,17 @@ def test_what_is_let_through():
         (movement(1, 2, math.inf, 4, 5, 6), "non-finite"),
         (movement(1, 2, 3, 4, -math.inf, 6), "non-finite"),
         (movement(30, 40, 0, 0, 0, 0), "norm 50 is beyond the bound 49"),
+        (movement(3e38, 0, 0, 0, 0, 0), "norm 3e+38 is beyond the bound 49"),
+        (movement(0, 0, 0, 0, 0, -3e38), "norm 3e+38: no training goes beyond 1e+18"),
     ],
 )
 def test_what_is_refused(sent, reason):
     assert reason in objection(Guard(max_norm=49), sent)
+
+
+def test_without_a_bound_there_still_is_one():
+    assert objection(Guard(), movement(3e38, 0, 0, 0, 0, 0)) == "norm 3e+38: no training goes beyond 1e+18"
+    assert objection(Guard(), movement(9e17, 0, 0, 0, 0, 0)) is None
 
 
 def test_counters_do_not_make_a_movement_long():
@@ -66,6 +79,16 @@ def test_a_further_vector_that_would_spoil_what_is_made_of_it_costs_its_update(p
     filtered = Guard().apply(sent, SPEC, streams(0, 0, 0)("guard"))
     assert filtered.refused == {5: "its 'control_change' has numbers that are not within ±1e+18"}
     assert filtered.updates.clients.tolist() == [3, 8]
+
+
+@pytest.mark.parametrize("aggregator", [FedAvg(), FedAvgM(), FedAdam(), FedAvg(server_lr=3.0)])
+def test_finite_numbers_that_add_up_to_infinity_do_not_end_a_run(aggregator):
+    rows = np.ones((4, 31), dtype=np.float32)
+    rows[2] = 3e38
+    engine = TrialEngine(4, sizes=np.array([1, 1, 1000, 1]), movements=rows)
+    result = Server(RandomSelection(clients_per_round=4), aggregator, engine).run(5)
+    assert {client for _, client, _ in result.rejected} == {2}
+    assert np.abs(result.parameters).max() < 100
 
 
 @example(np.full(6, 4.855081e-25, dtype=np.float32))

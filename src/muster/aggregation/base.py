@@ -4,8 +4,9 @@ Two kinds. A *streaming* aggregator sees one update at a time, in an order that 
 never holds more than a few of them. A *matrix* aggregator gets all updates as one `clients × parameters` matrix.
 
 Trainable parameters take the method's step, multiplied by the server's learning rate. Float buffers (running
-statistics) are estimates, not parameters: they take the plain average of the clients', whatever the step. Counters
-are copied from the client with the largest weight.
+statistics) are estimates, not parameters: they take the plain average of the clients', whatever the step, or in
+robust methods the median (`_robust`). Counters are copied: from the client with the largest weight where updates
+are streamed, else from the one in the middle, which no single client decides.
 
 With asynchrony, answers may belong to older models (see docs/staleness.md). Every aggregator declares in `stale`
 how it treats them; one that declares nothing is not given any.
@@ -156,7 +157,8 @@ class Aggregator(Component):
         step[spec.trainable] *= self.server_lr
         parameters = np.empty(spec.size, dtype=np.float32)
         np.add(current[spec.averaged], step, out=parameters[spec.averaged], casting="same_kind")
-        parameters[spec.counted] = updates.movements[int(np.argmax(weights)), spec.counted]
+        counters = votes(updates, spec.counted)
+        parameters[spec.counted] = np.sort(counters, axis=0)[(len(counters) - 1) // 2]
         return Aggregated(parameters, updates.clients, weights)
 
     def averaged(self, current: Vector, updates: Updates, weights: Floats, spec: ParameterSpec) -> Aggregated:
@@ -313,6 +315,14 @@ def _default(aggregator: Aggregator, option: str) -> object:
 def buffers_of(spec: ParameterSpec) -> slice:
     """The float buffers: what is averaged but not trained."""
     return slice(spec.trainable.stop, spec.averaged.stop)
+
+
+def votes(updates: Updates, part: slice) -> Vector:
+    """A part of the movements: each as often as the selector drew its client, none to which it gave no weight."""
+    rows, times = updates.movements[:, part], updates.multiplicity
+    if updates.weights is not None:
+        times = times * (updates.weights > 0)
+    return rows if (times == 1).all() else rows.repeat(times, axis=0)
 
 
 def among_more(mean: Floats, before: int, now: int) -> Floats:

@@ -7,8 +7,9 @@ from typing import ClassVar
 
 import numpy as np
 
-from muster.aggregation._blocks import accumulate, combination, norms
-from muster.aggregation.base import Aggregated, Aggregator, StaleUse, aggregators, buffers_of
+from muster.aggregation._blocks import combination, norms
+from muster.aggregation._robust import MedianStatistics
+from muster.aggregation.base import Aggregated, StaleUse, aggregators
 from muster.core.arrays import Floats, Vector
 from muster.core.component import Population, state
 from muster.core.parameters import ParameterSpec
@@ -31,7 +32,7 @@ def clipped_mean(rows: Vector, centre: Floats, radius: float, iterations: int) -
 
 @aggregators.register("centred-clipping")
 @dataclass
-class CentredClipping(Aggregator):
+class CentredClipping(MedianStatistics):
     """Mean of the movements, each clipped to a radius around the last round's step."""
 
     #: τ: no client pulls further than this from the last step.
@@ -54,8 +55,6 @@ class CentredClipping(Aggregator):
         rows = updates.movements[:, spec.trainable]
         before = self.centre if len(self.centre) else np.zeros(rows.shape[1])
         self.centre, factors = clipped_mean(rows, before, self.radius, self.iterations)
-        weights = normalised(factors)
-        step, buffers = np.zeros(spec.averaged.stop), buffers_of(spec)
+        step = np.zeros(spec.averaged.stop)
         step[spec.trainable] = self.centre
-        accumulate(step[buffers], updates.movements[:, buffers], weights)
-        return self.moved(current, step, spec, updates, weights)
+        return self.moved(current, step, spec, updates, normalised(factors))

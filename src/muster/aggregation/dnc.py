@@ -7,7 +7,8 @@ from typing import ClassVar
 
 import numpy as np
 
-from muster.aggregation.base import Aggregated, Aggregator, StaleUse, aggregators
+from muster.aggregation._robust import MedianStatistics
+from muster.aggregation.base import Aggregated, StaleUse, aggregators
 from muster.core.arrays import Bools, Floats, Vector
 from muster.core.component import Population
 from muster.core.errors import TrainingError
@@ -43,7 +44,7 @@ def inconspicuous(scores: Floats, count: int) -> Bools:
 
 @aggregators.register("dnc")
 @dataclass
-class DivideAndConquer(Aggregator):
+class DivideAndConquer(MedianStatistics):
     """Mean of the clients that never stand out along the main direction of random coordinates."""
 
     #: Clients (f) that may send anything.

@@ -30,7 +30,8 @@ class FLTrust(Aggregator):
     """Movements as long as the server's own, weighted by how much they agree with it.
 
     The server trains on the samples that `data.validation` holds out. Where no client agrees with it,
-    the model stays as it is.
+    the model stays as it is. Running statistics are those of the server's own training: trust is about directions,
+    and most clients may be attackers.
     """
 
     needs_root: ClassVar[bool] = True
@@ -60,8 +61,8 @@ class FLTrust(Aggregator):
         )
         step, buffers = np.zeros(spec.averaged.stop), buffers_of(spec)
         accumulate(step[spec.trainable], rows, weights * scale)
-        accumulate(step[buffers], updates.movements[:, buffers], weights)
+        if total > 0:
+            step[buffers] = root[buffers]
         result = self.moved(current, step, spec, updates, weights)
-        if not total > 0:
-            result.parameters[spec.counted] = current[spec.counted]
+        result.parameters[spec.counted] = (root if total > 0 else current)[spec.counted]
         return result

@@ -8,6 +8,7 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from muster.aggregation._gram import inner_products, squared_distances
+from muster.aggregation._robust import MedianStatistics
 from muster.aggregation.base import Aggregated, DiscountingAggregator, StaleUse, aggregators
 from muster.core.arrays import Floats, Vector
 from muster.core.component import Population
@@ -51,10 +52,10 @@ def _centred(gram: Floats) -> Floats:
 
 @aggregators.register("geometric-median")
 @dataclass
-class GeometricMedian(DiscountingAggregator):
+class GeometricMedian(MedianStatistics, DiscountingAggregator):
     """The point with the smallest weighted sum of distances to the clients' models.
 
-    Distances are between trainable parameters; running statistics are averaged with the median's coefficients.
+    Distances are between trainable parameters; running statistics take the coordinate-wise median of all clients.
     """
 
     weights: Literal["samples", "equal"] = "equal"

@@ -9,7 +9,8 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from muster.aggregation._gram import inner_products
-from muster.aggregation.base import Aggregated, Aggregator, StaleUse, aggregators
+from muster.aggregation._robust import MedianStatistics
+from muster.aggregation.base import Aggregated, StaleUse, aggregators
 from muster.aggregation.median import coordinate_median
 from muster.core.arrays import Floats, Vector
 from muster.core.component import Population
@@ -28,10 +29,10 @@ def krum_scores(squared_distances: Floats, attackers: int) -> Floats:
 
 
 @dataclass
-class NeighbourAggregator(Aggregator):
+class NeighbourAggregator(MedianStatistics):
     """Averages the clients with the lowest Krum scores.
 
-    Scores are distances between trainable parameters; running statistics are averaged over the same clients.
+    Scores are distances between trainable parameters; running statistics take the median of all clients.
     """
 
     #: Clients (f) that may send anything; 2f + 3 updates are needed to withstand them.

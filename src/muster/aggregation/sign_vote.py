@@ -8,8 +8,8 @@ from typing import ClassVar
 import numpy as np
 
 from muster.aggregation._blocks import cached_width, column_blocks
-from muster.aggregation.base import Aggregated, Aggregator, StaleUse, aggregators, buffers_of
-from muster.aggregation.median import coordinate_median
+from muster.aggregation._robust import MedianStatistics
+from muster.aggregation.base import Aggregated, StaleUse, aggregators
 from muster.core.arrays import Floats, Vector
 from muster.core.component import Population
 from muster.core.parameters import ParameterSpec
@@ -27,7 +27,7 @@ def majority(rows: Vector, least: int = 1) -> Floats:
 
 @aggregators.register("sign-vote")
 @dataclass
-class SignVote(Aggregator):
+class SignVote(MedianStatistics):
     """A step of fixed length in every coordinate, in the direction of the majority."""
 
     #: The length of the step in every coordinate.
@@ -44,8 +44,7 @@ class SignVote(Aggregator):
         self.require("margin", 0 <= self.margin <= 1, "0 to 1")
 
     def aggregate(self, current: Vector, updates: Updates, spec: ParameterSpec) -> Aggregated:
-        step, buffers = np.empty(spec.averaged.stop), buffers_of(spec)
+        step = np.empty(spec.averaged.stop)
         least = max(1, int(np.ceil(self.margin * len(updates) - 1e-9)))
         step[spec.trainable] = majority(updates.movements[:, spec.trainable], least)
-        step[buffers] = coordinate_median(updates.movements[:, buffers])
         return self.moved(current, step, spec, updates, np.full(len(updates), 1 / len(updates)))

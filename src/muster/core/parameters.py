@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from muster.core.arrays import State, Vector
+from muster.core.arrays import Ints, State, Vector
 from muster.core.errors import ConfigError
 
 #: float32 holds integers exactly below this; larger counters cannot travel in the flat vector.
@@ -75,6 +75,16 @@ class ParameterSpec:
     def counted(self) -> slice:
         return slice(self.averaged.stop, self.size)
 
+    @cached_property
+    def variances(self) -> Ints:
+        """Where running variances are, by the name that PyTorch's normalisation layers give them."""
+        return _places_of("running_var", self.buffers)
+
+    @cached_property
+    def batch_counts(self) -> Ints:
+        """Where normalisation layers count their mini-batches."""
+        return _places_of("num_batches_tracked", self.counters)
+
     def entry(self, name: str) -> SpecEntry:
         return next(entry for entry in self.entries if entry.name == name)
 
@@ -128,6 +138,12 @@ class ParameterSpec:
     def from_state(cls, values: State) -> ParameterSpec:
         groups = {name: tuple(SpecEntry(**row) for row in values[name]) for name in _GROUPS}
         return cls(**{**values, **groups})
+
+
+def _places_of(name: str, entries: tuple[SpecEntry, ...]) -> Ints:
+    """The positions of all tensors that their modules call `name`."""
+    found = [np.arange(entry.start, entry.stop) for entry in entries if entry.name.rpartition(".")[2] == name]
+    return np.concatenate([np.empty(0, dtype=np.int64), *found])
 
 
 def spec_of(model: nn.Module) -> ParameterSpec:

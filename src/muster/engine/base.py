@@ -182,6 +182,11 @@ class Engine(ABC):
         return ()
 
     @property
+    def trains_as_told(self) -> bool:
+        """Whether clients train as `training` and `algorithm` say, so that the work they state can be computed."""
+        return True
+
+    @property
     def sums_only(self) -> bool:
         """Whether individual updates are hidden from the server (secure aggregation): many methods need them."""
         return False

@@ -81,6 +81,10 @@ class TrialEngine(Engine):
     def algorithm(self) -> LocalAlgorithm:
         return self._algorithm
 
+    @property
+    def trains_as_told(self) -> bool:
+        return False
+
     def describe(self) -> str:
         return f"trial engine: {self.population.clients} clients with made-up numbers"
 

@@ -49,6 +49,10 @@ class WrappedEngine(Engine):
         return self.inner.filters
 
     @property
+    def trains_as_told(self) -> bool:
+        return self.inner.trains_as_told
+
+    @property
     def sums_only(self) -> bool:
         return self.inner.sums_only
 

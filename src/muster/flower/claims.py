@@ -6,14 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-import numpy as np
-
 from muster.core.arrays import Floats
 from muster.core.component import Population
 from muster.core.errors import ConfigError
 from muster.flower.wire import WireError
 from muster.signals.base import Signal
-from muster.signals.progress import LocalProgress
 from muster.training.base import LocalAlgorithm, LocalTraining
 from muster.updates.filters import Filter, named
 from muster.updates.table import ANSWER_FIELDS
@@ -39,8 +36,6 @@ class Ordered:
     training: LocalTraining
     algorithm: LocalAlgorithm
     size: int
-    lr: float
-    pull_factor: float
     #: Samples of the training that count as done with a probe; None: there was no probe.
     spared: int | None = None
 
@@ -59,19 +54,6 @@ def check_work(numbers: Mapping[str, float], ordered: Ordered) -> None:
         raise WireError(f"it trained on {samples:g} samples, but the number it states amounts to {planned:g}")
     if steps * batch < samples - ordered.algorithm.extra_samples(ordered.size):
         raise WireError(f"it trained on {samples:g} samples in {steps:g} steps, but a step has at most {batch}")
-
-
-def check_progress(values: Mapping[str, Floats], numbers: Mapping[str, float], ordered: Ordered) -> None:
-    """Refuse a report of local work that is not what the stated steps add up to: FedNova divides by it."""
-    if LocalProgress.name not in values:
-        return
-    stated, credited = float(values[LocalProgress.name][0]), int(numbers["credited_steps"])
-    pull = ordered.pull_factor * ordered.algorithm.pull
-    # After a probe the optimiser begins anew or does not, as the probe says.
-    begins = np.array([0, credited])
-    honest = ordered.training.progress(int(numbers["steps"]) + credited, ordered.lr, pull, begins)
-    if not np.isclose(stated, honest, rtol=_TOLERANCE, atol=0.0).any():
-        raise WireError(f"its '{LocalProgress.name}' is {stated:g}, but its steps amount to {honest[0]:g}")
 
 
 def check_counts(

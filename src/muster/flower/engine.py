@@ -27,14 +27,14 @@ from muster.engine.task import ClientTask, Place
 from muster.experiment.parts import Ingredients
 from muster.flower import wire
 from muster.flower.allowlist import AllowList
-from muster.flower.claims import Ordered, check_counts, check_progress, check_simulable, check_work
+from muster.flower.claims import Ordered, check_counts, check_simulable, check_work
 from muster.flower.cohort import CohortMovements, in_order
 from muster.flower.evaluation import check_evaluation, evaluate_here, row_width, with_validation
 from muster.flower.exchange import Exchanges, Versions, checked_record
 from muster.flower.identity import ClientRegister
 from muster.flower.mail import Mail, NoAnswer, Sent
 from muster.flower.presence import Presence
-from muster.flower.scores import summed
+from muster.flower.scores import believed, summed
 from muster.flower.update_signals import measure_on_update
 from muster.flower.wire import Measured, Scores, version_of
 from muster.server.limits import ClientLimits
@@ -104,9 +104,12 @@ class FlowerEngine(Engine, Live):
         flat = FlatModel(copy.deepcopy(ingredients.module))
         self._spec, self._initial = flat.spec, flat.vector()
         partitioned = ingredients.data.clients > 0
+        self._limits = build(ClientLimits, ingredients.experiment.limits, "limits")
+        tests = ingredients.data.test_index
         self._registry = ClientRegister(
             expected=ingredients.data.sizes if partitioned else None,
-            max_samples=build(ClientLimits, ingredients.experiment.limits, "limits").max_samples,
+            expected_tests=tests.sizes if partitioned and tests is not None else None,
+            max_samples=self._limits.max_samples,
         )
         experiment = wire.agreement(client_fingerprint(ingredients.experiment.described()), self._spec)
         self._events: list[str] = []
@@ -247,7 +250,6 @@ class FlowerEngine(Engine, Live):
         if order.broadcast is not None:
             down[wire.BROADCAST] = order.broadcast
         task = replace(order.task(clients), signals=report)
-        rows = {client: row for row, client in enumerate(clients.tolist())}
         spared = dict(self._spared)
         widths = {signal.name: signal.width(population) for signal in report}
         filters = [name for name, _ in named(self.filters)]
@@ -255,14 +257,10 @@ class FlowerEngine(Engine, Live):
         def decode(client: int, content: RecordDict) -> _Decoded:
             record, size = checked_record(content, client, order.place), int(population.sizes[client])
             names = (wire.MODEL, *self.algorithm.extra)
-            mine = task.row(rows[client])
-            ordered = Ordered(
-                self.training, self.algorithm, size, mine.lr, mine.pull_factor, spared=spared.get(client)
-            )
+            ordered = Ordered(self.training, self.algorithm, size, spared=spared.get(client))
             numbers = wire.numbers_from_record(record, ordered.most)
             measured = Measured.from_record(record, widths)
             check_work(numbers, ordered)
-            check_progress(measured.values, numbers, ordered)
             check_counts(measured.values, report, population, client)
             return _Decoded(
                 size,
@@ -410,6 +408,8 @@ class FlowerEngine(Engine, Live):
                 self._events.append(f"client {client} did not evaluate: {answer.reason}")
             else:
                 answers[client] = answer
+        answers, less = believed(answers, self._limits)
+        self._events += less
         return summed(
             answers, clients, data.classes, data.dataset.attribute_values, objective=self.objective, width=width
         )

@@ -29,6 +29,8 @@ class ClientRegister:
 
     #: Sizes of all clients, where the server knows who has what (a partitioned data set); otherwise clients join.
     expected: Ints | None = None
+    #: The same of test samples, where clients have some.
+    expected_tests: Ints | None = None
     #: A node that states more samples, of training or of test, is not admitted; None: any number is believed.
     max_samples: int | None = None
     #: Identity → client id.
@@ -135,6 +137,11 @@ class ClientRegister:
             raise WireError(
                 f"node {node} ('{introduction.key}') has {introduction.size} samples, but the partition gives it "
                 f"{self.expected[client]}: refused"
+            )
+        if self.expected_tests is not None and introduction.tested > self.expected_tests[client]:
+            raise WireError(
+                f"node {node} ('{introduction.key}') has {introduction.tested} test samples, but the partition "
+                f"gives it {self.expected_tests[client]}: refused"
             )
 
     def refuse(self, node: int, why: str) -> None:

@@ -9,7 +9,20 @@ import numpy as np
 from muster.core.arrays import Floats
 from muster.engine.base import Evaluation, RowSums
 from muster.flower.wire import Scores
+from muster.server.limits import ClientLimits
 from muster.training.objectives import Classification, Objective
+
+
+def believed(scores: Mapping[int, Scores], limits: ClientLimits) -> tuple[dict[int, Scores], list[str]]:
+    """The evaluations as far as they count, and whose count as fewer samples, in words."""
+    clients = sorted(scores)
+    stated = np.array([scores[client].count for client in clients], dtype=np.int64)
+    counted, events = dict(scores), []
+    for client, mine, most in zip(clients, stated.tolist(), limits.counted(stated).tolist(), strict=True):
+        if most < mine:
+            counted[client] = scores[client].counted_as(most)
+            events.append(f"client {client} states {mine:,} test samples and counts as {most:,}")
+    return counted, events
 
 
 def summed(

@@ -103,6 +103,7 @@ class MusterStrategy:
             train_config=train_config or ConfigRecord(),
             evaluate_config=evaluate_config or ConfigRecord(),
             evaluate_fn=evaluate_fn,
+            limits=self.limits or ClientLimits(),
         )
         for signal in (*self.selector.needs(), *aggregator.reports()):
             engine.check_signal(signal)  # sooner than the server does: before any node is waited for
@@ -184,7 +185,9 @@ class RecordsEngine(Engine):
         train_config: ConfigRecord,
         evaluate_config: ConfigRecord,
         evaluate_fn: EvaluateFn | None,
+        limits: ClientLimits,
     ) -> None:
+        self._limits = limits
         self._mail, self._answered, self._key = mail, tuple(signals), weighted_by_key
         self._federated_evaluation = federated_evaluation
         self._train_config, self._evaluate_config, self._evaluate_fn = train_config, evaluate_config, evaluate_fn
@@ -216,6 +219,10 @@ class RecordsEngine(Engine):
     @property
     def algorithm(self) -> LocalAlgorithm:
         return Plain()
+
+    @property
+    def trains_as_told(self) -> bool:
+        return False  # how, is the app's own affair
 
     def check_signal(self, signal: Signal) -> None:
         """Only what the server computes from updates, and what the client app says it answers."""
@@ -342,7 +349,7 @@ class RecordsEngine(Engine):
         for name in sorted(set().union(*rows.values()) - {key}):
             # A client that leaves a metric out does not take it away from the others.
             stating = [client for client in sorted(rows) if name in rows[client]]
-            share = np.array([weights[client] for client in stating], dtype=np.float64)
+            share = self._limits.counted(np.array([weights[client] for client in stating]))
             means[name] = float(np.array([rows[client][name] for client in stating]) @ share / share.sum())
         return means
 

@@ -380,6 +380,20 @@ class Scores:
     totals: Floats = field(default_factory=lambda: np.zeros(0))
     group_totals: Floats = field(default_factory=lambda: np.zeros(0))
 
+    @property
+    def count(self) -> int:
+        """How many samples stand behind it: the largest of its counts."""
+        rows = round(self.totals[0]) if len(self.totals) else 0
+        return max(int(self.confusion.sum()), int(self.group_count.sum()), rows)
+
+    def counted_as(self, samples: int) -> Scores:
+        """The same scores from fewer samples, up to the rounding of counts."""
+        share = samples / self.count
+        counts = (self.confusion, self.group_correct, self.group_count)
+        confusion, correct, count = (np.rint(share * column).astype(np.int64) for column in counts)
+        totals, group_totals = share * self.totals, share * self.group_totals
+        return Scores(confusion, share * self.loss_sum, correct, count, totals, group_totals)
+
     def to_fields(self) -> dict[str, Any]:
         fields: dict[str, Any] = {
             "confusion": [int(n) for n in self.confusion.ravel()],
@@ -416,6 +430,9 @@ class Scores:
         of_groups = _numbers(record, "group_totals", attributes * width, most)
         if not 0 <= totals[0] <= tested:
             raise WireError(f"the client tested {totals[0]:g} samples", expected=f"at most {tested}")
+        in_groups = of_groups.reshape(-1, width)[:, 0]
+        if (in_groups < 0).any() or in_groups.sum() > tested:
+            raise WireError(f"the groups have {in_groups.sum():g} samples", expected=f"at most {tested}")
         return replace(answer, totals=totals, group_totals=of_groups)
 
 

@@ -58,7 +58,7 @@ def _try(selector: Selector, engine: Engine, pacing: Pacing) -> None:
     """
     from muster.server.trial import requests_in_trial  # the trial is a run, and runs are checked here
 
-    trial = TrialEngine(engine.population.clients, training=engine.training)
+    trial = TrialEngine(engine.population.clients, training=engine.training, algorithm=engine.algorithm)
     round = -1
     for asked_in, request in requests_in_trial(selector, trial):
         if isinstance(request, Ask):

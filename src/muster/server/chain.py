@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
 from muster.aggregation.base import Aggregator
 from muster.core.errors import ConfigError
 from muster.core.parameters import ParameterSpec
-from muster.server.door import BelievableReports
 from muster.training.base import LocalAlgorithm, algorithms
 from muster.updates.clip import Clip
 from muster.updates.filters import Draws, Filter, Filtered, Side, named, without
@@ -31,18 +30,17 @@ class Objections(Filter):
 
 def server_chain(
     guard: Guard,
-    reports: BelievableReports,
+    looks: Iterable[Filter],
     own: Sequence[Filter],
     aggregator: Aggregator,
     clip_norm: float | None,
 ) -> tuple[tuple[str, Filter], ...]:
-    """Guard, a look at the reports, the run's own filters, what the aggregator objects to, its clipping: in this
-    order, without those that have nothing to look at."""
-    believable = (reports,) if reports.signals else ()
+    """Guard, looks at what answers say, the run's own filters, what the aggregator objects to, its clipping: in
+    this order, without those that have nothing to look at."""
     objects = type(aggregator).objections is not Aggregator.objections
     objections = (Objections(aggregator),) if objects else ()
     clips = () if clip_norm is None else (Clip(clip_norm),)
-    return tuple(named((guard, *believable, *own, *objections, *clips)))
+    return tuple(named((guard, *looks, *own, *objections, *clips)))
 
 
 def check_filters(

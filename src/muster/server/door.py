@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 
-from muster.core.arrays import Floats
+from muster.core.arrays import Bools, Floats, Ints, Vector
 from muster.core.component import Population
 from muster.core.parameters import ParameterSpec
-from muster.signals.base import Replies, Signal
+from muster.server.flights import positions
+from muster.signals.base import LARGEST_COUNT, Replies, Signal
+from muster.signals.progress import LocalProgress
+from muster.training.base import LocalTraining
 from muster.updates.filters import Draws, Filter, Filtered, without
 from muster.updates.table import Updates
 
+#: How far two computations of the same number may be apart, relative to it.
+_ROUNDING = 1e-6
 #: Refusals of one exchange that are listed one by one.
 MANY = 8
 
@@ -66,3 +71,77 @@ class BelievableReports(Filter):
         for signal in self.signals:
             found = objections(signal, updates.reports[signal.name], self.population) | found
         return without(updates, found)
+
+
+@dataclass(frozen=True)
+class BelievableWork(Filter):
+    """Refuses updates whose reported local work is not what their steps add up to: FedNova divides by it.
+
+    The server knows how clients train, so it computes the number, too.
+    """
+
+    training: LocalTraining
+    #: Aligned: who was told to train, and how strongly each is pulled back to the model that it started from.
+    clients: Ints
+    pulls: Floats
+
+    changes: ClassVar[bool] = False
+
+    def apply(self, updates: Updates, spec: ParameterSpec, draws: Draws) -> Filtered:
+        stated = updates.report(LocalProgress.name)
+        pull = self.pulls[positions(self.clients, updates.clients)]
+        # After a probe the optimiser begins anew or does not, as the probe says.
+        begins = np.stack([np.zeros_like(updates.steps), updates.numbers["credited_steps"]])
+        honest = self.training.progress(updates.steps, updates.lr, pull, begins)
+        agrees = np.isclose(stated, honest, rtol=_ROUNDING, atol=0.0).any(axis=0)
+        return without(
+            updates,
+            {
+                row: f"its '{LocalProgress.name}' is {stated[row]:g}, but its steps amount to {honest[0, row]:g}"
+                for row in np.flatnonzero(~agrees).tolist()
+            },
+        )
+
+
+@dataclass(frozen=True)
+class PossibleStatistics(Filter):
+    """Refuses updates with running statistics or counters that no training leaves behind.
+
+    Movements do not show it: a variance is negative or not depending on the model that the client started from.
+    """
+
+    #: Version → the model that clients with it started from.
+    origins: Mapping[int, Vector]
+
+    changes: ClassVar[bool] = False
+
+    def apply(self, updates: Updates, spec: ParameterSpec, draws: Draws) -> Filtered:
+        found: dict[int, str] = {}
+        for version, origin in self.origins.items():
+            rows = np.flatnonzero(updates.version == version)
+            beside = slice(spec.trainable.stop, spec.size)
+            for row, problem in self._problems(origin, updates.movements[rows, beside], spec).items():
+                found[int(rows[row])] = problem
+        return without(updates, found)
+
+    @staticmethod
+    def _problems(origin: Vector, sent: Vector, spec: ParameterSpec) -> dict[int, str]:
+        """Why rows of what is not trained cannot be, by row."""
+        first = spec.trainable.stop
+        counters = sent[:, spec.averaged.stop - first :]
+        # No true variance becomes negative here: where variance − origin is rounded, it is not below −origin.
+        with np.errstate(over="ignore"):
+            statistics = sent[:, : spec.averaged.stop - first] + origin[first : spec.averaged.stop]
+        counts, variances = spec.batch_counts, statistics[:, spec.variances - first]
+        wrong: dict[str, Bools] = {
+            "its running statistics are not finite": ~np.isfinite(statistics),
+            "a running variance is negative": variances < 0,
+            "a counter is not a whole number": counters != np.rint(counters),
+            "a counter is too large": np.abs(counters) > LARGEST_COUNT,
+            "it counts fewer mini-batches than before it trained": sent[:, counts - first] < origin[counts],
+        }
+        found: dict[int, str] = {}
+        for problem, entries in wrong.items():
+            for row in np.flatnonzero(entries.any(axis=1)).tolist():
+                found.setdefault(row, problem)
+        return found

@@ -17,7 +17,7 @@ class ClientLimits:
 
     #: No client counts as more samples than this; on a federation a node that states more is not admitted.
     max_samples: int | None = None
-    #: No client counts as more than this many times the median client's samples.
+    #: No client counts as more than this many times the median client's samples; in evaluations, test samples.
     max_samples_over_median: float | None = None
     #: Numbers that rank clients (losses, norms) are brought down to this quantile of an exchange's answers.
     signal_quantile: float | None = None

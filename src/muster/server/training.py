@@ -18,13 +18,14 @@ from muster.engine.base import Failed, narrowed
 from muster.selection.base import Train
 from muster.server.chain import server_chain
 from muster.server.checks import checked_mask
-from muster.server.door import BelievableReports
+from muster.server.door import BelievableReports, BelievableWork, PossibleStatistics
 from muster.server.flights import Dispatch, positions
 from muster.server.record import TrainingRecord
 from muster.server.sending import aggregator_for
 from muster.signals.base import Replies, Signal
+from muster.signals.progress import LocalProgress
 from muster.training.context import Trainings
-from muster.updates.filters import Draws, Tally, named, passed_through, streams, working
+from muster.updates.filters import Draws, Filter, Tally, named, passed_through, streams, working
 from muster.updates.table import Updates
 
 if TYPE_CHECKING:
@@ -60,8 +61,7 @@ class Aggregation:
         self.known = self._what_is_known()
         #: What every answer goes through.
         own = [step for step in server.filters if not step.whole and self.talk.round + 1 >= step.from_round]
-        reports = BelievableReports(self.landed.report, self.talk.population)
-        self.chain = server_chain(server.guard, reports, own, self.aggregator, server.aggregator.clip_norm)
+        self.chain = server_chain(server.guard, self._looks(), own, self.aggregator, server.aggregator.clip_norm)
         self.tally = Tally()
 
     def carry_out(self) -> None:
@@ -263,6 +263,22 @@ class Aggregation:
             lr=part.order.lr * factors,
             lr_factors=factors,
         )
+
+    def _looks(self) -> Iterator[Filter]:
+        """The checks of what answers hold beside the trained parameters, where they hold anything."""
+        population, report, engine = self.talk.population, self.landed.report, self.talk.server.engine
+        if population.spec.trainable.stop < population.spec.size:
+            yield PossibleStatistics({part.version: part.order.parameters for part in self.parts})
+        if report:
+            yield BelievableReports(report, population)
+        if engine.trains_as_told and any(signal.name == LocalProgress.name for signal in report):
+            orders = [part.order for part in self.parts]
+            yield BelievableWork(
+                engine.training,
+                np.concatenate([_NOBODY, *(order.clients for order in orders)]),
+                engine.algorithm.pull
+                * np.concatenate([_NOBODY, *(order.pulls(order.clients) for order in orders)]),
+            )
 
     def _drifts(self) -> dict[int, Vector]:
         now = self.talk.server.parameters

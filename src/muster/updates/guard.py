@@ -56,13 +56,17 @@ class Guard(Filter):
             )
         if movements.dtype != np.float32:
             return dict.fromkeys(range(len(movements)), f"wrong type {movements.dtype}, expected float32")
-        finite = np.isfinite(lengths(movements))
-        found = {} if finite.all() else dict.fromkeys(np.flatnonzero(~finite).tolist(), "non-finite values")
-        if self.max_norm is not None:
-            # Running statistics move on a scale of their own and would drown the weights; counters only grow.
-            norms = lengths(movements[:, spec.trainable])
-            for row in np.flatnonzero(norms > self.max_norm).tolist():
-                found.setdefault(row, f"norm {norms[row]:.4g} is beyond the bound {self.max_norm:g}")
+        whole = lengths(movements)
+        if self.max_norm is None and (whole <= LARGEST).all():
+            return {}
+        # Running statistics move on a scale of their own and would drown the weights; counters only grow.
+        norms, bound = lengths(movements[:, spec.trainable]), math.inf if self.max_norm is None else self.max_norm
+        found = dict.fromkeys(np.flatnonzero(~np.isfinite(whole)).tolist(), "non-finite values")
+        for row in np.flatnonzero(norms > bound).tolist():
+            found.setdefault(row, f"norm {norms[row]:.4g} is beyond the bound {bound:g}")
+        # Finite numbers can add up to infinity: with a server's momentum one update would end the run.
+        for row in np.flatnonzero(whole > LARGEST).tolist():
+            found.setdefault(row, f"norm {whole[row]:.4g}: no training goes beyond {LARGEST:g}")
         return found
 
 

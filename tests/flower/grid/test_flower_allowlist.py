@@ -279,6 +279,8 @@ def test_a_key_that_is_taken_out_ends_its_clients_part(experiment, federation):
 
     result = run_on_grid(federation.grid, experiment, observers=[Between(after_1=revoke)])
     assert [3 in record.trainings[0].clients for record in result.records] == [True, False, False]
+    # Nor is it told to train in vain.
+    assert not any(3 in record.trainings[0].failed for record in result.records)
     assert any("client 3 is no longer believed" in event for event in events(result))
 
 

@@ -18,7 +18,8 @@ from muster.flower import wire
 from muster.flower.client_app import make_client_app
 from muster.flower.engine import FlowerEngine
 from muster.flower.server_app import run_on_grid
-from muster.flower.wire import number_bytes
+from muster.flower.wire import Scores, number_bytes
+from muster.server.record import RoundRecord
 
 OWN = {
     "data": {"source": "own", "shape": [5], "classes": 3},
@@ -110,6 +111,31 @@ def test_the_bound_holds_for_test_samples_too(tiny, grid_of):
 
     with pytest.raises(EngineError, match=r"states 1000000000 samples, more than limits\.max_samples = 1000"):
         run_on_grid(grid_with_a_liar(grid_of, experiment, change), experiment)
+
+
+def test_one_node_does_not_decide_an_evaluation(tiny, grid_of):
+    """It states a million test samples, all of them wrong; the others have ten each."""
+    wrong = np.array([[0, 10**6, 0], [0, 0, 0], [0, 0, 0]])
+
+    def change(reply: Message) -> Message:
+        record: Any = reply.content[wire.RECORD]
+        if reply.metadata.message_type == wire.REGISTER:
+            record["tested"] = 10**6
+        elif reply.metadata.message_type == wire.EVALUATE:
+            record.update(Scores(wrong, 3e6).to_fields())
+        return reply
+
+    def last(**limits: float) -> RoundRecord:
+        experiment = tiny(rounds=1, limits=limits, **OWN)
+        return run_on_grid(grid_with_a_liar(grid_of, experiment, change), experiment).records[0]
+
+    assert last().metrics["accuracy"] < 1e-4
+    bounded = last(max_samples_over_median=2)
+    others = bounded.metrics["accuracy"] * 40 / 20
+    assert 0.25 < others <= 1.0
+    assert others * 20 == pytest.approx(round(others * 20))
+    assert "client 1 states 1,000,000 test samples and counts as 20" in bounded.events
+    assert bounded.client_accuracy[1] == 0.0
 
 
 def test_samples_need_the_steps_to_train_on_them(tiny, grid_of):

@@ -82,6 +82,16 @@ def test_identities_outside_the_partition_are_refused():
     assert "has 11 samples, but the partition gives it 10" in said
 
 
+def test_no_node_has_more_test_samples_than_the_partition_gives_it():
+    """Where clients evaluate, they count by these."""
+    registry = ClientRegister(expected=np.array([10, 10]), expected_tests=np.array([4, 4]))
+    registry.introduce(
+        {1: Introduction("partition-id=0", 10, 4), 2: Introduction("partition-id=1", 10, 5)}, [1, 2]
+    )
+    assert registry.nodes == {0: 1}
+    assert "has 5 test samples, but the partition gives it 4: refused" in registry.take_events()[-1]
+
+
 @pytest.mark.parametrize(
     "key", ["partition-id=00", "partition-id=٠", "partition-id= 0", "partition-id=0\n", "PARTITION-ID=0"]
 )

@@ -16,6 +16,7 @@ from muster.experiment.parts import build_ingredients
 from muster.flower.engine import FlowerEngine
 from muster.flower.mail import Letter, Mail, NoAnswer
 from muster.flower.strategy import RecordsEngine
+from muster.server.limits import ClientLimits
 from muster.updates.table import Updates
 
 
@@ -172,6 +173,7 @@ def records_engine(fake_grid):
             train_config=ConfigRecord(),
             evaluate_config=ConfigRecord(),
             evaluate_fn=None,
+            limits=ClientLimits(),
         )
         engine.wait_for_nodes(3, 1.0)
         return engine, grid

@@ -141,6 +141,23 @@ def test_a_node_that_states_a_huge_count_is_bounded(grid, initial):
     assert "client 0 states 1,000,000,000 samples and counts as 10" in record.events
 
 
+def test_a_node_that_states_a_huge_count_does_not_decide_an_evaluation(grid, initial):
+    def hopeless(reply: Message) -> Message:
+        if reply.metadata.message_type == "evaluate":
+            reply.content.metric_records["metrics"].update({"num-examples": 10**9, "accuracy": -5.0})
+        return reply
+
+    grid.change[min(grid.online)] = hopeless
+    chosen = RandomSelection(clients_per_round=CLIENTS)
+    found = [
+        MusterStrategy(chosen, limits=limits).start(grid, initial, num_rounds=1, train_config=CONFIG).result
+        for limits in (None, ClientLimits(max_samples=10))
+    ]
+    free, limited = (result.records[0].metrics["accuracy"] for result in found)
+    assert free < -4.99
+    assert -1 <= limited <= -0.2
+
+
 def test_a_median_of_counts_that_are_not_known_yet_is_refused(grid, initial):
     strategy = MusterStrategy(RandomSelection(clients_per_round=2), limits=ClientLimits(max_samples_over_median=2))
     with pytest.raises(ConfigError, match="cannot bound sample counts by their median"):

@@ -244,6 +244,40 @@ def test_evaluations_that_nobody_can_have_made_are_refused(wrong, why):
     assert why in str(refused.value)
 
 
+def test_evaluations_that_count_less_keep_their_rates():
+    tested = Scores(
+        np.array([[30, 10], [0, 40]]),
+        25.0,
+        np.array([10, 20]),
+        np.array([20, 60]),
+        np.array([80.0, 8]),
+        np.ones(4),
+    )
+    assert tested.count == 80
+    less = tested.counted_as(8)
+    assert less.confusion.tolist() == [[3, 1], [0, 4]]
+    assert (less.loss_sum, less.group_correct.tolist(), less.group_count.tolist()) == (2.5, [1, 2], [2, 6])
+    np.testing.assert_allclose([*less.totals, *less.group_totals], [8, 0.8, *[0.1] * 4])
+
+
+@pytest.mark.parametrize("counts", [{"confusion": 90}, {"groups": 90}, {"rows": 90}])
+def test_no_count_of_an_evaluation_escapes(counts):
+    """Whichever is the largest is what is bounded."""
+    confusion, groups, rows = (counts.get(name, 1) for name in ("confusion", "groups", "rows"))
+    tested = Scores(np.array([[confusion]]), 0.0, np.zeros(1), np.array([groups]), np.array([float(rows)]))
+    assert tested.count == 90
+
+
+@pytest.mark.parametrize("in_groups", [[-1.0, 0.0, 1.0, 0.0], [8.0, 0.0, 1.0, 0.0]])
+def test_groups_of_rows_hold_no_more_than_was_tested(in_groups):
+    tested = Scores(
+        np.zeros((0, 0), dtype=np.int64), 2.5, totals=np.array([8.0, 1.0]), group_totals=np.array(in_groups)
+    )
+    record = wire.record_of(sent(tested.to_fields()))
+    with pytest.raises(WireError, match="the groups have"):
+        Scores.from_record(record, classes=0, groups=0, tested=8, width=2, attributes=2)
+
+
 def test_flags_are_zeros_and_ones():
     assert wire.changed_from_record(ConfigRecord({"changed": [1, 0]}), ["a", "b"]) == {"a": 1, "b": 0}
     for flag in (2, 2**63):
