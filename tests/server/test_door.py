@@ -45,7 +45,7 @@ def test_too_few_numbers_are_no_answer():
 
 @pytest.mark.parametrize(("count", "lines"), [(0, 0), (1, 1), (8, 8), (9, 1)])
 def test_refusals_are_told_one_by_one_until_there_are_too_many(count, lines):
-    said = told({client: "its 'loss' is inf" for client in range(10, 10 + count)})
+    said = told(dict.fromkeys(range(10, 10 + count), "its 'loss' is inf"))
     assert len(said) == lines
     if count:
         assert "client 10 was not believed: its 'loss' is inf" in said[0]

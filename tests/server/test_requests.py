@@ -61,7 +61,7 @@ def played(
     return Server(Makes(request), aggregator or FedAvg(), engine).run(1)
 
 
-# --- clients -----------------------------------------------------------------------------------------------------
+# --- clients ---------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("clients", [[0], [CLIENTS - 1], [0, 1, 2, 3, 4, 5], [5, 0, 3], [4, 3]])
@@ -100,7 +100,7 @@ def test_a_selector_without_a_round_is_told_what_it_lacks():
         Server(Silent(), FedAvg(), TrialEngine(CLIENTS)).run(1)
 
 
-# --- the model that is asked about --------------------------------------------------------------------------------
+# --- the model that is asked about -------------------------------------------------------------------------
 
 
 def test_a_question_may_be_about_another_model_of_the_same_shape():
@@ -118,7 +118,7 @@ def test_a_model_that_nobody_could_measure_on_is_refused(change):
         played(Ask([0], (Loss(),), parameters=change(model)))
 
 
-# --- what is said about each client -------------------------------------------------------------------------------
+# --- what is said about each client -----------------------------------------------------------------------
 
 
 def test_equal_weights_mean_the_same_to_an_aggregation_that_ignores_them():
@@ -159,7 +159,7 @@ def test_one_number_for_each_client(name):
         played(Train([0, 1], **{name: [[1], [1]]}), algorithm=FedProx(0.1))
 
 
-# --- methods that do not fit each other, before round 1 ------------------------------------------------------------
+# --- methods that do not fit each other, before round 1 ---------------------------------------------------
 
 
 def checked(selector: Selector, aggregator: Aggregator, algorithm: LocalAlgorithm | None = None) -> None:
