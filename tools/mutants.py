@@ -56,7 +56,8 @@ from cosmic_ray.plugins import get_operator, operator_names
 ROOT = Path(__file__).resolve().parent.parent
 SOURCE = ROOT / "src" / "muster"
 PACKAGES = ("selection", "aggregation", "updates", "server", "privacy")
-#: Test files elsewhere that are about a package's modules: defaults, ranges of options and cautions; time.
+#: Test files elsewhere that are about a package's modules: defaults, ranges of options and cautions; time; lies;
+#: filters; runs that are extended.
 _OPTIONS = (
     "conformance/test_published_constants.py",
     "conformance/test_option_ranges.py",
@@ -65,8 +66,14 @@ _OPTIONS = (
 BESIDE = {
     "selection": (*_OPTIONS, "server/test_cautions.py"),
     "aggregation": (*_OPTIONS, "server/test_cautions.py"),
-    "updates": _OPTIONS,
-    "server": ("pacing", "experiment/test_replay.py"),
+    "updates": (*_OPTIONS, "integration/test_filters.py", "server/test_lies.py"),
+    "server": (
+        "pacing",
+        "experiment/test_replay.py",
+        "experiment/test_extension.py",
+        "integration/test_filters.py",
+        "integration/test_planted_bugs.py",
+    ),
 }
 EQUIVALENT = ROOT / "tools" / "mutants.toml"
 #: Operators without options; the others need names of variables.
