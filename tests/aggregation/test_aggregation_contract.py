@@ -311,7 +311,7 @@ def test_impossible_options_are_refused_before_the_first_round(population, name,
     build(name).check(population(20))
 
 
-#: Methods that use weights of the selection, count a client as often as it was drawn, or have weights to be capped.
+#: Methods that use weights of the selection, that count a client as often as it was drawn, that a cap bounds.
 WEIGHTED = {"fadas", "fedadagrad", "fedadam", "fedasync", "fedavg", "fedavgm", "fedbuff", "fednova", "fedyogi"}
 WEIGHTED |= {"geometric-median", "norm-bounding"}
 HONOURS = {
