@@ -62,6 +62,7 @@ PACKAGES = ("selection", "aggregation", "updates", "server", "privacy")
 _OPTIONS = (
     "conformance/test_published_constants.py",
     "conformance/test_option_ranges.py",
+    "conformance/test_values.py",
     "docs/test_defaults.py",
 )
 BESIDE = {

@@ -264,7 +264,7 @@ def test_answers_that_come_too_late_are_booked_when_they_come():
 
 
 def test_a_late_clients_duration_is_at_least_as_long_as_the_server_waited():
-    result = played(Deadline(seconds=4.6), 1, RandomSelection(clients_per_round=CLIENTS))
+    result = played(Deadline(seconds=4.6), 3, RandomSelection(clients_per_round=CLIENTS))
     history = result.history
     assert np.flatnonzero(history.given_up).tolist() == [4, 5, 6, 7, 8, 9]
     assert history.durations[9] == pytest.approx(4.6, abs=1e-6)

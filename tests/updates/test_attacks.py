@@ -543,10 +543,11 @@ def test_pictures_that_are_tested_are_those_of_all_other_classes_with_the_mark(t
     assert step.mark(data) == np.max(data.dataset.train.features)
 
 
+@pytest.mark.parametrize("shape", [(1, 8, 8), (8, 8)], ids=["channels", "no channels"])
 @pytest.mark.parametrize(("size", "fits"), [(7, True), (8, True), (9, False)])
-def test_a_mark_must_fit_the_picture(tiny, size, fits):
+def test_a_mark_must_fit_the_picture(tiny, size, fits, shape):
     data = build_data(tiny())
-    pictures = np.asarray(data.dataset.train.features).reshape(-1, 1, 8, 8)
+    pictures = np.asarray(data.dataset.train.features).reshape(-1, *shape)
     data = replace(data, dataset=replace(data.dataset, train=replace(data.dataset.train, features=pictures)))
     step = Backdoor(clients=(0,), size=size)
     if fits:
