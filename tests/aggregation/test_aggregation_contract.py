@@ -335,7 +335,7 @@ def test_options_that_all_methods_share_are_given_by_name() -> None:
     assert FedAvg("equal").weights == "equal"
     assert Krum(2).attackers == 2
     with pytest.raises(TypeError):
-        FedAvg("equal", "constant", None, 4, 1.0)
+        FedAvg("equal", "constant", None, 4, 1.0)  # type: ignore[call-arg]
 
 
 def test_what_nobody_asks_for_is_not_done() -> None:

@@ -138,6 +138,7 @@ def test_the_worst_tenth_is_at_least_one_client_and_the_largest_error_is_the_wor
     values = np.arange(20.0)
     more = spread_scores("accuracy", values, 0.5, NOBODY)
     assert (more["client_accuracy_worst"], more["client_accuracy_worst_tenth"]) == (0.0, 0.5)
+    assert spread_scores("accuracy", values[:19], 0.5, NOBODY)["client_accuracy_worst_tenth"] == 0.0
     less = spread_scores("mae", values, 0.5, NOBODY, less=True)
     assert (less["client_mae_worst"], less["client_mae_worst_tenth"]) == (19.0, 18.5)
     few = spread_scores("accuracy", np.array([0.75, np.nan, 0.5]), 0.625, NOBODY)

@@ -97,7 +97,7 @@ def test_a_selector_without_a_round_is_told_what_it_lacks():
         """Has forgotten the only method that it must have."""
 
     with pytest.raises(ConfigError, match="Silent does not say whom to train"):
-        Server(Silent(), FedAvg(), TrialEngine(CLIENTS)).run(1)
+        Server(Silent(), FedAvg(), TrialEngine(CLIENTS)).run(1)  # type: ignore[abstract]
 
 
 # --- the model that is asked about -------------------------------------------------------------------------

@@ -175,6 +175,7 @@ def test_a_share_of_nobody_knows_how_many_is_refused():
     named = SignFlip(clients=(3,))
     assert named.settled(0, 0) is named
     settled = SignFlip(share=0.5, scale=3.0, from_round=2).settled(4, 0)
+    assert isinstance(settled, SignFlip)
     assert (len(settled.clients), settled.share, settled.scale, settled.from_round) == (2, 0.0, 3.0, 2)
     assert list(settled.clients) == sorted(settled.clients)
     with pytest.raises(ConfigError, match="one of the two"):
