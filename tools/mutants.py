@@ -5,7 +5,7 @@
     python tools/mutants.py --packages privacy --seed 1
     python tools/mutants.py --files selection/oort.py    # of the same sample, those of some files
     python tools/mutants.py --each 600                   # more of the slow tests
-    python tools/mutants.py --near                       # quick: only the test files next to the module
+    python tools/mutants.py --near                       # quick: begins with the test files next to the module
 
 The changes are those of Cosmic Ray (`pip install cosmic-ray`). Which places are changed follows from the seed and
 from each place itself, so that work on one part of the source leaves the sample of the others as it was.
@@ -14,10 +14,10 @@ A package's tests, and a few files elsewhere that are about its modules, are run
 which of them reach which lines and how long they take. A mutant is shown to the tests that reach its statement,
 quick ones first, then to the others of the same files; one whose statement is executed by imports, or reached by
 none, to all of them. After `--each` seconds of tests a mutant has survived: the slowest are left out, and the
-score is a lower bound. It is one with `--near` as well, where nothing is learnt: a mutant is shown to the test
-files of the package that carry the name of its module or import it, and to all only where there are none. A mutant
-is noticed by a test that fails with it and passes without it. Survivors are printed as a diff;
-`tools/mutants.toml` lists those that change nothing, with the reason.
+score is a lower bound. With `--near` nothing is learnt: a mutant is shown to the test files of the package that
+carry the name of its module, to those that import it, and to the others, short files first, until `--each` seconds
+of the processor are spent. A mutant is noticed by a test that fails with it and passes without it. Survivors are
+printed as a diff; `tools/mutants.toml` lists those that change nothing, with the reason.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ import compileall
 import difflib
 import hashlib
 import json
+import math
 import os
 import resource
 import shutil
@@ -56,17 +57,25 @@ from cosmic_ray.plugins import get_operator, operator_names
 ROOT = Path(__file__).resolve().parent.parent
 SOURCE = ROOT / "src" / "muster"
 PACKAGES = ("selection", "aggregation", "updates", "server", "privacy")
-#: Test files elsewhere that are about a package's modules: defaults, ranges of options and cautions; time.
+#: Test files elsewhere that are about a package's modules: defaults, ranges of options and cautions; time; lies;
+#: filters; runs that are extended.
 _OPTIONS = (
     "conformance/test_published_constants.py",
     "conformance/test_option_ranges.py",
+    "conformance/test_values.py",
     "docs/test_defaults.py",
 )
 BESIDE = {
     "selection": (*_OPTIONS, "server/test_cautions.py"),
     "aggregation": (*_OPTIONS, "server/test_cautions.py"),
-    "updates": _OPTIONS,
-    "server": ("pacing", "experiment/test_replay.py"),
+    "updates": (*_OPTIONS, "integration/test_filters.py", "server/test_lies.py"),
+    "server": (
+        "pacing",
+        "experiment/test_replay.py",
+        "experiment/test_extension.py",
+        "integration/test_filters.py",
+        "integration/test_planted_bugs.py",
+    ),
 }
 EQUIVALENT = ROOT / "tools" / "mutants.toml"
 #: Operators without options; the others need names of variables.
@@ -76,7 +85,7 @@ QUIET = [word for name in ("cacheprovider", "xdist", "anyio", "cov") for word in
 #: A mutant that makes a test hang counts as noticed: after so many times what its slowest test takes without it, …
 SLOWER = 10
 #: … and after this many seconds at least, of the clock for one test, of the processor for all.
-PATIENCE = 60
+PATIENCE = 180
 
 
 @dataclass(frozen=True)
@@ -222,14 +231,19 @@ class Tests:
 
 
 class Near(Tests):
-    """The same without having learnt anything: files that carry the module's name, then those that import it."""
+    """Without having learnt anything: files that carry the module's name, those that import it, the others."""
 
     def stages(self, mutant: Mutant) -> list[list[str]]:
         module = Path(mutant.file).with_suffix("").as_posix().replace("/", ".")
-        files = sorted((ROOT / "tests" / mutant.package).glob("test_*.py"))
-        named = [path for path in files if Path(mutant.file).stem.strip("_") in path.stem]
-        importing = [p for p in files if p not in named and f"muster.{module} " in p.read_text(encoding="utf-8")]
-        return [[str(path.relative_to(ROOT))] for path in named + importing or files]
+        stem = Path(mutant.file).stem.strip("_")
+        places = [ROOT / "tests" / name for name in (mutant.package, *BESIDE.get(mutant.package, ()))]
+        files = [file for place in places for file in (place.glob("test_*.py") if place.is_dir() else [place])]
+
+        def far(file: Path) -> tuple[bool, bool, int]:
+            text = file.read_text(encoding="utf-8")
+            return stem not in file.stem, f"muster.{module} " not in text, len(text)
+
+        return [[str(file.relative_to(ROOT))] for file in sorted(files, key=far)]
 
 
 class Watch:
@@ -251,11 +265,14 @@ class Watch:
 
 
 class Chosen:
-    """Runs some tests in a given order, and notes in a file which one is running."""
+    """Runs some tests in a given order for so many seconds, and notes in a file which one is running."""
 
-    def __init__(self, tests: Sequence[str], note: Path) -> None:
+    def __init__(self, tests: Sequence[str], note: Path, seconds: float) -> None:
         self.rank = {test: number for number, test in enumerate(tests)}
-        self.note = note
+        self.note, self.seconds = note, seconds
+
+    def pytest_runtest_protocol(self) -> bool | None:
+        return True if time.process_time() > self.seconds else None  # True: as if it had been run
 
     def pytest_runtest_logstart(self, nodeid: str) -> None:
         self.note.write_text(nodeid, encoding="utf-8")
@@ -327,10 +344,11 @@ def forked(work: Callable[[], int], folder: Path, seconds: float) -> int:
 
 def is_noticed(mutant: Mutant, tests: Tests, folder: Path, seconds: float) -> bool:
     """Whether some test fails with the mutant and passes without it, of those that fit into so many seconds."""
+    end = spent() + seconds if isinstance(tests, Near) else math.inf
     for stage in affordable(tests.stages(mutant), tests, seconds):
-        while True:
+        while spent() < end:
             with planted(mutant, folder / "src" / "muster" / mutant.file):
-                failing = first_failure(stage, tests, folder)
+                failing = first_failure(stage, tests, folder, end - spent())
             if failing is None:
                 break
             if failing in tests.passing:
@@ -343,6 +361,12 @@ def is_noticed(mutant: Mutant, tests: Tests, folder: Path, seconds: float) -> bo
             if "::" not in failing:  # a file that cannot even be collected
                 break
     return False
+
+
+def spent() -> float:
+    """Seconds of the processor that tests have taken so far."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def affordable(stages: list[list[str]], tests: Tests, seconds: float) -> list[list[str]]:
@@ -358,7 +382,7 @@ def affordable(stages: list[list[str]], tests: Tests, seconds: float) -> list[li
     return [left for stage in stages if (left := [test for test in stage if test in kept])]
 
 
-def first_failure(stage: list[str], tests: Tests, folder: Path) -> str | None:
+def first_failure(stage: list[str], tests: Tests, folder: Path, seconds: float = math.inf) -> str | None:
     """The first of some tests that fails or hangs; the name of the file where it cannot be collected."""
     files = sorted({test.partition("::")[0] for test in stage})
     known = [tests.seconds.get(test, PATIENCE) for test in stage]
@@ -366,7 +390,7 @@ def first_failure(stage: list[str], tests: Tests, folder: Path) -> str | None:
     note = folder / "running"
     note.write_text(files[0], encoding="utf-8")
     useless = [f"--deselect={test}" for test in tests.useless if test.partition("::")[0] in files]
-    work = partial(tested, files, Chosen(stage, note), "-x", f"--timeout={one:.0f}", *useless)
+    work = partial(tested, files, Chosen(stage, note, seconds), "-x", f"--timeout={one:.0f}", *useless)
     passed = forked(work, folder, one + sum(known)) == 0
     return None if passed else note.read_text(encoding="utf-8")
 
@@ -404,7 +428,9 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=75.0)
     parser.add_argument("--each", type=float, default=100.0, help="seconds of tests for one mutant")
     parser.add_argument("--files", nargs="+", default=[], help="only mutants of these files")
-    parser.add_argument("--near", action="store_true", help="only test files next to the module")
+    parser.add_argument(
+        "--near", action="store_true", help="learn nothing, begin with the test files next to the module"
+    )
     chosen = parser.parse_args()
     end = time.monotonic() + 60 * chosen.minutes
     sample = [mutant for package in chosen.packages for mutant in drawn(package, chosen.sample, chosen.seed)]

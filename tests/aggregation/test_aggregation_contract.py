@@ -1,6 +1,7 @@
 """What every aggregation method must keep, whatever it computes."""
 
 import copy
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from muster.aggregation import aggregators
-from muster.aggregation.base import StreamingAggregator
+from muster.aggregation.base import Aggregator, StreamingAggregator
+from muster.aggregation.fedavg import FedAvg
+from muster.aggregation.krum import Krum
 from muster.core.errors import ConfigError, TrainingError
 
 ALL = aggregators.names()
@@ -306,3 +309,62 @@ def test_impossible_options_are_refused_before_the_first_round(population, name,
     with pytest.raises(ConfigError, match=option):
         build(name, **{option: value}).check(population(20))
     build(name).check(population(20))
+
+
+#: Methods that use weights of the selection, that count a client as often as it was drawn, that a cap bounds.
+WEIGHTED = {"fadas", "fedadagrad", "fedadam", "fedasync", "fedavg", "fedavgm", "fedbuff", "fednova", "fedyogi"}
+WEIGHTED |= {"geometric-median", "norm-bounding"}
+HONOURS = {
+    "honours_weights": WEIGHTED | {"refl", "scaffold"},
+    "honours_multiplicity": WEIGHTED | {"fedatt", "qfedavg", "refl", "simagg", "simprox"},
+    "bounds_weights": WEIGHTED | {"qfedavg", "scaffold", "simagg"},
+    "streaming": WEIGHTED - {"geometric-median", "norm-bounding"} | {"feddyn", "qfedavg", "scaffold"},
+    "needs_root": {"fltrust"},
+    "draws": {"dnc"},
+    "keeps_updates": {"ca2fl"},
+}
+
+
+@pytest.mark.parametrize("fact", HONOURS)
+def test_which_methods_can_what(fact) -> None:
+    """Runs are refused or allowed by these: a method that forgets one would silently compute something else."""
+    assert {name for name in ALL if getattr(aggregators.get(name), fact)} == HONOURS[fact]
+
+
+def test_options_that_all_methods_share_are_given_by_name() -> None:
+    assert FedAvg("equal").weights == "equal"
+    assert Krum(2).attackers == 2
+    with pytest.raises(TypeError):
+        FedAvg("equal", "constant", None, 4, 1.0)  # type: ignore[call-arg]
+
+
+def test_what_nobody_asks_for_is_not_done() -> None:
+    """Of a method of one's own: no second vector, no reports, no objections, no cap, the whole step."""
+
+    class Own(Aggregator):
+        def aggregate(self, current, updates, spec):
+            raise AssertionError
+
+    own = Own()
+    assert (own.clip_norm, own.server_lr, own.max_weight) == (None, 1.0, None)
+    assert (own.broadcast(None), own.reports(), own.objections(None)) == (None, (), {})
+    assert (own.stale, own.requires_algorithm) == (None, None)
+
+
+@pytest.mark.parametrize(
+    ("cohort", "cap", "words"),
+    [
+        (1, None, "nothing to compare"),
+        (2, None, ""),
+        (None, 0.1, ""),
+        (10, 0.1, "weights all clients alike here: of 10 none may have more than 0.1"),
+        (11, 0.1, ""),
+        (9, 0.1, "alike"),
+    ],
+)
+def test_what_leaves_a_method_nothing_to_do_is_said(population, cohort, cap, words) -> None:
+    made = aggregators.build("geometric-median", {"max_weight": cap, "weights": "samples"})
+    said = made.cautions(replace(population(40), cohort=cohort))
+    assert (words in said[0]) if words else (said == [])
+    streaming = aggregators.build("fedavg", {}).cautions(replace(population(40), cohort=1))
+    assert streaming == []

@@ -9,7 +9,15 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from muster.aggregation._gram import InnerProducts
-from muster.aggregation.simprox import SimProx, cosines_of_updates, gaussian, similarities, weights, weights_from
+from muster.aggregation.simprox import (
+    Post,
+    SimProx,
+    cosines_of_updates,
+    gaussian,
+    similarities,
+    weights,
+    weights_from,
+)
 from muster.core.errors import ConfigError
 from muster.pacing.buffered import Buffered
 
@@ -148,6 +156,13 @@ def test_temperature_widens_the_range_and_one_is_the_paper() -> None:
 def test_opposite_models_are_told_apart_by_nothing() -> None:
     models = np.array([[1.0, 0.0], [-1.0, 0.0]])
     np.testing.assert_allclose(weights(models, np.zeros(2), lam=1.0), [0.5, 0.5])
+
+
+@pytest.mark.parametrize("post", ["softmax", "normalise"])
+def test_models_that_an_estimate_makes_opposite_count_the_same(post: Post) -> None:
+    """A sketch may say so of two models that are near the global one; with λ = 1 neither resembles any other."""
+    estimated = InnerProducts(np.array([[1.0, -300.0], [-300.0, 1.0]]), np.zeros(2), 100.0)
+    np.testing.assert_allclose(weights_from(estimated, np.ones(2), lam=1.0, post=post), [0.5, 0.5])
 
 
 def test_models_at_zero_have_no_direction() -> None:

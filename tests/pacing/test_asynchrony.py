@@ -15,15 +15,18 @@ from muster.aggregation.simprox import SimProx
 from muster.core.component import state
 from muster.core.errors import ConfigError, TrainingError
 from muster.engine.trial import TrialEngine
+from muster.engine.wrapped import WrappedEngine
 from muster.experiment import run
+from muster.pacing import Pacing
 from muster.pacing.buffered import Buffered
 from muster.pacing.deadline import Deadline
 from muster.pacing.over_select import OverSelect
 from muster.pacing.synchronous import Synchronous
-from muster.selection.base import Plan, Selector, Train, View
+from muster.selection.base import Ask, Plan, Selector, Train, View
 from muster.selection.random import RandomSelection
 from muster.server import Observer, Server
 from muster.signals.losses import SquaredLoss
+from muster.signals.probe import ProbeNorm
 from muster.world.devices.base import Devices
 
 CLIENTS = 30
@@ -381,3 +384,70 @@ def test_what_is_too_stale_was_told_all_the_same():
     assert told == costs.client_trainings + costs.wasted_trainings
     stale = {c for r in result.records for c, why in r.trainings[0].rejected.items() if "too stale" in why}
     assert not np.isnan(server.history.durations[sorted(stale)]).any(), "how long they took is known"
+
+
+def test_what_does_not_fit_is_found_in_a_trial_before_round_1(tiny):
+    """The check alone refuses it: no round has begun."""
+
+    class Twice(Selector):
+        def round(self, fed: View) -> Plan:
+            yield Train(fed.available[:2])
+            yield Train(fed.available[2:4])
+
+    class Asks(Selector):
+        def round(self, fed: View) -> Plan:
+            yield Ask(fed.available, (ProbeNorm(),))
+            yield Train(fed.available[:2])
+
+    class Secretly(Selector):
+        def round(self, fed: View) -> Plan:
+            yield Train(fed.available[:2], fedavg=True)
+
+    class Chooses(Selector):
+        def round(self, fed: View) -> Plan:
+            yield Train(fed.available[:2], keep=lambda replies: replies.clients > 0)
+
+    def check(selector: Selector, pacing: Pacing) -> None:
+        Server(selector, FedAvg(), trial(), devices=devices(), pacing=pacing).check(3)
+
+    for selector, why in (
+        (Twice(), "trains more than once in a round"),
+        (Asks(), "continue training from what they did"),
+        (Secretly(), "another aggregation"),
+        (Chooses(), "which of its updates are used"),
+    ):
+        with pytest.raises(ConfigError, match=why):
+            check(selector, Buffered(in_flight=6))
+        # Where late answers are discarded, none of this matters.
+        check(selector, OverSelect(2.0))
+        check(selector, Deadline(seconds=1.0))
+        check(selector, Synchronous())
+
+
+def test_a_cohort_fits_exactly_or_is_refused():
+    def check(in_flight: int) -> None:
+        Server(InTurn(5), FedAvg(), trial(), devices=devices(), pacing=Buffered(in_flight)).check(3)
+
+    check(5)
+    with pytest.raises(ConfigError, match="InTurn chose 5 clients at once: more than the pacing 'buffered' lets"):
+        check(4)
+
+
+def test_sums_of_a_cohort_cannot_be_paced():
+    class Sums(WrappedEngine):
+        @property
+        def sums_only(self) -> bool:
+            return True
+
+    def check(pacing: Pacing) -> None:
+        Server(RandomSelection(3), FedAvg(), Sums(trial()), devices=devices(), pacing=pacing).check(3)
+
+    check(Synchronous())
+    with pytest.raises(ConfigError, match="'over-select' does not work with secure aggregation"):
+        check(OverSelect(2.0))
+
+
+def test_a_pacing_without_time_is_refused_and_waiting_for_all_is_not():
+    Server(RandomSelection(3), FedAvg(), trial(), pacing=Synchronous()).check(3)
+    with pytest.raises(ConfigError, match="'deadline' depends on how long clients take"):
+        Server(RandomSelection(3), FedAvg(), trial(), pacing=Deadline(seconds=1.0)).check(3)

@@ -13,7 +13,7 @@ from scipy.integrate import quad
 from scipy.stats import norm
 
 from muster.core.errors import ConfigError
-from muster.privacy.noise import Private, gaussian_scale, nearest_counts, private
+from muster.privacy.noise import Private, gaussian_scale, nearest_counts, private, with_own_entropy
 from muster.signals.base import Sensitivity, Signal
 from muster.signals.heterogeneity import HeterogeneityTriplet, InteractionMatrix
 from muster.signals.labels import LabelEntropy, LabelHistogram
@@ -115,6 +115,14 @@ def test_noise_repeats_and_leaves_the_clients_own_stream_alone(make_client):
     assert np.array_equal(noisy.measure(first), noisy.measure(second))
     assert first.rng.random() == plain.rng.random()
     assert not np.array_equal(noisy.measure(second), noisy.measure(second)), "every answer has noise of its own"
+
+
+def test_on_a_node_no_noise_follows_from_the_seed(make_client):
+    """The server knows the seed: noise that follows from it would hide nothing."""
+    noisy = with_own_entropy(private(LabelHistogram(), "laplace", 1.0, DELTA, 3))
+    assert not np.array_equal(noisy.measure(make_client()), noisy.measure(make_client()))
+    exact = LabelHistogram()
+    assert with_own_entropy(exact) is exact
 
 
 def test_it_looks_like_the_signal_that_it_covers():

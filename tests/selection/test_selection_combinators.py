@@ -287,3 +287,17 @@ def test_what_the_aggregation_must_honour():
     assert Mix(RandomSelection(2), sampled).gives_weights()
     assert not Within(sampled, RandomSelection(2)).gives_multiplicity()
     assert not Within(sampled, RandomSelection(2)).gives_weights()
+
+
+@pytest.mark.parametrize(
+    ("rounds", "idle", "busy"), [(0, "first", "then"), (9, None, None), (10, "then", "first")]
+)
+def test_cautions_are_those_of_the_part_that_has_a_turn(rounds, idle, busy):
+    """Each part has something to say; who never has a turn is mentioned, and has nothing to say."""
+    parts = {"first": PowerOfChoice(6), "then": SizeWeighted(6)}
+    said = Warmup(rounds=rounds, **parts).cautions(FakeFederation(6, rounds=10).population)
+    if idle is None:
+        assert len(said) == 2
+    else:
+        assert said[0] == f"warmup: '{idle}' never has a turn in 10 rounds"
+        assert said[1:] == parts[busy].cautions(FakeFederation(6).population) != []

@@ -175,6 +175,14 @@ def test_phases_of_a_run(federation):
     assert not third.asks
 
 
+@pytest.mark.parametrize(("classes", "steps", "models"), [(2, 50, 1), (3, 50, 3), (4, 0, 1), (2, 0, 1)])
+def test_a_client_trains_a_biased_model_for_each_class_unless_one_is_enough(federation, classes, steps, models):
+    """Of two classes one model tells both; without steps none is trained."""
+    selector = FedDiverse(clients_per_round=3, pretraining_rounds=0, biased_steps=steps)
+    played = federation(6, classes=classes).play(selector)
+    assert played.asks[0].signals[0].models == models
+
+
 def test_no_pretraining(federation):
     played = federation(6).play(FedDiverse(clients_per_round=3, pretraining_rounds=0))
     assert len(played.asks) == 1

@@ -19,6 +19,9 @@ from muster.selection.base import Plan, Selector, Train, View
 from muster.selection.random import RandomSelection
 from muster.server.limits import ClientLimits, bounded
 from muster.server.loop import Server
+from muster.signals.base import Replies
+from muster.signals.labels import LabelHistogram
+from muster.signals.losses import Loss
 from muster.updates.table import Updates
 
 SIZES = np.array([100, 120, 10**9, 80, 90, 110])
@@ -105,3 +108,45 @@ def test_a_count_that_is_stated_after_the_order_does_not_weigh_its_answer():
     engine = Restating(TrialEngine(len(SIZES), sizes=honest))
     record = Server(RandomSelection(clients_per_round=6), FedAvg(), engine).run(1).records[0]
     np.testing.assert_allclose(record.trainings[0].weights, honest / honest.sum())
+
+
+def test_the_ends_of_every_range_are_allowed_or_not_as_the_message_says():
+    for allowed in (
+        {"max_samples": 1},
+        {"max_samples_over_median": 1.0},
+        {"signal_over_median": 1.0},
+        {"signal_quantile": 0.001},
+        {"signal_quantile": 0.999},
+    ):
+        ClientLimits(**allowed).check()
+    for refused in (
+        {"max_samples_over_median": 0.999},
+        {"max_samples_over_median": float("inf")},
+        {"max_samples_over_median": float("nan")},
+        {"signal_over_median": 0.999},
+        {"signal_quantile": 0.0},
+        {"signal_quantile": float("nan")},
+    ):
+        with pytest.raises(ConfigError, match=f"limits.{next(iter(refused))}"):
+            ClientLimits(**refused).check()
+
+
+def test_nobody_counts_as_nobody():
+    """A median of one half would take away every sample."""
+    assert ClientLimits(max_samples_over_median=1).counted(np.array([0, 1])).tolist() == [0, 1]
+    assert ClientLimits(max_samples_over_median=2.5).counted(np.array([3, 3, 9])).tolist() == [3, 3, 7]
+
+
+def test_only_numbers_that_rank_clients_are_brought_down():
+    said = Replies(np.arange(4), {"loss": np.array([1.0, 2, 3, 99]), "label_histogram": np.array([1.0, 2, 3, 99])})
+    signals = (Loss(), LabelHistogram())
+    assert ClientLimits().believed(said, signals) is said
+    for limits, largest in ((ClientLimits(signal_quantile=0.8), 3.0), (ClientLimits(signal_over_median=2), 5.0)):
+        believed = limits.believed(said, signals)
+        assert believed["loss"].tolist() == [1, 2, 3, largest]
+        assert believed["label_histogram"].tolist() == [1, 2, 3, 99]
+        assert believed.clients.tolist() == [0, 1, 2, 3]
+
+
+def test_a_median_of_zero_lets_nobody_rank_above_it():
+    assert bounded(np.array([0.0, 0.0, 5.0]), None, 3.0).tolist() == [0.0, 0.0, 0.0]

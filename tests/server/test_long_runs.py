@@ -82,6 +82,14 @@ def test_rounds_that_cannot_be_given_back_are_not_forgotten(tiny: Any, monkeypat
     assert [record.round for record in result.records] == list(range(1, 9))
 
 
+@pytest.mark.parametrize("missing", ["load", "round_ended"])
+def test_a_store_that_lacks_one_of_its_two_halves_cannot_be_made(missing: str) -> None:
+    """It would lose rounds, or begin anew at every start, without a word."""
+    halves = {name: getattr(Forgetful, name) for name in ("load", "round_ended") if name != missing}
+    with pytest.raises(TypeError, match=missing):
+        type("Half", (Persistence,), halves)()
+
+
 def test_a_schedule_that_follows_losses_sees_all_of_them(tiny: Any, tmp_path: Path, monkeypatch: Any) -> None:
     """Also of the rounds that are in the store alone, and of those before a resume."""
     monkeypatch.setattr(loop, "ROUNDS_IN_MEMORY", 1)

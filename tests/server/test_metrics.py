@@ -12,7 +12,15 @@ from hypothesis import strategies as st
 from sklearn.metrics import accuracy_score, precision_recall_fscore_support
 
 from muster.engine.base import Evaluation, HeldBack, RowSums
-from muster.server.metrics import client_scores, group_scores, macro_scores, summarise_metrics
+from muster.server.metrics import (
+    client_accuracies,
+    client_scores,
+    group_scores,
+    lower_is_better,
+    macro_scores,
+    spread_scores,
+    summarise_metrics,
+)
 from muster.training.objectives.regression import Regression
 
 NOBODY = np.empty(0, dtype=np.int64)
@@ -97,3 +105,97 @@ def test_the_worst_group_without_classes_is_one_that_occurs_if_only_once():
     row = summarise_metrics(evaluation(np.zeros((0, 0)), row_sums=sums), NOBODY)
     assert row[f"worst_group_{objective.score}"] == pytest.approx(5.0)
     assert row["group_gap"] == pytest.approx(5.0 - 3.0)
+
+
+@pytest.mark.parametrize(
+    ("metric", "lower"),
+    [
+        ("loss", True),
+        ("validation_loss", True),
+        ("client_accuracy_std", True),
+        ("client_mae_std", True),
+        ("group_gap", True),
+        ("mae", True),
+        ("client_mae_mean", True),
+        ("client_mae_worst_tenth", True),
+        ("participant_mae", True),
+        ("validation_mae", True),
+        ("worst_group_mae", True),
+        ("accuracy", False),
+        ("client_accuracy_mean", False),
+        ("last_iteration_accuracy", False),
+        ("worst_group_accuracy", False),
+        ("f1", False),
+        ("r2", False),
+        ("accuracy_std", False),
+    ],
+)
+def test_of_errors_less_is_better_whatever_they_are_measured_on(metric, lower):
+    assert lower_is_better(metric) == lower
+
+
+def test_the_worst_tenth_is_at_least_one_client_and_the_largest_error_is_the_worst():
+    values = np.arange(20.0)
+    more = spread_scores("accuracy", values, 0.5, NOBODY)
+    assert (more["client_accuracy_worst"], more["client_accuracy_worst_tenth"]) == (0.0, 0.5)
+    assert spread_scores("accuracy", values[:19], 0.5, NOBODY)["client_accuracy_worst_tenth"] == 0.0
+    less = spread_scores("mae", values, 0.5, NOBODY, less=True)
+    assert (less["client_mae_worst"], less["client_mae_worst_tenth"]) == (19.0, 18.5)
+    few = spread_scores("accuracy", np.array([0.75, np.nan, 0.5]), 0.625, NOBODY)
+    assert few["client_accuracy_worst_tenth"] == 0.5
+    assert math.isnan(few["participant_accuracy"])
+    assert few["client_accuracy_weighted"] == 0.625
+
+
+def test_nobody_was_evaluated():
+    """A federation's clients may all be away: then there is no number, and no division by zero."""
+    row = summarise_metrics(evaluation(np.zeros((2, 2), dtype=np.int64)), NOBODY)
+    assert sorted(row) == ["accuracy", "loss"]
+    assert all(math.isnan(value) for value in row.values())
+
+
+def test_metrics_that_were_measured_elsewhere_are_taken_as_they_are():
+    row = summarise_metrics(evaluation(np.eye(2), measured={"accuracy": 0.25, "auc": 0.5}), NOBODY)
+    assert (row["accuracy"], row["auc"]) == (0.25, 0.5)
+    assert math.isnan(row["loss"])
+
+
+def test_the_metrics_of_numbers_instead_of_classes():
+    objective = Regression()
+    rows = objective.rows(torch.tensor([[1.0], [3.0], [8.0]]), torch.tensor([0.0, 0.0, 0.0])).numpy()
+    clients = np.stack([rows[0], rows[1] + rows[2], 0 * rows[0]])
+    kept = HeldBack(correct=0, loss_sum=6.0, count=4, total=rows[0] + rows[1])
+    sums = RowSums(objective, rows.sum(axis=0), clients)
+    measured = Evaluation(
+        np.zeros((0, 0), dtype=np.int64),
+        6.0,
+        NOBODY,
+        np.zeros(0),
+        np.array([1, 2, 0]),
+        validation=kept,
+        row_sums=sums,
+    )
+    row = summarise_metrics(measured, np.array([0, 2]), np.array([1]))
+    assert math.isnan(row["accuracy"])
+    assert (row["loss"], row["mae"]) == (2.0, pytest.approx(4.0))
+    assert (row["client_mae_mean"], row["client_mae_weighted"]) == pytest.approx((3.25, 4.0))
+    assert row["client_mae_worst"] == pytest.approx(5.5), "the largest error"
+    assert (row["participant_mae"], row["last_iteration_mae"]) == pytest.approx((1.0, 5.5))
+    assert (row["validation_loss"], row["validation_mae"]) == (1.5, pytest.approx(2.0))
+    np.testing.assert_allclose(client_accuracies(measured), [1.0, 5.5, np.nan])
+
+
+def test_each_clients_accuracy_is_that_on_its_own_data():
+    got = client_accuracies(evaluation(np.eye(2), [1, 3, 0], [1, 4, 0]))
+    np.testing.assert_allclose(got, [1.0, 0.75, np.nan])
+    assert got.dtype == np.float32
+    assert client_accuracies(evaluation(np.eye(2), [0, 0], [0, 0])) is None
+
+
+def test_no_rows_no_metrics_of_numbers():
+    objective = Regression()
+    width = objective.rows(torch.tensor([[1.0]]), torch.tensor([0.0])).shape[1]
+    sums = RowSums(objective, np.zeros(width), np.zeros((0, width)))
+    row = summarise_metrics(evaluation(np.zeros((0, 0)), row_sums=sums), NOBODY)
+    assert sorted(row) == ["accuracy", "loss"]
+    assert all(math.isnan(value) for value in row.values())

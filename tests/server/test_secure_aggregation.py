@@ -9,10 +9,12 @@ import numpy as np
 import pytest
 
 from muster.aggregation.base import aggregators
+from muster.aggregation.ca2fl import CA2FL
 from muster.aggregation.fedavg import FedAvg
+from muster.aggregation.median import Median
 from muster.core.errors import ConfigError
 from muster.engine.trial import TrialEngine
-from muster.selection.base import selectors
+from muster.selection.base import Plan, Selector, Train, View, selectors
 from muster.selection.divfl import DivFL
 from muster.selection.random import RandomSelection
 from muster.selection.terraform import Terraform
@@ -22,6 +24,8 @@ from muster.server.secure_aggregation import (
     obstacle_in_selection,
 )
 from muster.server.trial import selector_with_defaults
+from muster.signals.updates import FinalLayerNorm
+from muster.updates.clip import Clip
 from muster.updates.guard import Guard
 
 PAGE = Path(__file__).parents[2] / "docs" / "flower-privacy.md"
@@ -82,3 +86,35 @@ def test_the_documentation_says_the_same():
     }
     assert rows == expected
     assert np.all([rows[name] for name in ON_SUMS])
+
+
+def test_what_takes_something_from_single_updates_is_refused_and_named():
+    selector, engine = RandomSelection(clients_per_round=3), TrialEngine(6)
+    for why, parts in {
+        "Median does not work .* its result depends on individual updates": (selector, Median(), Guard(), engine),
+        "FedAvg does not work .* clip_norm": (selector, FedAvg(clip_norm=1.0), Guard(), engine),
+        "FedAvg does not work .* max_weight": (selector, FedAvg(max_weight=0.5), Guard(), engine),
+        "CA2FL does not work .* keeps the last update": (selector, CA2FL(), Guard(), engine),
+        "Terraform does not work .* 'final_layer_norm'": (Terraform(3), FedAvg(), Guard(), engine),
+        "the filter 'clip' does not work .* acts on individual": (
+            selector,
+            FedAvg(),
+            Guard(),
+            engine,
+            (Clip(1.0),),
+        ),
+    }.items():
+        with pytest.raises(ConfigError, match=why):
+            check_secure_aggregation(*parts)
+
+
+def test_a_trial_has_as_many_clients_as_the_federation():
+    """A selector that looks at individual updates in a large federation only is found out in one."""
+
+    class Large(Selector):
+        def round(self, fed: View) -> Plan:
+            yield Train(fed.available[:2], report=(FinalLayerNorm(),) if fed.clients > 40 else ())
+
+    check_secure_aggregation(Large(), FedAvg(), Guard(), TrialEngine(40))
+    with pytest.raises(ConfigError, match="Large does not work"):
+        check_secure_aggregation(Large(), FedAvg(), Guard(), TrialEngine(41))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,14 +20,16 @@ from muster.experiment.backdoor import success_rate
 from muster.experiment.components import build_data
 from muster.experiment.parts import build_parts
 from muster.server.loop import Observer
+from muster.signals.losses import Loss, TrainLoss
 from muster.updates.attacks.alie import Alie, hidden_deviations
 from muster.updates.attacks.backdoor import Backdoor, marked
 from muster.updates.attacks.base import attack_names, attackers_of
-from muster.updates.attacks.fang import Fang, beyond_extremes, largest_accepted
+from muster.updates.attacks.fang import Fang, beyond_extremes, largest_accepted, nearest_sums
 from muster.updates.attacks.free_rider import FreeRider
 from muster.updates.attacks.gaussian_noise import GaussianNoise
 from muster.updates.attacks.ipm import InnerProductManipulation
 from muster.updates.attacks.label_flip import LabelFlip
+from muster.updates.attacks.lying_signals import LyingSignals
 from muster.updates.attacks.scaled_update import ScaledUpdate
 from muster.updates.attacks.sign_flip import SignFlip
 from muster.updates.attacks.stale_reply import StaleReply
@@ -144,6 +147,74 @@ def test_signals_that_the_server_computes_are_those_of_what_attackers_sent(tiny)
     (report,) = muster.run(made, workers=0).records[0].reports
     norms = dict(zip(report.clients.tolist(), report.values["final_layer_norm"].tolist(), strict=True))
     assert norms[4] > 100 * max(value for client, value in norms.items() if client != 4)
+
+
+def refused(step: Any, why: str, clients: int = 5, classes: int = 3) -> None:
+    with pytest.raises(ConfigError, match=why):
+        step.check(TrialEngine(clients, classes=classes).population)
+
+
+def allowed(step: Any, clients: int = 5, classes: int = 3) -> None:
+    step.check(TrialEngine(clients, classes=classes).population)
+
+
+def test_attackers_are_clients_of_the_federation():
+    allowed(SignFlip(clients=(0, 4)))
+    allowed(SignFlip(share=1.0))
+    refused(SignFlip(clients=(0, 5)), r"clients names 5.*\n.*0 to 4")
+    refused(SignFlip(clients=(-1,)), "clients names -1")
+    refused(SignFlip(share=-0.1), "share is -0.1")
+    refused(SignFlip(share=1.01), "share is 1.01")
+    refused(SignFlip(clients=(1,), from_round=0), "from_round is 0")
+    allowed(SignFlip(clients=(1,), from_round=1))
+
+
+def test_a_share_of_nobody_knows_how_many_is_refused():
+    with pytest.raises(ConfigError, match="the number of clients is not known yet"):
+        SignFlip(share=0.5).settled(0, 0)
+    named = SignFlip(clients=(3,))
+    assert named.settled(0, 0) is named
+    settled = SignFlip(share=0.5, scale=3.0, from_round=2).settled(4, 0)
+    assert isinstance(settled, SignFlip)
+    assert (len(settled.clients), settled.share, settled.scale, settled.from_round) == (2, 0.0, 3.0, 2)
+    assert list(settled.clients) == sorted(settled.clients)
+    with pytest.raises(ConfigError, match="one of the two"):
+        SignFlip(share=0.5, clients=(1,)).settled(4, 0)
+
+
+@pytest.mark.parametrize(
+    ("make", "option", "good", "bad"),
+    [
+        (SignFlip, "scale", [1e-6, 1e6], [0.0, -1.0, np.inf, np.nan]),
+        (ScaledUpdate, "factor", [1e-6, 1e6], [0.0, -1.0, np.inf, np.nan]),
+        (GaussianNoise, "scale", [1e-6, 1e6], [0.0, -1.0, np.inf, np.nan]),
+        (InnerProductManipulation, "epsilon", [1e-6, 1e6], [0.0, -1.0, np.inf, np.nan]),
+        (FreeRider, "noise", [0.0, 1e6], [-1e-6, np.inf, np.nan]),
+        (Fang, "spread", [1.000001, 1e6], [1.0, np.nan]),
+        (Alie, "deviations", [None, -3.0, 0.0, 1e6], [np.inf, -np.inf, np.nan]),
+        (LyingSignals, "factor", [-3.0, 0.0, 1e6], [np.inf, -np.inf, np.nan]),
+        (LabelFlip, "source", [None, 0, 2], [-1, 3]),
+        (LabelFlip, "target", [None, 0, 2], [-1, 3]),
+        (Backdoor, "target", [0, 2], [-1, 3]),
+        (Backdoor, "poisoned_share", [1e-6, 1.0], [0.0, 1.01, np.nan]),
+        (Backdoor, "size", [1, 9], [0, -1]),
+    ],
+)
+def test_options_of_attacks_have_their_range(make, option, good, bad):
+    for value in good:
+        allowed(make(clients=(1,), **{option: value}))
+    for value in bad:
+        refused(make(clients=(1,), **{option: value}), f"{option} is")
+
+
+def test_an_attack_that_relabels_needs_two_classes():
+    refused(LabelFlip(clients=(1,), source=2, target=2), "source and target are both 2")
+    allowed(LabelFlip(clients=(1,), source=2, target=1))
+
+
+@pytest.mark.parametrize("method", attack_names())
+def test_only_wrong_labels_need_classes(method):
+    assert filters.build(method, {"clients": [1]}).needs_classes() == (method in {"backdoor", "label-flip"})
 
 
 # --- what is sent ----------------------------------------------------------------------------------------
@@ -330,3 +401,171 @@ def test_the_list_of_attacks_is_complete():
     assert {page.stem for page in pages.glob("*.md")} == {"README", *attack_names()}
     with pytest.raises(ConfigError, match="target"):
         Backdoor(clients=(0,), target=10).check(TrialEngine(5, classes=10).population)
+
+
+# --- the finer points ------------------------------------------------------------------------------------
+
+
+def test_z_is_found_for_any_number_of_attackers():
+    # Six of ten attack: more than a majority, and nobody honest has to be further out.
+    assert hidden_deviations(10, 6) > 5
+    # None attacks: six of ten would have to be further out than the attackers, which is below the mean.
+    assert hidden_deviations(10, 0) == 0.0
+    assert hidden_deviations(5, 2) == pytest.approx(norm.ppf(2 / 3))
+    assert hidden_deviations(2, 1) == 0.0
+
+
+def test_alie_takes_the_deviations_that_the_numbers_allow():
+    rows = movements(9)
+    got = attacked(Alie(clients=(0, 1, 2, 3)), rows)[:, :4]
+    honest = rows[4:, :4].astype(float)
+    expected = honest.mean(axis=0) - hidden_deviations(9, 4) * honest.std(axis=0, ddof=1)
+    np.testing.assert_allclose(got[0], expected, rtol=1e-5)
+    alone = attacked(Alie(clients=(0,), deviations=2.0), rows[:2])
+    np.testing.assert_allclose(alone[0, :4], rows[1, :4], rtol=1e-6)
+
+
+def test_krums_scores_are_those_of_the_nearest_others():
+    points = np.array([0.0, 1.0, 3.0, 7.0, 20.0])
+    squared = (points[:, None] - points[None]) ** 2
+    # n − f − 2 = 2 others each.
+    assert nearest_sums(squared, 1).tolist() == [1 + 9, 1 + 4, 4 + 9, 16 + 36, 169 + 289]
+    # At least one, however many attack.
+    assert nearest_sums(squared, 4).tolist() == [1, 1, 4, 16, 169]
+    np.testing.assert_allclose(nearest_sums(squared, 1), krum_scores(squared, 1))
+
+
+@pytest.mark.parametrize(("honest", "bound", "halvings"), [(2, 5 + 5, 0), (3, 5 + 10, 0), (4, 10 + 15, 2)])
+def test_against_krum_the_papers_bound_is_halved_until_krum_takes_the_step(honest, bound, halvings):
+    """Two attackers are each other's neighbours: among very few honest clients any step is taken.
+
+    Honest clients are 5 apart on a line. The bound has the distances to the nearest m − c − 2 of them (at least
+    one), divided by m − 2c − 1 (at least one), and that of the one furthest out.
+    """
+    rows = np.outer(np.arange(honest), [3.0, 4.0])
+    assert largest_accepted(rows, 2) == pytest.approx(bound / np.sqrt(2) / 2**halvings)
+
+
+def test_where_no_step_is_accepted_colluders_stay_where_they_are():
+    """One attacker among many that agree to the bit: every step away is further than they are apart."""
+    assert largest_accepted(np.full((6, 3), 0.5), 1) == 0.0
+    crafted = Fang(clients=(0,), against="krum").crafted(np.full((6, 3), 0.5), 1, np.random.default_rng(0))
+    assert not crafted.any()
+
+
+def test_colluders_draw_from_the_stream_of_the_first_of_them():
+    drawn = []
+
+    def draws(client):
+        drawn.append(client)
+        return generator(1, "test", client)
+
+    table = Updates.from_movements(movements(5), clients=np.array([2, 4, 6, 8, 9]))
+    result = Fang(clients=(9, 4)).apply(table, SPEC, draws)
+    assert (drawn, result.changed) == ([4], 2)
+    nobody = Updates.from_movements(movements(2), clients=np.array([2, 6]))
+    assert Fang(clients=(9, 4)).apply(nobody, SPEC, draws).changed == 0
+    assert drawn == [4]
+
+
+@pytest.mark.parametrize(
+    ("lie", "expected"),
+    [
+        ("factor", [-30.0, 60.0]),
+        ("huge", [1e300, 1e300]),
+        ("infinite", [np.inf, np.inf]),
+        ("minus-infinite", [-np.inf, -np.inf]),
+        ("nan", [np.nan, np.nan]),
+        ("negative", [-11.0, -21.0]),
+        ("zero", [0.0, 0.0]),
+    ],
+)
+def test_every_lie_is_what_it_is_called(lie, expected):
+    true = np.array([-10.0, 20.0])
+    step = LyingSignals(clients=(1,), lie=lie, factor=3.0, signals=("loss",))
+    np.testing.assert_array_equal(step.told(1, Loss(), true, None), expected)
+    assert step.told(2, Loss(), true, None) is true
+    assert step.told(1, TrainLoss(), true, None) is true
+    assert LyingSignals(clients=(1,), lie="zero").told(1, TrainLoss(), true, None).tolist() == [0.0, 0.0]
+
+
+def test_the_disguise_of_a_free_rider_is_as_wide_as_it_says():
+    spec = ParameterSpec((SpecEntry("w", (20_000,), 0, 20_000),), (SpecEntry("mean", (2,), 20_000, 20_002),))
+    table = Updates.from_movements(np.full((1, 20_002), 5.0))
+    sent = FreeRider(clients=(0,), noise=0.1).apply(table, spec, lambda c: generator(1, "t", c)).updates.movements
+    assert sent[0, :20_000].std() == pytest.approx(0.1, rel=0.03)
+    assert sent[0, :20_000].mean() == pytest.approx(0.0, abs=0.005)
+    assert not sent[0, 20_000:].any()
+
+
+def test_a_stale_replys_memory_is_saved_and_restored():
+    step = StaleReply(clients=(1, 3))
+    step.apply(Updates.from_movements(movements(seed=1)), SPEC, None)
+    again = StaleReply(clients=(1, 3))
+    again.apply(Updates.from_movements(movements(seed=5)), SPEC, None)
+    again.load_state_dict(step.state_dict())
+    got = again.apply(Updates.from_movements(movements(seed=2)), SPEC, None).updates.movements
+    np.testing.assert_array_equal(got[[1, 3], :4], movements(seed=1)[[1, 3], :4])
+    assert step.state_dict()["clients"].tolist() == [1, 3]
+
+
+# --- the backdoor ----------------------------------------------------------------------------------------
+
+
+def test_a_backdoor_marks_the_share_of_each_attackers_samples_and_relabels_them(tiny):
+    data = build_data(tiny())
+    blank = replace(data.dataset.train, features=0 * data.dataset.train.features - 1.0)
+    blank.features[0] = 1.0  # the brightest value
+    data = replace(data, dataset=replace(data.dataset, train=blank))
+    attackers = [client for client in range(12) if 0 not in data.train_index[client]][:2]
+    step = Backdoor(clients=tuple(attackers), target=7, poisoned_share=0.25, size=2)
+    after = step.poisoned(data).dataset.train
+    has_mark = (after.features == marked(blank.features, 2, 1.0)).reshape(len(blank.labels), -1).all(axis=1)
+    has_mark[0] = False
+    for client in range(12):
+        theirs = data.train_index[client]
+        count = max(1, round(0.25 * len(theirs))) if client in attackers else 0
+        assert has_mark[theirs].sum() == count
+    assert (after.labels[has_mark] == 7).all()
+    np.testing.assert_array_equal(after.labels[~has_mark], blank.labels[~has_mark])
+    np.testing.assert_array_equal(after.features[~has_mark], blank.features[~has_mark])
+
+
+def test_pictures_that_are_tested_are_those_of_all_other_classes_with_the_mark(tiny):
+    data = build_data(tiny())
+    step = Backdoor(clients=(0,), target=7, size=2)
+    features, labels = step.triggered(data)
+    test = data.dataset.test
+    assert 7 not in labels
+    assert len(labels) == np.count_nonzero(test.labels != 7)
+    np.testing.assert_array_equal(
+        features, marked(np.asarray(test.features)[test.labels != 7], 2, step.mark(data))
+    )
+    assert step.mark(data) == np.max(data.dataset.train.features)
+
+
+@pytest.mark.parametrize("shape", [(1, 8, 8), (8, 8)], ids=["channels", "no channels"])
+@pytest.mark.parametrize(("size", "fits"), [(7, True), (8, True), (9, False)])
+def test_a_mark_must_fit_the_picture(tiny, size, fits, shape):
+    data = build_data(tiny())
+    pictures = np.asarray(data.dataset.train.features).reshape(-1, *shape)
+    data = replace(data, dataset=replace(data.dataset, train=replace(data.dataset.train, features=pictures)))
+    step = Backdoor(clients=(0,), size=size)
+    if fits:
+        assert step.poisoned(data).dataset.train.features.shape == pictures.shape
+    else:
+        with pytest.raises(ConfigError, match="a mark of 9 pixels does not fit"):
+            step.poisoned(data)
+
+
+@pytest.mark.parametrize(("size", "fits"), [(7, True), (8, False)])
+def test_a_mark_leaves_something_of_a_vector(tiny, size, fits):
+    data = build_data(tiny())
+    flat = np.asarray(data.dataset.train.features).reshape(-1, 64)
+    data = replace(data, dataset=replace(data.dataset, train=replace(data.dataset.train, features=flat)))
+    step = Backdoor(clients=(0,), size=size)
+    if fits:
+        step.poisoned(data)
+    else:
+        with pytest.raises(ConfigError, match="does not fit"):
+            step.poisoned(data)

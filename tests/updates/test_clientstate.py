@@ -109,3 +109,88 @@ def test_a_full_disk_is_an_error_one_can_act_on(tmp_path: Path, monkeypatch: pyt
     store = ClientStore(memory_limit=0, directory=tmp_path)
     with pytest.raises(OutputError, match="No space left on device"):
         store.put("c", 0, vector(0))
+
+
+def test_a_store_is_empty_until_somebody_has_something() -> None:
+    store = ClientStore()
+    assert store.empty
+    assert store.clients("c") == []
+    store.put("c", 4, vector(4))
+    assert not store.empty
+    store.drop("c", "never there")
+    assert store.empty
+
+
+def test_clients_stay_in_the_order_in_which_they_came() -> None:
+    store = ClientStore()
+    for client in (9, 2, 5, 2, 9, 0, 7):
+        store.put("c", client, vector(client))
+    assert store.clients("c") == [9, 2, 5, 0, 7]
+    state = store.state_dict()["c"]
+    assert state["clients"].tolist() == [9, 2, 5, 0, 7]
+    np.testing.assert_array_equal(state["vectors"], np.stack([vector(c) for c in (9, 2, 5, 0, 7)]))
+
+
+def test_memory_is_what_the_vectors_take_and_room_for_twice_as_many_at_most() -> None:
+    store, each = ClientStore(), 5 * 4
+    for count in range(1, 40):
+        store.put("c", count, vector(count))
+        assert count * each <= store.resident_bytes <= max(4, 2 * count) * each
+    restored = ClientStore()
+    restored.load_state_dict(store.state_dict())
+    assert restored.resident_bytes == 39 * each
+
+
+def test_memory_is_used_up_to_the_limit_and_the_file_only_beyond(tmp_path: Path) -> None:
+    limit = 8 * 5 * 4
+    store = ClientStore(memory_limit=limit, directory=tmp_path)
+    for client in range(8):
+        store.put("c", client, vector(client))
+    assert (store.resident_bytes, list(tmp_path.iterdir())) == (limit, [])
+    store.put("c", 8, vector(8))
+    assert store.resident_bytes == 0
+    assert len(list(tmp_path.iterdir())) == 1
+    # Another name has all of the memory now.
+    store.put("d", 0, vector(0))
+    assert store.resident_bytes == 4 * 5 * 4
+    for client in range(9):
+        np.testing.assert_array_equal(store.get("c", client), vector(client))
+
+
+def test_files_of_what_is_dropped_or_replaced_are_removed(tmp_path: Path) -> None:
+    store = ClientStore(memory_limit=0, directory=tmp_path)
+    store.put("c", 1, vector(1))
+    store.put("d", 1, vector(2))
+    (kept,) = [path for path in tmp_path.iterdir() if path.name.startswith("d-")]
+    store.drop("c")
+    assert list(tmp_path.iterdir()) == [kept]
+    store.load_state_dict({"e": {"clients": np.array([3]), "vectors": vector(3)[None]}})
+    assert [path.name[0] for path in tmp_path.iterdir()] == ["e"]
+    np.testing.assert_array_equal(store.get("e", 3), vector(3))
+
+
+def test_a_scratch_directory_of_its_own_is_gone_after_close(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    store = ClientStore(memory_limit=0)
+    store.put("c", 1, vector(1))
+    store.put("d", 1, vector(1))
+    assert len(list(tmp_path.iterdir())) == 1, "one for all names"
+    store.close()
+    assert list(tmp_path.iterdir()) == []
+    assert store.empty
+    store.put("c", 1, vector(1))  # and it can be used again
+    np.testing.assert_array_equal(store.get("c", 1), vector(1))
+    store.close()
+
+
+def test_systems_that_cannot_reserve_blocks_make_the_file_longer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delattr("muster.updates.clientstate.os.posix_fallocate")
+    store = ClientStore(memory_limit=0, directory=tmp_path)
+    for client in range(6):
+        store.put("c", client, vector(client))
+    assert [path.stat().st_size for path in tmp_path.iterdir()] == [8 * 5 * 4]
+    np.testing.assert_array_equal(store.get("c", 5), vector(5))

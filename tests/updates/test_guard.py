@@ -19,8 +19,9 @@ from muster.core.parameters import ParameterSpec, SpecEntry
 from muster.engine.trial import TrialEngine
 from muster.selection.random import RandomSelection
 from muster.server.loop import Server
+from muster.signals.base import LARGEST
 from muster.updates.filters import streams
-from muster.updates.guard import Guard, length
+from muster.updates.guard import Guard, length, lengths
 from muster.updates.table import Updates
 
 SPEC = ParameterSpec((SpecEntry("weight", (4,), 0, 4),), buffers=(SpecEntry("mean", (2,), 4, 6),))
@@ -106,3 +107,37 @@ def test_length_is_finite_exactly_when_all_entries_are(vector):
 def test_bad_bounds_are_named(options):
     with pytest.raises(ConfigError, match=next(iter(options))):
         Guard(**options).check()
+
+
+def test_what_is_exactly_at_the_bound_is_let_through():
+    assert objection(Guard(max_norm=50), movement(30, 40, 0, 0, 0, 0)) is None
+    assert "beyond" in objection(Guard(max_norm=49.999), movement(30, 40, 0, 0, 0, 0))
+    rows = np.ones((2, 6), dtype=np.float32)
+    edge = np.full((2, 6), LARGEST, dtype=np.float32)
+    edge[1] = -LARGEST
+    sent = replace(Updates.from_movements(rows), extra={"control_change": np.clip(edge, -1e18, 1e18)})
+    assert Guard().apply(sent, SPEC, streams(0, 0, 0)("guard")).refused == {}
+
+
+def test_of_two_objections_to_an_update_the_first_is_told():
+    rows = np.ones((2, 6), dtype=np.float32)
+    rows[0, 0] = np.nan
+    sent = replace(
+        Updates.from_movements(rows), extra={"control_change": np.full((2, 6), np.inf, dtype=np.float32)}
+    )
+    refused = Guard(max_norm=1.0).apply(sent, SPEC, streams(0, 0, 0)("guard")).refused
+    assert refused == {0: "non-finite values", 1: "norm 2 is beyond the bound 1"}
+
+
+def test_bounds_that_are_just_possible():
+    Guard(max_norm=1e-9, max_failed_rounds=1).check()
+    Guard(max_norm=math.inf).check()
+    with pytest.raises(ConfigError, match=r"guard\.max_norm"):
+        Guard(max_norm=math.nan).check()
+    assert (Guard().max_norm, Guard().max_failed_rounds, Guard.changes) == (None, 10, False)
+
+
+@pytest.mark.parametrize("scale", [1e-25, 1e-18, 1e-15, 1.0, 1e18, 1e19, 1e30])
+def test_lengths_of_very_short_and_very_long_movements_are_exact(scale):
+    rows = np.array([[3, 4], [0, 0], [5, 12]], dtype=np.float32) * np.float32(scale)
+    np.testing.assert_allclose(lengths(rows), np.array([5.0, 0.0, 13.0]) * scale, rtol=1e-6)

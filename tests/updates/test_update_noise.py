@@ -13,6 +13,7 @@ import muster
 from muster.core.component import Population
 from muster.core.errors import ConfigError
 from muster.core.parameters import ParameterSpec, SpecEntry
+from muster.privacy.account import LARGEST_EPSILON
 from muster.server.loop import Observer
 from muster.updates.filters import filters, named, streams
 from muster.updates.table import Updates
@@ -151,3 +152,27 @@ def test_feddyn_cannot_work_with_it(tiny):
     feddyn = {"aggregation": {"method": "feddyn"}, "algorithm": {"method": "feddyn"}}
     with pytest.raises(ConfigError, match="'client update-noise' changes movements on their way"):
         muster.run(tiny(filters=[NOISE], **feddyn), workers=0)
+
+
+def test_the_ends_of_the_range_are_allowed():
+    population = Population(np.full(3, 10), 2, WIDE, 1)
+    UpdateNoise(norm=1e-6, epsilon=LARGEST_EPSILON, delta=0.999).check(population)
+    UpdateNoise(norm=1e6, epsilon=1e-3, delta=1e-12).check(population)
+    assert UpdateNoise(norm=1.0, epsilon=1.0).delta == 1e-5
+
+
+def test_a_movement_within_the_bound_is_not_shortened():
+    short = np.array([3.0, 4.0], dtype=np.float32)
+    assert clipped(short, 5.0).tolist() == [3.0, 4.0]
+    assert clipped(short, 6.0).tolist() == [3.0, 4.0]
+    assert clipped(short, 2.5).tolist() == pytest.approx([1.5, 2.0])
+
+
+def test_on_a_node_it_is_a_copy_that_draws_for_itself():
+    noise = UpdateNoise(norm=1.0, epsilon=1.0)
+    own = noise.on_node()
+    assert own is not noise
+    assert (own.norm, own.epsilon, own.scale) == (noise.norm, noise.epsilon, noise.scale)
+    # The one that was given stays repeatable.
+    zeros = np.zeros((1, 20_000))
+    np.testing.assert_array_equal(sent(noise, zeros), sent(noise, zeros))

@@ -43,7 +43,7 @@ def check_pacing(
         raise ConfigError(
             f"the pacing '{name}' uses late answers, but {type(aggregator).__name__} cannot: "
             f"{aggregator.not_stale}",
-            fix="aggregate with fedbuff, fedavg or simprox, or choose a pacing without late answers; in an "
+            fix="aggregate with fedbuff, fedavg or simprox, or choose a pacing without late answers; in "
             "your own aggregator, declare `stale = 'movements'` if it only looks at movements",
         )
     if selector.gives_fedavg():
