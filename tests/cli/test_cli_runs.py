@@ -14,6 +14,7 @@ from pathlib import Path
 import pyarrow.csv
 import pyarrow.parquet
 import pytest
+import torch
 from typer.testing import CliRunner
 
 from muster.cli.app import app
@@ -169,6 +170,17 @@ def test_export(done, form):
     assert {row["kind"] for row in tables["events"].to_pylist()} == {"started", "complete"}
     with pytest.raises(ConfigError, match="matches"):
         call("export", "tables", "--name", "nobody")
+
+
+def test_the_model_of_a_run_that_is_named_by_its_fingerprint(done):
+    with Store("runs") as store:
+        runs = store.runs()
+        expected = store.result(runs[1]).parameters
+    assert "after 2 rounds: out.pt" in call("export", "--model", "out.pt", "--run", runs[1].fingerprint[:6])
+    written = torch.cat([part.flatten() for part in torch.load("out.pt").values()])
+    assert torch.equal(written, torch.as_tensor(expected))
+    with pytest.raises(ConfigError, match="matches"):
+        call("export", "tables", "--run", runs[1].fingerprint[:6], "--seed", "99")
 
 
 def test_an_export_that_finds_no_room_leaves_the_one_before(done, monkeypatch):

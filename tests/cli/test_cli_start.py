@@ -75,6 +75,13 @@ def test_show(cli, name, expected):
         assert text in done.output
 
 
+def test_show_breaks_lines_where_the_terminal_ends_and_leaves_out_an_empty_column(cli):
+    shown = cli("show", "dirichlet").output
+    assert "With redraw =" in shown
+    assert "what it is" not in shown.split("(availability)")[1]
+    assert "what it is" in cli("show", "phones").output
+
+
 def test_show_of_something_unknown_names_the_nearest(cli):
     done = cli("show", "terafrom")
     assert done.exit_code == 2
@@ -96,7 +103,7 @@ def test_the_schema_is_json(cli, tmp_path):
         ("learning_rate=0.1", "did you mean 'training.lr'?"),
         ("training.learning_rate=0.1", "did you mean 'lr'?"),
         ("selection.metod=terraform", "did you mean 'method'?"),
-        ("metric=3", "allowed:"),
+        ("metric=3", "Expected: one of aggregation, algorithm,"),
     ],
 )
 def test_hints_for_settings(cli, tmp_path, setting, hint):

@@ -30,6 +30,7 @@ from muster.console.output import complain
 from muster.core.errors import MusterError
 from muster.data import from_arrays, from_pandas
 from muster.results.store import Store
+from muster.server.loop import Observer
 from muster.signals.losses import Loss
 
 CONFIG = """
@@ -166,6 +167,13 @@ def lost_checkpoint(monkeypatch: pytest.MonkeyPatch) -> None:
         path.unlink()
 
 
+class AfterOne(Observer):
+    """Whoever stops a run after its first round."""
+
+    def wants_stop(self) -> bool:
+        return True
+
+
 def claimed(monkeypatch: pytest.MonkeyPatch) -> None:
     """The same experiment is being run, with two rounds to go."""
     store = Store("new")
@@ -283,7 +291,19 @@ TABLE = [
     Mistake("a file for a folder", ["run", "config.toml", "--out", "config.toml/in"], 5, ["config.toml", "--out"]),
     Mistake("a file for a workspace", ["run", "config.toml", "--workspace", "config.toml"], 5, ["config.toml"]),
     Mistake("an unwritable folder", ["run", "config.toml", "--out", "/proc/muster"], 5, ["cannot write"]),
-    Mistake("run twice", ["run", "config.toml", "-w", "0"], 5, ["already holds a run", "--resume"]),
+    Mistake(
+        "run twice",
+        ["run", "config.toml", "-w", "0"],
+        5,
+        ["holds this run", "--resume", "more --rounds"],
+    ),
+    Mistake(
+        "a run that was stopped, anew",
+        ["run", "config.toml", "-w", "0", "--workspace", "new"],
+        5,
+        ["a part of this run", "1 of 2 rounds", "continue it with --resume"],
+        lambda monkeypatch: muster.run(muster.load("config.toml"), 0, store="new", observers=[AfterOne()]),
+    ),
     Mistake("run by two at once", run(), 5, ["being run by another process"], claimed),
     Mistake("newer store", run(), 8, ["newer version of Muster", "update Muster"], newer_store),
     Mistake("database of another program", run(), 8, ["another program"], foreign_database),
@@ -310,6 +330,14 @@ TABLE = [
     Mistake("typo in a paper", ["reproduce", "terrafrom"], 2, ["did you mean 'terraform'"]),
     Mistake("an empty name of a run", ["runs", "delete", "", "--yes"], 2, ["no run begins with ''"]),
     Mistake("unknown list", ["list", "method"], 2, ["methods"]),
+    Mistake("nothing that is near", run("selection.method=zzz"), 2, ["'zzz'", "Expected: one of astrafl, "]),
+    Mistake(
+        "a model of several runs",
+        ["export", "--model", "model.pt"],
+        2,
+        ["2 runs match", "seed 4, 2 rounds", "--run "],
+        lambda monkeypatch: muster.run(muster.load("config.toml", ["seed=4"]), 0, store="runs"),
+    ),
     Mistake("init over a file", ["init", "."], 2, ["nothing was written"], wrote("experiment.toml", "mine = 1")),
     Mistake("an app in place of a file", ["flower", "new", "config.toml"], 5, ["is a file"]),
     # --- inspect
@@ -473,6 +501,44 @@ def main_ends_well() -> None:
 def test_labels_of_many_kinds_are_classes(labels):
     data = from_arrays(FEATURES, labels, clients=CLIENTS)
     assert trained(data=data)().complete
+
+
+# --- two at once, and nobody who reads -------------------------------------------------------------------
+
+
+def test_of_two_runs_that_begin_in_one_folder_the_second_is_refused(here, monkeypatch, capsys):
+    """Before either has a round by which the other could know it."""
+
+    class Second(Observer):
+        code = 0
+
+        def started(self, server, rounds, done):
+            monkeypatch.setattr(sys, "argv", ["muster", "run", "config.toml", "-o", "one", "--set", "seed=4"])
+            with pytest.raises(SystemExit) as left:
+                main()
+            self.code = left.value.code
+
+    second = Second()
+    assert muster.run(muster.load("config.toml"), 0, out="one", observers=[second]).complete
+    assert second.code == 5
+    assert "another process is running an experiment into one" in capsys.readouterr().err
+    with Store("one") as store:
+        assert [(run.seed, run.status) for run in store.runs()] == [(0, "complete")]
+    # The folder is free again for more of the same.
+    assert muster.run(muster.load("config.toml", ["rounds=3"]), 0, out="one", extend=True).complete
+
+
+def test_a_run_that_nobody_reads_any_more_is_stopped_and_can_be_resumed(here):
+    """As with `muster run … | head -2`."""
+    process = started(here, "--rounds", "100000")
+    process.stderr.readline()
+    process.stderr.close()
+    process.stdout.close()
+    assert process.wait(timeout=120) != 0
+    with Store("runs") as store:
+        (run,) = store.runs(seed=7)
+    assert (run.status, run.error) == ("stopped", "")
+    assert run.done > 0
 
 
 # --- Ctrl-C ----------------------------------------------------------------------------------------------

@@ -37,6 +37,24 @@ def test_markup_of_a_title_is_text(kind, title, monkeypatch):
     assert f"{title}: engine" in shown.getvalue()
 
 
+def test_the_time_that_is_left_forgets_how_long_workers_took_to_start(monkeypatch):
+    clock = iter([0.0, 0.0, 100.0, 100.0, 102.0, 104.0])
+    monkeypatch.setattr(progress.time, "monotonic", lambda: next(clock))
+    monkeypatch.setattr(progress, "_cautions", lambda server, rounds, done: [])
+    monkeypatch.setattr(progress, "warnings", lambda record, before: [])
+    shown = io.StringIO()
+    engine = SimpleNamespace(describe=lambda: "engine")
+    watching = LineProgress(Console(file=shown, width=200), "a run")
+    watching.started(SimpleNamespace(engine=engine), 13, 0)
+    for number in (1, 2, 3):
+        watching.round_ended(SimpleNamespace(round=number, metrics={"accuracy": 0.5, "loss": 1.0}), None)
+    assert [line.split("  ")[-1] for line in shown.getvalue().splitlines()[1:]] == [
+        "20 min left",
+        "22 s left",
+        "20 s left",
+    ]
+
+
 @pytest.mark.parametrize(
     ("seconds", "shown"),
     [(3.4, "3 s"), (600, "10 min"), (36000, "10.0 h"), (8.64e6, "100 days"), (4.9e8, "16 years")],

@@ -29,6 +29,9 @@ _SPEC.loader.exec_module(doc_blocks)
 PAGES = doc_blocks.pages()
 WITH_EXAMPLES = [page for page in PAGES if any(example.is_run for example in doc_blocks.examples(page))]
 FINGERPRINT = re.compile(r"[0-9a-f]{8}")
+#: What only runs with the extra `flower`, as tests/flower does.
+OF_FLOWER = re.compile(r"^muster flower |^from flwr|^from muster\.flower", re.MULTILINE)
+HAS_FLOWER = importlib.util.find_spec("flwr") is not None
 
 
 def name_of(page: Path) -> str:
@@ -85,14 +88,18 @@ def test_examples_run(page, tmp_path, monkeypatch):
     for example in doc_blocks.examples(page):
         if example.language == "sh":
             for words, why in example.commands():
-                if not why:
+                if not why and runs_here(" ".join(words)):
                     run_command(with_real_runs(in_small(words[1:])))
-        elif example.is_run:
+        elif example.is_run and runs_here(example.text):
             # Its classes go to workers and runs by value, as those of a notebook do.
             module = ModuleType("example")
             monkeypatch.setitem(sys.modules, "example", module)
             cloudpickle.register_pickle_by_value(module)
             exec(compile(example.text, f"{page}:{example.line}", "exec", dont_inherit=True), vars(module))
+
+
+def runs_here(text: str) -> bool:
+    return HAS_FLOWER or not OF_FLOWER.search(text)
 
 
 def run_command(words: list[str]) -> None:

@@ -118,6 +118,12 @@ def test_python_examples_run(page, tmp_path, monkeypatch):
         exec(compile(text, str(page), "exec", dont_inherit=True), vars(example))
 
 
+def test_the_readme_counts_methods_rightly():
+    combinators = {"limit-gap", "mix", "warmup", "within"}
+    told = f"{len(set(selectors) - combinators)} selectors and {len(list(aggregators))} aggregators"
+    assert told in (ROOT / "README.md").read_text(encoding="utf-8")
+
+
 def test_a_new_users_task_is_short():
     """Own data, network and method in a sweep against the papers' methods: at most 25 lines and two imports."""
     example = next(text for text in blocks(ROOT / "README.md", "python") if "muster.compare" in text)

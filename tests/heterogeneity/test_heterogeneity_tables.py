@@ -214,7 +214,7 @@ def test_a_client_has_one_row_of_a_wide_table(tmp_path):
 
 def test_a_column_that_is_not_there_is_told_with_the_option_that_names_it(tmp_path):
     path = written(tmp_path, "a.csv", "clinic,finding\nA,ill\n")
-    with pytest.raises(DataError, match="no column 'class', which --label can name; allowed: clinic, finding"):
+    with pytest.raises(DataError, match="no column 'class', which --label can name; one of clinic, finding"):
         read_counts(path, ColumnNames(client="clinic"))
 
 

@@ -344,7 +344,7 @@ def test_a_run_under_way_is_called_that_also_when_it_has_rounds(tiny, tmp_path, 
     ):
         second.recorder(experiment, resume=resume)
     with Store(tmp_path) as store:
-        with pytest.raises(OutputError, match="already holds a run of this experiment"):
+        with pytest.raises(OutputError, match="already holds this run"):
             store.recorder(experiment)
         store.recorder(experiment, resume=True).__exit__(None, None, None)  # the refusal has left no claim behind
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import re
 from collections.abc import Callable
 from difflib import get_close_matches
 from importlib import resources
@@ -60,7 +61,7 @@ def show_component(name: str) -> None:
 
 def _show(kind: str, name: str, component: Callable[..., Any]) -> None:
     out.print(Text.assemble((name, "bold cyan"), f"  ({kind})"))
-    out.print(Text(inspect.getdoc(component) or ""))
+    out.print(Text(_flowing(inspect.getdoc(component) or "")))
     out.print()
     if kind in SECTIONS:
         section, key = SECTIONS[kind]
@@ -80,6 +81,11 @@ def _show(kind: str, name: str, component: Callable[..., Any]) -> None:
     page = page_of(kind, name)
     _show_notes(Path(page).stem if "/methods/" in page else "")
     out.print(Text(f"More: {page}", style="dim"), soft_wrap=True)
+
+
+def _flowing(text: str) -> str:
+    """Without the line breaks of the source, but for those of paragraphs, lists and indented lines."""
+    return re.sub(r"(?<=\S)\n(?=[^\s*-])", " ", text)
 
 
 def _show_notes(page: str) -> None:
@@ -109,10 +115,12 @@ def page_of(kind: str, name: str) -> str:
 def _table(options: list[Option]) -> Table:
     table = Table(box=None, pad_edge=False)
     table.add_column("option", style="cyan", no_wrap=True)
-    for title in ("type", "default", "what it is"):
+    explained = any(option.comment for option in options)
+    for title in ("type", "default", *(["what it is"] if explained else [])):
         table.add_column(title)
     for option in options:
-        table.add_row(option.name, option.type, Text(_default(option)), Text(option.comment))
+        words = [Text(option.comment)] if explained else []
+        table.add_row(option.name, option.type, Text(_default(option)), *words)
     return table
 
 

@@ -138,11 +138,16 @@ def export(  # noqa: PLR0917 (the options are what they are)
     seed: Seed = None,
     status: Statuses = None,
     where: Where = None,
+    only: Annotated[
+        str | None, typer.Option("--run", help="Only the run whose fingerprint, as in `muster runs`, begins so.")
+    ] = None,
     workspace: Workspace = None,
 ) -> None:
-    """Write runs, rounds, selections, reports and events as Parquet or CSV tables, for other programs.
+    """Write runs as Parquet or CSV tables for other programs, or a trained model.
 
-    Examples: `muster export tables --sweep sweep-digits --format csv`, `muster export --model out.pt --name mine`
+    Tables: runs, rounds, selections, reports and events.
+
+    Examples: `muster export tables --sweep sweep-digits --format csv`, `muster export --model out.pt --run 3457f5`
     """
     from muster.core.errors import ConfigError
     from muster.results.export import export as export_runs
@@ -151,6 +156,8 @@ def export(  # noqa: PLR0917 (the options are what they are)
         raise ConfigError("nothing was chosen to write", expected="a FOLDER for tables, or --model FILE")
     with _store(workspace) as store:
         runs = _chosen(store, sweep, name, method, seed, status, where)
+        if only is not None:
+            runs = [run for run in runs if run.fingerprint == store.run(only).fingerprint]
         if not runs:
             raise ConfigError(f"no run in {store.path} matches", fix="see `muster runs`")
         if model is not None:
@@ -170,7 +177,8 @@ def _export_model(store: Store, runs: Sequence[Run], path: Path) -> None:
     if len(runs) > 1:
         raise ConfigError(
             f"{_count(runs)} match, and a file holds one model",
-            fix="choose one with --name, --method, --seed, --sweep or --where",
+            expected=f"one of {_told(runs)}",
+            fix=f"choose one, as in --run {runs[0].fingerprint[:8]}",
         )
     save_network(store.result(runs[0]), path)
     out.print(f"the model of '{runs[0].name}' after {runs[0].done} rounds: {path}", markup=False, soft_wrap=True)
@@ -202,6 +210,13 @@ def _chosen(  # noqa: PLR0917 (the options are what they are)
         status=[one.value for one in status or ()],
         where=conditions(where or ()),
     )
+
+
+def _told(runs: Sequence[Run]) -> str:
+    """The first few of many runs, in words."""
+    some = [f"{run.fingerprint[:8]} ({run.name}, seed {run.seed}, {run.done} rounds)" for run in runs[:6]]
+    more = f" and {len(runs) - len(some)} more, which `muster runs` lists" if len(runs) > len(some) else ""
+    return ", ".join(some) + more
 
 
 def _count(runs: Sequence[Run]) -> str:

@@ -25,18 +25,31 @@ from muster.updates.table import Updates
 
 
 class _Rate:
-    """Samples per second since the run began or was resumed."""
+    """How fast it goes since the run began or was resumed.
+
+    The first round, in which worker processes start, counts only until there is a second.
+    """
 
     def __init__(self) -> None:
-        self.start, self.samples = time.monotonic(), 0
+        self._begun = False
+        self._begin()
+
+    def _begin(self) -> None:
+        self._start, self._samples, self._rounds = time.monotonic(), 0, 0
 
     def add(self, answers: Updates | Failed) -> None:
         if isinstance(answers, Updates):
-            self.samples += int(answers.numbers["samples"].sum())
+            self._samples += int(answers.numbers["samples"].sum())
 
-    @property
-    def per_second(self) -> float:
-        return self.samples / max(1e-9, time.monotonic() - self.start)
+    def round_ended(self, left: int) -> tuple[float, float]:
+        """Samples per second, and the seconds that the rounds that are left will take."""
+        self._rounds += 1
+        passed = max(1e-9, time.monotonic() - self._start)
+        told = self._samples / passed, passed / self._rounds * left
+        if not self._begun:
+            self._begun = True
+            self._begin()
+        return told
 
 
 class BarProgress(Observer):
@@ -77,7 +90,8 @@ class BarProgress(Observer):
         shown = "" if math.isnan(loss) else f"loss {loss:.4g}  "
         if not math.isnan(accuracy):
             shown = f"accuracy {accuracy:.1%}  "
-        self._bar.update(self._task, advance=1, facts=f"{shown}{self._rate.per_second:,.0f} samples/s")
+        speed, _ = self._rate.round_ended(0)  # the bar has a clock of its own
+        self._bar.update(self._task, advance=1, facts=f"{shown}{speed:,.0f} samples/s")
         for line in warnings(record, self._said):
             self._bar.console.print(line, style="yellow", markup=False)
 
@@ -86,7 +100,7 @@ class LineProgress(Observer):
     """One plain line per round, for logs and pipes."""
 
     def __init__(self, console: Console, title: str) -> None:
-        self._console, self._title, self._rate, self._rounds, self._done = console, title, _Rate(), 0, 0
+        self._console, self._title, self._rate, self._rounds = console, title, _Rate(), 0
         self._said: list[str] = []
 
     def __enter__(self) -> LineProgress:
@@ -96,7 +110,7 @@ class LineProgress(Observer):
         return
 
     def started(self, server: Server, rounds: int, done: int) -> None:
-        self._rounds, self._done, self._rate = rounds, done, _Rate()
+        self._rounds, self._rate = rounds, _Rate()
         self._console.print(f"{self._title}: {server.engine.describe()}", markup=False, soft_wrap=True)
         self._said = _cautions(server, rounds, done)
         for text in self._said:
@@ -110,11 +124,10 @@ class LineProgress(Observer):
         shown = "" if math.isnan(loss) else f"  loss {loss:.4g}"
         if not math.isnan(accuracy):
             shown = f"  accuracy {accuracy:.4f}"
-        passed = time.monotonic() - self._rate.start
-        left = passed / max(1, record.round - self._done) * (self._rounds - record.round)
+        speed, left = self._rate.round_ended(self._rounds - record.round)
         self._console.print(
             f"{self._title}: round {record.round}/{self._rounds}{shown}"
-            f"  {self._rate.per_second:,.0f} samples/s  {readable_time(left)} left",
+            f"  {speed:,.0f} samples/s  {readable_time(left)} left",
             markup=False,
             soft_wrap=True,
         )

@@ -87,8 +87,13 @@ ELSEWHERE = {"learning_rate": "lr", "eta": "lr"}
 def nearest(word: str, options: Iterable[str]) -> str:
     """A sentence with the closest option and all of them, for messages about unknown names."""
     options = sorted(set(options))
+    known, hint = ", ".join(options), meant(word, options)
+    return f"{hint} Possible: {known}" if hint else f"one of {known}"
+
+
+def meant(word: str, options: Iterable[str]) -> str:
+    """A question with the closest option; empty where none is close."""
     alike = {option.lower(): option for option in options}
-    meant = ELSEWHERE.get(word.lower())
-    close = [meant] if meant in alike else difflib.get_close_matches(word.lower(), alike, n=1, cutoff=0.5)
-    hint = f"did you mean '{alike[close[0]]}'? " if close else ""
-    return f"{hint}allowed: {', '.join(options)}"
+    known = ELSEWHERE.get(word.lower())
+    close = [known] if known in alike else difflib.get_close_matches(word.lower(), alike, n=1, cutoff=0.5)
+    return f"did you mean '{alike[close[0]]}'?" if close else ""

@@ -280,6 +280,6 @@ def _expected(error: Any) -> str:
     if error["type"] == "literal_error":
         allowed = str(error["ctx"]["expected"])
         close = difflib.get_close_matches(str(error["input"]).lower(), re.findall(r"'([^']+)'", allowed), n=1)
-        return f"did you mean '{close[0]}'? allowed: {allowed}" if close else allowed
+        return f"did you mean '{close[0]}'? Possible: {allowed}" if close else allowed
     kind = next((kind for kind in _WORDS if error["type"].startswith(f"{kind}_") or error["type"] == kind), "")
     return _WORDS.get(kind, str(error["msg"]))

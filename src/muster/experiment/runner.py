@@ -14,7 +14,8 @@ from muster.config.experiment import Experiment, checkpoint_options
 from muster.core.errors import CheckpointError, ConfigError, MusterError, OutputError
 from muster.experiment.extension import Beginning, find_beginning, go_on_from
 from muster.experiment.parts import EngineFactory, Parts, build_parts
-from muster.results.store import DATABASE, Recorder, Store
+from muster.results.store import DATABASE, Recorder, Run, Store
+from muster.results.store.claims import WHOLE
 from muster.results.store.environment import code_version, environment
 from muster.results.store.stops import StopOnRequest
 from muster.server.loop import Observer
@@ -67,6 +68,8 @@ def run(
             if not (folder / DATABASE).exists():  # a store is not begun for what cannot be run
                 ready = _Ready.checked(experiment, workers, make_engine)
             store = stack.enter_context(Store(folder))
+            if of_its_own:
+                stack.enter_context(_to_itself(store))
         begun = any(run.done for run in store.runs(fingerprint=experiment.fingerprint))
         beginning = find_beginning(experiment, store) if extend and not begun else None
         if of_its_own and not begun:
@@ -81,9 +84,7 @@ def run(
                 ready = ready or _Ready.of(experiment, workers, make_engine)
                 result = _run(experiment, observers, ready, recorder, beginning)
             if of_its_own and result.complete:  # the folder belongs to one run: what was extended is part of it
-                for other in others:
-                    if other.rounds < experiment.rounds:
-                        store.delete(other)
+                _delete(store, [other for other in others if other.rounds < experiment.rounds])
         except MusterError as error:
             # The cause may be in the rounds before.
             if out is not None and error.result is not None and not isinstance(error, OutputError):
@@ -116,6 +117,21 @@ def _withdrawn_if_refused(folder: Path) -> Iterator[None]:
             with suppress(OSError):  # it is not empty
                 place.rmdir()
         raise
+
+
+@contextmanager
+def _to_itself(store: Store) -> Iterator[None]:
+    """Keeps an output folder for one process: of two runs that begin at once, neither has done a round yet by
+    which the other could know it."""
+    if not store.claims.take(WHOLE):
+        raise OutputError(
+            f"another process is running an experiment into {store.folder}",
+            fix="wait for it, stop it, or choose another output folder",
+        )
+    try:
+        yield
+    finally:
+        store.claims.release(WHOLE)
 
 
 @dataclass(frozen=True)
@@ -185,6 +201,11 @@ def _refuse_other_runs(store: Store, experiment: Experiment, resume: bool, begin
         if resume:
             raise CheckpointError(problem, fix="resume with the config that started it, or use another --out")
         raise OutputError(problem, fix="choose another output folder, or keep many runs with --workspace")
+
+
+def _delete(store: Store, runs: Sequence[Run]) -> None:
+    for run in runs:
+        store.delete(run)
 
 
 def _named(result: Result, experiment: Experiment) -> Result:

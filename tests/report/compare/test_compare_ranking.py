@@ -250,7 +250,7 @@ def test_baselines_and_lonely_problems(runs, run_of):
     assert "Problems with one method only, which are compared with nothing: alpha=9." in comparison.remarks
     with pytest.raises(ConfigError, match="no case is called 'ort'") as told:
         compare(runs, Options(baseline="ort"))
-    assert "allowed: oort, random, terraform" in str(told.value)  # a case of several problems is named once
+    assert "Possible: oort, random, terraform" in str(told.value)  # a case of several problems is named once
     with pytest.raises(ConfigError, match="there are no ranks: all runs work on one problem"):
         compare(runs[:3], Options(tables=("ranks",)))
     with pytest.raises(ConfigError, match=r"no run has the setting 'partition\.beta'"):

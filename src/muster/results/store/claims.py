@@ -14,6 +14,8 @@ from pathlib import Path
 
 from muster.core.errors import OutputError
 
+#: The claim on a folder as a whole: ids of runs begin with 1.
+WHOLE = 0
 #: How long to try while others only look: one of them may have been put to sleep at that moment.
 _PATIENCE_SECONDS = 10.0
 _PAUSE_SECONDS = 0.01

@@ -181,7 +181,8 @@ class Recorder(Persistence):
         )
 
     def _end(self, error: BaseException) -> None:
-        status = "stopped" if isinstance(error, KeyboardInterrupt) else "failed"
+        # Nobody reads on (`muster run … | head`): what writes the progress leaves the program.
+        status = "stopped" if isinstance(error, KeyboardInterrupt | SystemExit) else "failed"
         text = "" if status == "stopped" else str(error) or type(error).__name__
         # Whatever the store says now, the first error is the one to report.
         with suppress(MusterError), translated(self._store.path), transaction(self._connection):

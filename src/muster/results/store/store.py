@@ -271,9 +271,13 @@ class Store:
                 )
             try:
                 if row["done"] and not resume:
+                    complete = row["done"] == row["rounds"]
                     raise OutputError(
-                        f"{self.folder} already holds a run of this experiment ({row['done']} rounds)",
-                        fix="continue it with --resume, or choose another output folder",
+                        f"{self.folder} already holds {'this run' if complete else 'a part of this run'}: "
+                        f"{fingerprint[:8]}, {row['done']} of {row['rounds']} rounds",
+                        fix="see its result with --resume, or extend it with more --rounds"
+                        if complete
+                        else "continue it with --resume, or choose another output folder",
                     )
                 self._begin(row, description)
             except BaseException:

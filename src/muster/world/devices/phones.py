@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from muster.core.arrays import Floats, Ints
-from muster.core.errors import ConfigError, nearest
+from muster.core.errors import ConfigError, meant
 from muster.world import draws
 from muster.world.devices.base import (
     ByKind,
@@ -107,8 +107,10 @@ class Phones(DeviceModel):
         """The rows of the phones to draw from: some names have several, with different chips."""
         for name in self.only:
             if name not in known.phones:
-                hint = nearest(name, set(known.phones)).partition("allowed:")[0] or "a name in the table of phones"
-                raise ConfigError(f"unknown phone '{name}' in 'devices.only'", expected=hint.strip())
+                raise ConfigError(
+                    f"unknown phone '{name}' in 'devices.only'",
+                    expected=meant(name, set(known.phones)) or "a name in the table of phones",
+                )
         return [row for row, name in enumerate(known.phones) if not self.only or name in self.only]
 
 
