@@ -510,7 +510,7 @@ def test_of_two_runs_that_begin_in_one_folder_the_second_is_refused(here, monkey
     """Before either has a round by which the other could know it."""
 
     class Second(Observer):
-        code = 0
+        code: object = None
 
         def started(self, server, rounds, done):
             monkeypatch.setattr(sys, "argv", ["muster", "run", "config.toml", "-o", "one", "--set", "seed=4"])

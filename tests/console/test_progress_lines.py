@@ -39,7 +39,7 @@ def test_markup_of_a_title_is_text(kind, title, monkeypatch):
 
 def test_the_time_that_is_left_forgets_how_long_workers_took_to_start(monkeypatch):
     clock = iter([0.0, 0.0, 100.0, 100.0, 102.0, 104.0])
-    monkeypatch.setattr(progress.time, "monotonic", lambda: next(clock))
+    monkeypatch.setattr("muster.console.progress.time.monotonic", lambda: next(clock))
     monkeypatch.setattr(progress, "_cautions", lambda server, rounds, done: [])
     monkeypatch.setattr(progress, "warnings", lambda record, before: [])
     shown = io.StringIO()
