@@ -55,7 +55,7 @@ def settings(*pairs: str) -> list[str]:
         (["aggregation.method=[1]"], 2, ["aggregation method", "[1]", "fedavg"]),
         (["training.lr=-0.1"], 2, ["training.lr", "-0.1", "positive"]),
         (["training.lr=fast"], 2, ["training.lr", "fast", "number"]),
-        (["training.learning_rate=0.1"], 2, ["training.learning_rate", "allowed", "lr"]),
+        (["training.learning_rate=0.1"], 2, ["training.learning_rate", "Possible", "lr"]),
         (["sed=1"], 2, ["sed", "did you mean 'seed'"]),
         (["seed=-1"], 2, ["seed", "-1"]),
         (["selection=3"], 2, ["selection", "section"]),

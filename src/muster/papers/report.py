@@ -100,7 +100,7 @@ def heading(plan: Plan) -> list[str]:
     lines += decisions_told([(one, one.settings) for one in described])
     lines += options_told([(one, one.sections) for one in described], [one.settings for one in described])
     lines += [f"note: {note}" for note in plan.entry.notes]
-    if random := dict.fromkeys(one.cell for one in described if frozen_at_random(one.sections["model"])):
+    if random := dict.fromkeys(one.cell for one in described if frozen_at_random(one.sections.get("model", {}))):
         where = "" if len(random) == len(plan.cells) else f" ({', '.join(random)})"
         lines.append(f"note: The model's frozen part is random, not pre-trained; the layer on it learns{where}.")
     used = dict.fromkeys(str(one.sections["data"]["source"]) for one in described) if plan.runs else {}
