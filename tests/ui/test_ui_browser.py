@@ -395,7 +395,7 @@ def test_every_view_as_a_picture(browser, address, folder, kind):
 
 
 def test_a_failed_run_and_its_events_fit_on_a_phone(browser, tmp_path):
-    diverging = muster.Experiment(name="diverging", rounds=12, training={"lr": 1e9})
+    diverging = muster.Experiment(name="diverging", rounds=12, training={"lr": 1e30})
     with pytest.raises(MusterError):
         muster.run(diverging, 0, store=tmp_path)
     with serving(tmp_path) as address:
